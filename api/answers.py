@@ -7,7 +7,7 @@ from typing import Any
 from starlette.responses import Response
 
 
-def json_answer(
+def build_json_response(
     value: Any, status: int = 200, headers: Mapping[str, str] | None = None, *, replay: bool = False
 ) -> Response:
     """Return a JSON response.
@@ -21,12 +21,12 @@ def json_answer(
     return Response(body, status, {**(headers or {}), **extra}, "application/json")
 
 
-def answer_queued(job: Mapping[str, Any]) -> Response:
+def build_queued_job_response(job: Mapping[str, Any]) -> Response:
     """Return 202 for a job that was queued again, with its `Location` and `Retry-After`."""
-    return json_answer(job, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "1"})
+    return build_json_response(job, 202, {"Location": f"/v1/jobs/{job['id']}", "Retry-After": "1"})
 
 
-def matches_tag(if_none_match: str, tag: str) -> bool:
+def matches_etag(if_none_match: str, tag: str) -> bool:
     """Return True if `If-None-Match` names the tag (weak comparison, RFC 9110 §13.1.2)."""
     if not if_none_match:
         return False

@@ -25,12 +25,12 @@ from starlette.routing import Match
 
 from api import problems
 from api.authentication.access import Access
-from api.authentication.guard import Doorkeepers, guard_route
+from api.authentication.guard import Doorkeepers, wrap_route_in_guard
 from api.authentication.key_use import KeyUse
 from api.damage import Damage
-from api.description.docs import add_docs
-from api.description.guide import add_guide
-from api.description.openapi import build_document
+from api.description.docs import add_openapi_routes
+from api.description.guide import add_guide_routes
+from api.description.openapi import build_openapi_document
 from api.field_errors import list_invalid_fields
 from api.limits.fair_share import FairShare
 from api.limits.heavy_work import HeavyWork
@@ -77,7 +77,7 @@ from api.routes import (
 from api.routes.service import audit, health, keys, prometheus, start, usage
 from api.server.boundary import Boundary
 from api.server.cors import Cors
-from api.server.loopback import is_loopback
+from api.server.loopback import is_loopback_host
 from api.server.observe import Latency
 from api.server.stopping import Stopping
 from api.static_files import add_static_files
@@ -94,10 +94,10 @@ from core.jobs.job_response import EncodedJobs
 from core.keys.keys import ADMIN_OWNER, ensure_admin_key
 from core.logging import configure_logging
 from core.predictions.predictions import AskedVersions
-from core.processes.garbage import freeze_imports
-from core.processes.start import find_sqlite_file, require_start
+from core.processes.garbage import exclude_imports_from_gc
+from core.processes.start import check_startup_conditions, find_sqlite_file
 from core.recipe.catalogue import Catalogue
-from core.recipe.resolve import list_known_paths
+from core.recipe.resolve import list_recipe_paths
 from core.requests.actor import Actor
 from core.requests.response_cache import KeptAnswers
 from core.retention.damage import Marks
@@ -171,23 +171,23 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         configure_logging("api")
         settings = Settings()
         try:
-            require_start(settings)
+            check_startup_conditions(settings)
         except CannotStart as error:
             sys.exit(error.detail)
-        freeze_imports()
+        exclude_imports_from_gc()
     # Without keys, everybody who reaches the address would be the administrator.
-    if settings.auth == "off" and not is_loopback(settings.host):
+    if settings.auth == "off" and not is_loopback_host(settings.host):
         raise RuntimeError(
             f"PERENNIAL_AUTH=off needs a loopback PERENNIAL_HOST, not {settings.host}."
         )
     app = FastAPI(
         title="Perennial",
-        version=read_metadata_version(),
-        docs_url=None,  # `add_docs` serves these
+        version=read_installed_version(),
+        docs_url=None,  # `add_openapi_routes` serves these
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
-        lifespan=_lifespan,
+        lifespan=_run_application,
         telemetry={
             "tracing": False,
             "metrics": False,
@@ -203,17 +203,17 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.encoded_jobs = EncodedJobs()
     app.state.kept_metrics = KeptAnswers(KEPT_BYTES)
     _add_routes(app, FairShare(settings))
-    add_docs(app)
-    add_guide(app)
+    add_openapi_routes(app)
+    add_guide_routes(app)
     add_static_files(app)
-    app.add_exception_handler(HTTPException, _http_problem)
-    app.add_exception_handler(RequestValidationError, _validation_problem)
+    app.add_exception_handler(HTTPException, _handle_http_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
     app.add_middleware(Boundary)
     app.add_middleware(Tus)  # outside Boundary, so that it sees problems too
     if settings.allowed_origins:
         app.add_middleware(Cors, origins=settings.allowed_origins)  # likewise
     app.add_middleware(Latency)  # the outermost
-    app.openapi = lambda: build_document(app)  # type: ignore[method-assign]
+    app.openapi = lambda: build_openapi_document(app)  # type: ignore[method-assign]
     return app
 
 
@@ -232,22 +232,22 @@ def _add_routes(app: FastAPI, share: FairShare) -> None:
             # add a layer of matching. The guard wraps the handler of each copy because one process
             # may create several apps.
             guarded_route = copy.copy(route)
-            guard_route(guarded_route, doorkeepers)
+            wrap_route_in_guard(guarded_route, doorkeepers)
             app.router.routes.append(guarded_route)
 
 
 @asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def _run_application(app: FastAPI) -> AsyncIterator[None]:
     umask = os.umask(UMASK)
     try:
-        async with _run_services(app):
+        async with _run_background_services(app):
             yield
     finally:
         os.umask(umask)  # Restore it for a process that runs the app embedded.
 
 
 @asynccontextmanager
-async def _run_services(app: FastAPI) -> AsyncIterator[None]:
+async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     configure_logging("api")
     sys.setswitchinterval(SWITCH_S)
@@ -259,14 +259,14 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     await to_thread.run_sync(require_current_schema, db)
     secret = await to_thread.run_sync(ensure_admin_key, db, settings.data_dir)
     if secret is not None:
-        _print_first_key(secret, settings)
+        _print_first_admin_key(secret, settings)
     # A client waits for each response, so a silent store is given up sooner than by a worker.
     store = open_store(settings, waited_for=True)
     if settings.resolved_store_url.startswith("file:"):
-        await to_thread.run_sync(store.create_root)  # The migration creates buckets.
+        await to_thread.run_sync(store.create_folder_or_bucket)  # The migration creates buckets.
     app.state.database = db
     app.state.damage = Damage(find_sqlite_file(settings))
-    app.state.damage.start_check()
+    app.state.damage.start_database_check()
     app.state.store = store
     app.state.blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
     app.state.doorbell = Doorbell(settings, db)
@@ -277,7 +277,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.asked_versions = AskedVersions(app.state.database)
     app.state.predict_limits = PredictLimits(db)
     # A process that was killed could not remove the files of its uploads.
-    await to_thread.run_sync(spool.remove_abandoned_files, settings.make_folder("spool"))
+    await to_thread.run_sync(spool.remove_abandoned_uploads, settings.make_folder("spool"))
     await app.state.polling.prepare_reads()
     anyone = await to_thread.run_sync(_find_administrator, db) if settings.auth == "off" else None
     app.state.access = Access(app.state.polling, anyone)
@@ -286,12 +286,12 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
         if settings.max_requests_per_s
         else None
     )
-    app.state.doorbell.start_sending()
+    app.state.doorbell.start_sending_rings()
     # After the server has set its handlers of signals, which this passes the signals on to.
-    app.state.stopping.handle_signals()
+    app.state.stopping.install_signal_handlers()
     # Building the catalogue takes seconds after an update: start before the first request needs it.
     threading.Thread(
-        target=_warm_catalogue, args=(app.state.catalogue,), name="catalogue", daemon=True
+        target=_load_catalogue_early, args=(app.state.catalogue,), name="catalogue", daemon=True
     ).start()
     use = KeyUse(db, app.state.access)
     async with use:
@@ -306,7 +306,7 @@ async def _run_services(app: FastAPI) -> AsyncIterator[None]:
     await to_thread.run_sync(db.close)
 
 
-def _print_first_key(secret: str, settings: Settings) -> None:
+def _print_first_admin_key(secret: str, settings: Settings) -> None:
     file = settings.data_dir.absolute() / "admin-key"
     # Print the key itself only on a terminal: files and journals are kept for years and read by
     # others.
@@ -314,14 +314,14 @@ def _print_first_key(secret: str, settings: Settings) -> None:
     print(f"First start: your admin key is {place}.", flush=True)
 
 
-def _warm_catalogue(catalogue: Catalogue) -> None:
+def _load_catalogue_early(catalogue: Catalogue) -> None:
     try:
         catalogue()
     except (PerennialError, OSError) as error:
         log.warning("catalogue not made yet", error=str(error)[:500])
 
 
-def read_metadata_version() -> str:
+def read_installed_version() -> str:
     """Return the installed version of this service; `0` in a checkout that is not installed."""
     try:
         return metadata.version("perennial-service")
@@ -336,7 +336,7 @@ def _find_administrator(db: Database) -> Actor:
     return Actor(owner, None, "admin")
 
 
-async def _http_problem(request: Request, error: Exception) -> Response:
+async def _handle_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = error.detail if isinstance(error.detail, str) else None
     extra = dict(error.headers or {})
@@ -344,14 +344,16 @@ async def _http_problem(request: Request, error: Exception) -> Response:
         detail = f"There is nothing at {request.url.path[:200]}."
     if error.status_code == 405:
         # Starlette names the methods of one route alone, and each method here has its own route.
-        allowed = _list_methods(request)
+        allowed = _list_allowed_methods(request)
         extra["Allow"] = ", ".join(allowed)
         detail = f"{request.method} is not possible here; use {' or '.join(allowed)}."
-    status, headers, body = problems.describe_status(error.status_code, detail)
-    return _answer_problem(request, (status, {**extra, **headers}, body))
+    status, headers, body = problems.convert_status_to_response(error.status_code, detail)
+    return _build_problem_response(request, (status, {**extra, **headers}, body))
 
 
-def _answer_problem(request: Request, problem: tuple[int, dict[str, str], bytes]) -> Response:
+def _build_problem_response(
+    request: Request, problem: tuple[int, dict[str, str], bytes]
+) -> Response:
     """Return a problem as a response: an HTML page for routes of pages."""
     if errors.is_page_request(request.scope):
         problem = errors.render_problem_page(request.scope, problem)
@@ -359,7 +361,7 @@ def _answer_problem(request: Request, problem: tuple[int, dict[str, str], bytes]
     return Response(body, status, headers)
 
 
-def _list_methods(request: Request) -> list[str]:
+def _list_allowed_methods(request: Request) -> list[str]:
     methods: set[str] = set()
     for route in request.app.router.routes:
         if route.matches(request.scope)[0] is not Match.NONE:
@@ -367,11 +369,11 @@ def _list_methods(request: Request) -> list[str]:
     return sorted(methods)
 
 
-async def _validation_problem(request: Request, error: Exception) -> Response:
+async def _handle_validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     route = request.scope.get("route")
-    catalogue = request.app.state.catalogue.ready
-    recipe = () if catalogue is None else list_known_paths(catalogue)
+    catalogue = request.app.state.catalogue.loaded_content
+    recipe = () if catalogue is None else list_recipe_paths(catalogue)
     fields = list_invalid_fields(error, route if isinstance(route, APIRoute) else None, recipe)
     first = fields[0]
     detail = (
@@ -380,6 +382,6 @@ async def _validation_problem(request: Request, error: Exception) -> Response:
     )
     if len(fields) > 1:
         detail += f" {len(fields) - 1} more in errors."
-    status, headers, _ = problems.describe_status(422)
+    status, headers, _ = problems.convert_status_to_response(422)
     body = problems.encode_problem("invalid", "Invalid request", 422, detail, fields)
-    return _answer_problem(request, (status, headers, body))
+    return _build_problem_response(request, (status, headers, body))

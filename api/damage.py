@@ -22,22 +22,22 @@ class Damage:
         self._file = file
         self.found: list[str] = []
 
-    def start_check(self) -> threading.Thread:
+    def start_database_check(self) -> threading.Thread:
         """Start a daemon thread that reads and checks the whole file, and return it."""
         # A large file takes long to read, and the service is useful meanwhile.
-        thread = threading.Thread(target=self._check_file, name="soundness", daemon=True)
+        thread = threading.Thread(target=self._check_database_file, name="soundness", daemon=True)
         thread.start()
         return thread
 
-    def record_error(self, error: BaseException) -> None:
+    def record_damage_error(self, error: BaseException) -> None:
         """Record damage that a read encountered."""
-        self._record_found([str(getattr(error, "orig", error))])
+        self._record_found_damage([str(getattr(error, "orig", error))])
 
     def describe_damage(self) -> str:
         """Return one sentence that says what was found and what to do."""
         return soundness.describe_damage(self._file or Path(), self.found)
 
-    def _check_file(self) -> None:
+    def _check_database_file(self) -> None:
         if self._file is None or not self._file.exists():
             return
         try:
@@ -46,8 +46,8 @@ class Damage:
             log.warning("the database's file could not be read whole", error=str(error))
             return
         if damage:
-            self._record_found(damage)
+            self._record_found_damage(damage)
 
-    def _record_found(self, problems: list[str]) -> None:
+    def _record_found_damage(self, problems: list[str]) -> None:
         self.found = problems
         log.error("database damaged", detail=self.describe_damage())

@@ -71,11 +71,11 @@ async def _get_catalogue(request: Request) -> Catalogue:
     return request.app.state.catalogue  # type: ignore[no-any-return]
 
 
-async def _get_shape_work(request: Request) -> HeavyWork:
+async def _get_shape_work_queue(request: Request) -> HeavyWork:
     return request.app.state.shape_work  # type: ignore[no-any-return]
 
 
-async def _get_picture_work(request: Request) -> HeavyWork:
+async def _get_picture_work_queue(request: Request) -> HeavyWork:
     return request.app.state.picture_work  # type: ignore[no-any-return]
 
 
@@ -99,12 +99,12 @@ class ServiceParts:
     picture_work: HeavyWork
     kept_metrics: KeptAnswers
 
-    def load_resources(self) -> Resources:
+    def load_use_case_resources(self) -> Resources:
         """Return what use cases work with; call it in a thread, as `catalogue`."""
         return Resources(self.db, self.blobs, self.catalogue())
 
 
-async def _get_service(request: Request) -> ServiceParts:
+async def _get_service_parts(request: Request) -> ServiceParts:
     state = request.app.state
     return ServiceParts(
         state.database,
@@ -129,10 +129,10 @@ ObjectStore = Annotated[Store, Depends(_get_store)]
 BlobStore = Annotated[Blobs, Depends(_get_blobs)]
 Config = Annotated[Settings, Depends(_get_settings)]
 CatalogueOf = Annotated[Catalogue, Depends(_get_catalogue)]
-ShapeWork = Annotated[HeavyWork, Depends(_get_shape_work)]
-PictureWork = Annotated[HeavyWork, Depends(_get_picture_work)]
+ShapeWork = Annotated[HeavyWork, Depends(_get_shape_work_queue)]
+PictureWork = Annotated[HeavyWork, Depends(_get_picture_work_queue)]
 Bell = Annotated[Doorbell, Depends(_get_doorbell)]
-Service = Annotated[ServiceParts, Depends(_get_service)]
+Service = Annotated[ServiceParts, Depends(_get_service_parts)]
 
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Rows at most")]
 Cursor = Annotated[

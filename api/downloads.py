@@ -41,7 +41,7 @@ class Source(Protocol):
         ...
 
 
-def download_responses(
+def describe_download_responses(
     *media_types: str, redirect: bool = False
 ) -> dict[int | str, dict[str, JsonValue]]:
     """Return the success responses of a download, for a route's `responses=`."""
@@ -51,14 +51,14 @@ def download_responses(
         200: {"description": "The file", "content": content},
         206: {"description": "The asked range of the file", "content": content},
         304: {"description": "The client has this file"},
-        **problems.problem_responses(416),
+        **problems.describe_problem_responses(416),
     }
     if redirect:
         responses[307] = {"description": "At a presigned URL of the object store"}
     return responses
 
 
-def serve_file(
+def build_file_response(
     request: Request, source: Source, sha256: str, size: int, media_type: str, filename: str
 ) -> Response:
     """Return the response to GET or HEAD for a stored file, usually a blob.
@@ -79,10 +79,10 @@ def serve_file(
     # A server ignores Range with any method but GET (RFC 9110 §14.2).
     range_header = request.headers.get("range") if request.method == "GET" else None
     # A client that has part of another file gets the whole one instead.
-    if range_header is not None and _if_range(request.headers.get("if-range"), sha256):
-        byte_range = _parse_range(range_header, size)
+    if range_header is not None and _matches_if_range(request.headers.get("if-range"), sha256):
+        byte_range = _parse_byte_range(range_header, size)
         if byte_range == "unsatisfiable":
-            status, problem_headers, body = problems.describe_status(
+            status, problem_headers, body = problems.convert_status_to_response(
                 416, f"The file has {size} bytes."
             )
             return Response(body, status, {**problem_headers, "Content-Range": f"bytes */{size}"})
@@ -100,12 +100,13 @@ def serve_file(
 def redirect_to_store(
     request: Request, store: Store, blobs: Blobs, sha256: str, media_type: str, filename: str
 ) -> Response | None:
-    """Return 307 to a presigned URL with the digest in headers, or None if `serve_file` should
+    """Return 307 to a presigned URL with the digest in headers, or None if `build_file_response`
+    should
     answer.
 
-    `serve_file` answers for a store without URLs, for HEAD (the signature covers GET only), and for
-    a client that already has the file. The blob is verified first, because the service does not see
-    bytes that the store sends.
+    `build_file_response` answers for a store without URLs, for HEAD (the signature covers GET
+    only), and for a client that already has the file. The blob is verified first, because the
+    service does not see bytes that the store sends.
 
     Raises:
         StoreCorrupt: the blob is damaged.
@@ -113,7 +114,7 @@ def redirect_to_store(
     if request.method != "GET" or _matches_digest(request.headers.get("if-none-match"), sha256):
         return None
     url = store.make_download_url(
-        Blobs.make_key(sha256),
+        Blobs.make_blob_key(sha256),
         PRESIGNED_S,
         {
             "content-disposition": f'attachment; filename="{filename}"',
@@ -142,7 +143,7 @@ def _matches_digest(if_none_match: str | None, sha256: str) -> bool:
     return if_none_match.strip() == "*" or f'"{sha256}"' in tags
 
 
-def _if_range(header: str | None, sha256: str) -> bool:
+def _matches_if_range(header: str | None, sha256: str) -> bool:
     """Return True if `If-Range` allows a range: strong comparison.
 
     A date never matches, since there is no Last-Modified.
@@ -150,7 +151,7 @@ def _if_range(header: str | None, sha256: str) -> bool:
     return header is None or header.strip() == f'"{sha256}"'
 
 
-def _parse_range(header: str, size: int) -> tuple[int, int] | str | None:
+def _parse_byte_range(header: str, size: int) -> tuple[int, int] | str | None:
     """Return (first, last) byte, "unsatisfiable", or None for a header to ignore."""
     match = _RANGE.fullmatch(header)
     if match is None:

@@ -54,7 +54,7 @@ class Look:
     over: bool
 
 
-def follow_events(
+def build_event_stream_response(
     request: Request, look: Callable[[int], Awaitable[Look]], after: int
 ) -> StreamingResponse:
     """Return a stream of the events that `look` finds with ids above `after`.
@@ -65,7 +65,7 @@ def follow_events(
         after: id of the last event that the client has received; 0: none.
     """
     return StreamingResponse(
-        _generate_events(request, look, after),
+        _iterate_stream_events(request, look, after),
         media_type=EVENT_STREAM,
         # nginx would hold events back in its buffer until there are enough of them.
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
@@ -88,7 +88,7 @@ def parse_last_event_id(text: str | None) -> int:
     return int(text)
 
 
-async def _generate_events(
+async def _iterate_stream_events(
     request: Request, look: Callable[[int], Awaitable[Look]], after: int
 ) -> AsyncIterator[bytes]:
     stopping: Stopping = request.app.state.stopping
@@ -96,7 +96,7 @@ async def _generate_events(
     waited, lived = 0.0, 0.0
     # The id at once: a client that is cut before any event continues at the same place.
     yield b"retry: 1000\n\n" if not after else f"retry: 1000\nid: {after}\n\n".encode()
-    while lived < LIFE_S and not stopping.is_set:
+    while lived < LIFE_S and not stopping.is_stopping:
         # In an outage this empty result keeps the stream open: the client would only reconnect.
         batch = Look((), after, False, False)
         try:

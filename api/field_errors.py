@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 
 from core.text.nearest import describe_unknown_field, list_schema_paths
 from core.text.plain import (
-    describe_found,
-    describe_required_options,
-    describe_requirement,
-    describe_types,
+    describe_found_value,
+    describe_json_types,
+    describe_required_name,
+    describe_schema_requirement,
 )
 
 MAX_FIELDS = 20
@@ -62,22 +62,22 @@ def list_invalid_fields(
     if "recipe" in field_paths:
         field_paths += [f"recipe.{path}" for path in recipe]
     messages_by_path: dict[str, list[str]] = {}
-    for each in _sort_errors(error.errors(), route):
+    for each in _sort_errors_by_parameter(error.errors(), route):
         path = _find_field_path(each, body)
         if path not in messages_by_path and len(messages_by_path) == MAX_FIELDS:
             break
-        message = _describe_error(each, path, field_paths)
+        message = _describe_field_error(each, path, field_paths)
         # A union reports an error for each of its types: name the field once.
         messages_by_path.setdefault(path, [])
         if message not in messages_by_path[path]:
             messages_by_path[path].append(message)
     return [
-        {"field": path, "message": _join_messages(messages)}
+        {"field": path, "message": _join_alternative_messages(messages)}
         for path, messages in messages_by_path.items()
     ]
 
 
-def _sort_errors(
+def _sort_errors_by_parameter(
     errors: Sequence[Mapping[str, Any]], route: APIRoute | None
 ) -> list[Mapping[str, Any]]:
     """Return errors in the order in which the OpenAPI document names the parameters.
@@ -86,12 +86,12 @@ def _sort_errors(
     """
     documented = [] if route is None else list(_list_parameters(route.dependant))
 
-    def find_position(error: Mapping[str, Any]) -> tuple[int, int]:
+    def find_parameter_position(error: Mapping[str, Any]) -> tuple[int, int]:
         place, *names = error["loc"]
         is_parameter = place != "body" and names and names[0] in documented
         return _PLACES.index(place), documented.index(names[0]) if is_parameter else 0
 
-    return sorted(errors, key=find_position)
+    return sorted(errors, key=find_parameter_position)
 
 
 def _list_parameters(dependant: Dependant) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _find_field_path(error: Mapping[str, Any], body: Mapping[str, Any]) -> str:
     return ".".join(names)
 
 
-def _describe_error(error: Mapping[str, Any], path: str, field_paths: Sequence[str]) -> str:
+def _describe_field_error(error: Mapping[str, Any], path: str, field_paths: Sequence[str]) -> str:
     named, context = str(error["type"]), error.get("ctx") or {}
     if named == "missing":
         return "is missing"
@@ -138,27 +138,31 @@ def _describe_error(error: Mapping[str, Any], path: str, field_paths: Sequence[s
         inside, _, name = path.rpartition(".")
         return describe_unknown_field(name, field_paths, inside)
     if named in ("literal_error", "enum"):
-        return describe_required_options(error["input"], _parse_options(str(context["expected"])))
+        return describe_required_name(
+            error["input"], _parse_allowed_names(str(context["expected"]))
+        )
     if named in _LIMITS:
         keyword, limit = _LIMITS[named]
-        message = describe_requirement(keyword, context[limit])
+        message = describe_schema_requirement(keyword, context[limit])
         # Do not quote texts and lists: their length is the error, and repeating them does not help.
-        return f"{message}{'' if 'too_' in named else describe_found(error['input'])}"
+        return f"{message}{'' if 'too_' in named else describe_found_value(error['input'])}"
     root = named.partition("_")[0]
     if root in _TYPES and named.endswith(("_type", "_parsing", "_from_float")):
-        return f"must be {describe_types([_TYPES[root]])}{describe_found(error['input'])}"
+        return (
+            f"must be {describe_json_types([_TYPES[root]])}{describe_found_value(error['input'])}"
+        )
     if named == "finite_number":
         return "must be a finite number"
     message = str(error["msg"]).removeprefix("Value error, ").replace("Input should be", "must be")
     return message[:1].lower() + message[1:]
 
 
-def _parse_options(expected: str) -> list[str]:
+def _parse_allowed_names(expected: str) -> list[str]:
     """Return the names in `'data', 'task' or 'class'`."""
     return [one.strip(" '") for one in expected.replace(" or ", ", ").split(",")]
 
 
-def _join_messages(messages: Sequence[str]) -> str:
+def _join_alternative_messages(messages: Sequence[str]) -> str:
     """Return one sentence that combines the messages of a field's alternatives."""
     if len(messages) > 1 and all(m.startswith("must be ") for m in messages):
         *first_messages, last = messages

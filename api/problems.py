@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from core.errors import PerennialError
-from core.logging import hide_keys
+from core.logging import hide_access_keys
 
 MEDIA_TYPE = "application/problem+json"
 OUTAGE_RETRY_S = 2
@@ -56,12 +56,12 @@ def encode_problem(
         "errors": [dict(e) for e in errors],
     }
     # UTF-8 cannot encode half of a surrogate pair, which a request may contain and a detail quote.
-    return hide_keys(json.dumps(body, ensure_ascii=False, default=str)).encode(
+    return hide_access_keys(json.dumps(body, ensure_ascii=False, default=str)).encode(
         errors="backslashreplace"
     )
 
 
-def describe_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
+def convert_error_to_response(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and body for a typed error."""
     headers = {"Content-Type": MEDIA_TYPE, "Cache-Control": "no-store"}
     # Every 401 must name a scheme (RFC 9110 §11.6.1).
@@ -78,7 +78,9 @@ def describe_error(error: PerennialError) -> tuple[int, dict[str, str], bytes]:
     return error.status, headers, body
 
 
-def describe_status(status: int, detail: str | None = None) -> tuple[int, dict[str, str], bytes]:
+def convert_status_to_response(
+    status: int, detail: str | None = None
+) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and body for an HTTP error without a typed error."""
     try:
         phrase = HTTPStatus(status).phrase
@@ -89,16 +91,16 @@ def describe_status(status: int, detail: str | None = None) -> tuple[int, dict[s
     return status, headers, encode_problem(code, phrase, status, detail or phrase)
 
 
-def problem_responses(*statuses: int) -> dict[int | str, dict[str, JsonValue]]:
+def describe_problem_responses(*statuses: int) -> dict[int | str, dict[str, JsonValue]]:
     """Return these statuses as problems, for a route's `responses=`.
 
     `api.description.openapi` adds the statuses that every route can return: 401, 403, 422, 500, 503, 507, and
     404, 400, 413, 415 for path parameters or a body. Name only special ones, such as 409.
     """
-    return {status: describe_problem(status) for status in statuses}
+    return {status: describe_problem_in_openapi(status) for status in statuses}
 
 
-def describe_problem(status: int) -> dict[str, JsonValue]:
+def describe_problem_in_openapi(status: int) -> dict[str, JsonValue]:
     """Return the OpenAPI response object of a problem."""
     try:
         phrase = HTTPStatus(status).phrase

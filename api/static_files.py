@@ -36,13 +36,13 @@ def build_static_path(name: str, root: str = "") -> str:
     Raises:
         KeyError: there is no such file.
     """
-    if name not in _index_files()[1]:
+    if name not in _index_static_files()[1]:
         raise KeyError(f"There is no static file {name!r}.")
-    return f"{root}/static/{_index_files()[0]}/{name}"
+    return f"{root}/static/{_index_static_files()[0]}/{name}"
 
 
 async def _serve_static_file(request: Request) -> Response:
-    digest, files = _index_files()
+    digest, files = _index_static_files()
     # Names come from this index alone, so no path can lead out of the folder.
     path = files.get(request.path_params["name"])
     if path is None:
@@ -55,7 +55,7 @@ async def _serve_static_file(request: Request) -> Response:
 
 
 @cache
-def _index_files() -> tuple[str, dict[str, Path]]:
+def _index_static_files() -> tuple[str, dict[str, Path]]:
     """Return the first 8 hex digits of the SHA-256 of all files, and the files by name."""
     files = {
         path.relative_to(FOLDER).as_posix(): path

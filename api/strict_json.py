@@ -15,7 +15,7 @@ MAX_INT = 2**63 - 1
 MAX_DEPTH = 64
 
 
-def parse_json(data: bytes, what: str = "The body") -> Any:
+def parse_strict_json(data: bytes, what: str = "The body") -> Any:
     """Parse a JSON text in UTF-8.
 
     Args:
@@ -31,10 +31,10 @@ def parse_json(data: bytes, what: str = "The body") -> Any:
     try:
         value = json.loads(
             text,
-            parse_constant=_refuse_constant,
-            parse_int=_parse_integer,
-            parse_float=_parse_float,
-            object_pairs_hook=_build_object,
+            parse_constant=_refuse_json_constant,
+            parse_int=_parse_json_integer,
+            parse_float=_parse_json_float,
+            object_pairs_hook=_build_json_object,
         )
     except json.JSONDecodeError as error:
         raise Invalid(
@@ -46,7 +46,7 @@ def parse_json(data: bytes, what: str = "The body") -> Any:
         raise Invalid(f"{what} cannot be taken: {error}.") from None
     try:
         # After parsing: the parser's hooks see neither depth nor strings.
-        _check_value(value, 0)
+        _check_json_value(value, 0)
     except _Unfit as error:
         raise Invalid(f"{what} cannot be taken: {error}.") from None
     return value
@@ -66,18 +66,18 @@ class _Unfit(ValueError):
     """JSON that parses but cannot be stored."""
 
 
-def _refuse_constant(name: str) -> NoReturn:
+def _refuse_json_constant(name: str) -> NoReturn:
     raise _Unfit(f"{name} is not a JSON number")
 
 
-def _parse_integer(digits: str) -> int:
+def _parse_json_integer(digits: str) -> int:
     # Check the length first: converting very long digit strings takes quadratic time.
     if len(digits) > 20 or abs(value := int(digits)) > MAX_INT:
         raise _Unfit(f"the integer {digits[:24]} does not fit 64 bits")
     return value
 
 
-def _parse_float(digits: str) -> float:
+def _parse_json_float(digits: str) -> float:
     value = float(digits)
     # 1e999 is valid JSON, and becomes infinity.
     if not math.isfinite(value):
@@ -85,7 +85,7 @@ def _parse_float(digits: str) -> float:
     return value
 
 
-def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     # Python keeps the last of repeated names, and another program may keep the first.
     if len(value) != len(pairs):
@@ -95,7 +95,7 @@ def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _check_value(value: Any, depth: int) -> None:
+def _check_json_value(value: Any, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise _Unfit(f"it is nested deeper than {MAX_DEPTH}")
     if isinstance(value, str):
@@ -103,8 +103,8 @@ def _check_value(value: Any, depth: int) -> None:
             raise _Unfit("a string holds a NUL character or half of a surrogate pair")
     elif isinstance(value, dict):
         for key, item in value.items():
-            _check_value(key, depth)
-            _check_value(item, depth + 1)
+            _check_json_value(key, depth)
+            _check_json_value(item, depth + 1)
     elif isinstance(value, list):
         for item in value:
-            _check_value(item, depth + 1)
+            _check_json_value(item, depth + 1)

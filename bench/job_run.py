@@ -11,36 +11,34 @@ from core.learning.training.control import Control
 Json = dict[str, Any]
 
 
-def run_job(
+def run_completed_spec(
     spec: Mapping[str, Any],
     emit: Callable[[Json], None] = lambda event: None,
     control: Control | None = None,
     hook: job.EvaluationHook | None = None,
 ) -> None:
-    """Learn the task of a specification as `complete_spec` completes it.
+    """Learn the task of a job specification after `fill_in_spec_defaults` has completed it.
 
     Raises:
         Exception: as `core.learning.training.job.learn_task`.
     """
-    job.learn_task(complete_spec(spec), lambda event: emit(event.to_json()), control, hook)
+    job.learn_task(fill_in_spec_defaults(spec), lambda event: emit(event.to_json()), control, hook)
 
 
-def complete_spec(spec: Mapping[str, Any]) -> JobSpec:
-    """A specification whose manifests and history may be as short, or as long, as the benchmark has
-    them.
-    """
+def fill_in_spec_defaults(spec: Mapping[str, Any]) -> JobSpec:
+    """Return a job specification with the omitted fields of its manifests and history filled in."""
     model = {name: spec[name] for name in ("architecture", "image", "scenario")}
     versions = {
         name: {
             **spec[name],
             "manifest": {**model, **spec[name]["manifest"]},
-            "parts": [_fields(LocalPart, part) for part in spec[name]["parts"]],
+            "parts": [_select_known_fields(LocalPart, part) for part in spec[name]["parts"]],
         }
         for name in ("parent", "base")
     }
-    history = [_fields(EarlierTask, task) for task in spec["history"]]
+    history = [_select_known_fields(EarlierTask, task) for task in spec["history"]]
     return JobSpec.from_json({**spec, **versions, "history": history})
 
 
-def _fields(document: type[Document], value: Json) -> Json:
+def _select_known_fields(document: type[Document], value: Json) -> Json:
     return {name: value[name] for name in document.model_fields if name in value}

@@ -68,7 +68,7 @@ DEVICE_ERROR = "device-error"
 
 
 def hit_failpoint(point: str) -> None:
-    """Kill this process, or send it the signal that the file names, if the point is armed."""
+    """In tests: kill this process, or send it a signal, if the named point is armed."""
     if _FOLDER is None:
         return
     armed = Path(_FOLDER, point)
@@ -82,7 +82,7 @@ def hit_failpoint(point: str) -> None:
 
 
 def fail_device() -> None:
-    """Raise RuntimeError with the message of the file `device-error`, if it exists."""
+    """In tests: raise RuntimeError with the message in the file `device-error`, if it exists."""
     if _FOLDER is None:
         return
     armed = Path(_FOLDER, DEVICE_ERROR)

@@ -41,7 +41,7 @@ def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | Non
         stream: standard error by default.
     """
 
-    def name_service(
+    def add_service_name(
         _logger: Any, _method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
         event["service"] = service
@@ -53,7 +53,7 @@ def configure_logging(service: str, *, level: str = "INFO", stream: TextIO | Non
         structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
         structlog.processors.format_exc_info,
-        name_service,
+        add_service_name,
     ]
     structlog.configure(
         processors=[
@@ -97,24 +97,24 @@ def hide_secrets(
 ) -> MutableMapping[str, Any]:
     """Replace secret fields, access keys, credentials in URLs and signatures, at any depth."""
     for key in list(event):
-        event[key] = _hide_value(key, event[key])
+        event[key] = _hide_secret_value(key, event[key])
     return event
 
 
-def hide_keys(text: str) -> str:
+def hide_access_keys(text: str) -> str:
     """Return a text with access keys replaced by `[hidden]`."""
     return _KEY.sub(_HIDDEN, text)
 
 
-def _hide_value(key: str, value: Any) -> Any:
+def _hide_secret_value(key: str, value: Any) -> Any:
     if key.lower() in SECRET_FIELDS:
         return _HIDDEN
     if isinstance(value, str):
-        text = _BEARER.sub(rf"\1 {_HIDDEN}", hide_keys(value))
+        text = _BEARER.sub(rf"\1 {_HIDDEN}", hide_access_keys(value))
         text = _USERINFO.sub(rf"\1{_HIDDEN}@", text)
         return _SIGNATURE.sub(rf"\1{_HIDDEN}", text)
     if isinstance(value, dict):
-        return {k: _hide_value(str(k), v) for k, v in value.items()}
+        return {k: _hide_secret_value(str(k), v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_hide_value("", v) for v in value]
+        return [_hide_secret_value("", v) for v in value]
     return value

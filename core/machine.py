@@ -10,7 +10,7 @@ _DEV = Path("/dev")
 _GPU = re.compile(r"nvidia\d+")
 
 
-def measure_memory() -> int:
+def measure_machine_memory() -> int:
     """Return the memory of the machine, or of the container if it has less, in bytes."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in _CGROUPS:
@@ -34,11 +34,11 @@ def count_usable_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     """
     # Not every system has affinities: macOS lacks them.
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _cpu_quota(cgroup)
+    quota = _read_cpu_quota(cgroup)
     return max(1, cpus if quota is None else min(cpus, int(quota)))
 
 
-def _cpu_quota(cgroup: Path) -> float | None:
+def _read_cpu_quota(cgroup: Path) -> float | None:
     """Return the quota of a container in CPUs, or None if it has none."""
     try:
         text = (cgroup / "cpu.max").read_text()
@@ -56,7 +56,7 @@ def _cpu_quota(cgroup: Path) -> float | None:
     return int(quota) / int(period)
 
 
-def has_cuda() -> bool:
+def may_open_cuda() -> bool:
     """Return whether a process on this machine could open CUDA, without loading torch."""
     return Path("/dev/nvidiactl").exists()
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from core.machine import count_usable_cpus, measure_memory
+from core.machine import count_usable_cpus, measure_machine_memory
 
 GIB = 1 << 30
 
@@ -303,15 +303,19 @@ class Settings(BaseSettings):
     @property
     def job_bytes(self) -> int:
         """Bytes that a job on this machine may use; 0: no limit."""
-        return 3 * measure_memory() // 4 if self.job_memory_bytes is None else self.job_memory_bytes
+        return (
+            3 * measure_machine_memory() // 4
+            if self.job_memory_bytes is None
+            else self.job_memory_bytes
+        )
 
     @property
     def admitted_job_bytes(self) -> int:
         """Largest memory estimate in bytes with which a job is admitted; 0: no limit."""
-        return self.job_bytes if self.embedded or self.job_memory_bytes is not None else 0
+        return self.job_bytes if self.is_embedded or self.job_memory_bytes is not None else 0
 
     @property
-    def embedded(self) -> bool:
+    def is_embedded(self) -> bool:
         """True without a broker: everything is on one machine, and the worker polls."""
         return not self.broker_url
 

@@ -21,7 +21,7 @@ from core.settings import Settings
 from core.storage import open_store
 
 
-def _run(connection: Connection) -> None:
+def _run_migrations(connection: Connection) -> None:
     context.configure(
         connection=connection,
         target_metadata=Table.metadata,
@@ -33,25 +33,25 @@ def _run(connection: Connection) -> None:
         context.run_migrations()
 
 
-def _from_the_command_line() -> None:
+def _migrate_by_command_line() -> None:
     if context.config.config_file_name is not None:
         fileConfig(context.config.config_file_name, disable_existing_loggers=False)
     settings = Settings()
     os.umask(UMASK)  # SQLite's file and the store's folder may be made here
     db = Database(settings.resolved_database_url)
     try:
-        with migrate.begin_exclusive(db) as connection:
+        with migrate.begin_exclusive_transaction(db) as connection:
             if _is_upgrade():
                 copy = migrate.prepare_upgrade(connection, settings.data_dir)
                 if copy is not None:
                     print(migrate.COPIED.format(copy))
-            _run(connection)
+            _run_migrations(connection)
     except PerennialError as error:
         raise SystemExit(error.detail) from None
     finally:
         db.close()
     if _is_upgrade():
-        open_store(settings).create_root()
+        open_store(settings).create_folder_or_bucket()
 
 
 def _is_upgrade() -> bool:
@@ -66,6 +66,6 @@ if context.is_offline_mode():
     raise SystemExit("Perennial's migrations need a live database: run them without --sql.")
 given = context.config.attributes.get("connection")
 if given is not None:
-    _run(given)
+    _run_migrations(given)
 else:
-    _from_the_command_line()
+    _migrate_by_command_line()

@@ -98,7 +98,7 @@ def find_reached_tests(checkout: Path, changed: Iterable[str]) -> list[str]:
 def read_modules(checkout: Path) -> dict[str, house.Module]:
     """Read all Python files, by path. Modules of the client are named as they are imported."""
     paths = sorted(path for folder in FOLDERS for path in (checkout / folder).rglob("*.py"))
-    modules = [house.read_module(checkout, path) for path in paths]
+    modules = [house.parse_module(checkout, path) for path in paths]
     return {
         module.path: replace(module, name=module.name.removeprefix("client.")) for module in modules
     }

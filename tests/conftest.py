@@ -139,7 +139,7 @@ def redis_server() -> Iterator[redis_servers.RedisServer]:
 @pytest.fixture(scope="session")
 def s3() -> Iterator[s3_server.S3Server]:
     server = _or_fail(s3_server.S3Server.launch)
-    open_store(server.settings(server.root)).create_root()
+    open_store(server.settings(server.root)).create_folder_or_bucket()
     yield server
     server.close()
 

@@ -5,7 +5,7 @@ from typing import Any
 import httpx2
 
 from perennial import JobHandle, Perennial, types
-from perennial.errors import build_error
+from perennial.errors import build_api_error
 
 Json = dict[str, Any]
 
@@ -30,7 +30,7 @@ class Rest(Perennial):
         """
         answer = self.http.request(method, path, **options)
         if answer.status_code >= 400:
-            raise build_error(answer.status_code, answer.headers, answer.content)
+            raise build_api_error(answer.status_code, answer.headers, answer.content)
         return answer
 
     def get(self, path: str) -> Json:

@@ -25,7 +25,7 @@ from core.jobs.doorbell import _Broker
 from core.settings import Settings
 from tests.loading import load_module
 from tools.release import distributions
-from tools.service import free_port
+from tools.service import find_free_port
 from worker.chores import get_lost_device_file
 
 ROOT = Path(__file__).parents[1]
@@ -170,7 +170,7 @@ def test_redis_wants_its_password_which_no_command_line_shows(
 ) -> None:
     """The container's own command and health check, beside a Redis of this machine."""
     assert shutil.which("redis-server"), "this test runs a Redis of its own: install redis-server"
-    service, port = compose["services"]["redis"], free_port()
+    service, port = compose["services"]["redis"], find_free_port()
 
     def local(text: str) -> str:
         return text.replace("$$", "$").replace("/run/secrets", str(secrets))

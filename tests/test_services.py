@@ -51,7 +51,7 @@ def test_a_redis_of_ones_own_can_be_stopped_and_started(redis_server: Any) -> No
 
 
 def test_the_s3_server_has_its_bucket(s3: Any, tmp_path: Path) -> None:
-    open_store(s3.settings(tmp_path)).check_usable()
+    open_store(s3.settings(tmp_path)).check_store_usable()
 
 
 @pytest.mark.parametrize("kind", ["refused", "silent", "overloaded", "cut"])

@@ -1,6 +1,7 @@
 """Backup of a running service with an SQLite database, and its restoration.
 
-`copy_objects` and `find_missing` also serve a PostgreSQL database, whose dump comes from `pg_dump`.
+`copy_missing_objects` and `find_missing_objects` also serve a PostgreSQL database, whose dump comes
+from `pg_dump`.
 
 The order is objects, database, objects again. Objects never change once they are stored, so two
 passes cannot mix states. But they are deleted: an archive once it is decoded, training images once
@@ -35,7 +36,7 @@ from core.storage import ObjectInfo, Store, open_store
 from core.storage.folder import FolderStore
 from core.storage.objects import check_object_key
 from core.storage.timed import TimedStore
-from core.upkeep.consistency import Named, iterate_named_objects
+from core.upkeep.consistency import Named, iterate_referenced_objects
 from core.webhooks import webhook_secret
 
 DATABASE = "perennial.db"
@@ -67,26 +68,29 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
     # The copy holds keys and images, which are the service user's alone.
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     source, copy = open_store(settings), FolderStore(target.absolute() / STORE)
-    copy.create_root()
+    copy.create_folder_or_bucket()
     # First pass, with most of the objects: the rounds below then take seconds.
-    copy_objects(source, copy)
+    copy_missing_objects(source, copy)
     for _ in range(ROUNDS):
         made_at = time.time()
         # Before the second pass over the objects: a later copy could name some that it has missed.
         copy_sqlite(file, target / DATABASE)
-        copy_objects(source, copy)
-        database = _open_database(target / DATABASE)
+        copy_missing_objects(source, copy)
+        database = _open_sqlite_database(target / DATABASE)
         try:
-            named_objects, schema = list(iterate_named_objects(database)), read_revision(database)
+            named_objects, schema = (
+                list(iterate_referenced_objects(database)),
+                read_revision(database),
+            )
         finally:
             database.close()
-        if not find_missing(named_objects, copy):
+        if not find_missing_objects(named_objects, copy):
             break
     else:
         raise NotPossible(
             f"In {ROUNDS} rounds something was always deleted while it was copied: try again."
         )
-    _drop_unnamed(named_objects, copy)
+    _delete_unreferenced_objects(named_objects, copy)
     for name in KEYS:
         if (settings.data_dir / name).is_file():
             shutil.copy2(settings.data_dir / name, target / name)
@@ -108,12 +112,12 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
     """
     if not (source / CONTENTS).is_file():
         raise NotPossible(f"{source} is no backup: it has no {CONTENTS}, which is written last.")
-    _require_plain(source)
+    _require_safe_backup(source)
     contents: dict[str, Any] = json.loads((source / CONTENTS).read_text())
     copy = FolderStore(source.absolute() / STORE)
-    database = _open_database(source / DATABASE)
+    database = _open_sqlite_database(source / DATABASE)
     try:
-        named_objects = list(iterate_named_objects(database))
+        named_objects = list(iterate_referenced_objects(database))
     except ValueError as error:
         raise NotPossible(
             f"{source} names an object outside of a store ({error}): nothing was restored."
@@ -125,17 +129,17 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
         database.close()
     for item in named_objects:
         # A key such as ../x would write outside of the store.
-        if not _is_key(item.key):
+        if not _is_object_key(item.key):
             raise NotPossible(
                 f"{source} names the object {item.key[:80]!r}, which is outside of a store: "
                 f"nothing was restored."
             )
-    missing = find_missing(named_objects, copy)
+    missing = find_missing_objects(named_objects, copy)
     if missing:
         raise NotPossible(f"{source} lacks {len(missing)} objects, such as the {missing[0].by}.")
     file = _find_sqlite_file(settings)
     store = open_store(settings)
-    store.create_root()
+    store.create_folder_or_bucket()
     if file.exists():
         raise NotPossible(f"There is a database {file}: a restore wants an empty place.")
     # An object of another service could have a key of the backup, and other bytes.
@@ -143,7 +147,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
         raise NotPossible(
             f"There are objects in {settings.resolved_store_url}: a restore wants an empty place."
         )
-    copy_objects(copy, store)
+    copy_missing_objects(copy, store)
     file.parent.mkdir(parents=True, exist_ok=True)
     for name in KEYS:
         key = settings.data_dir / name
@@ -155,7 +159,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
     return contents
 
 
-def _require_plain(source: Path) -> None:
+def _require_safe_backup(source: Path) -> None:
     """Reject a backup that leads outside of its folder, or whose database is not sound.
 
     Somebody else may have written the backup.
@@ -183,7 +187,7 @@ def _require_plain(source: Path) -> None:
                 if path.is_relative_to(source / STORE)
                 else None
             )
-            if key and stat.S_ISREG(mode) and not key.startswith(".") and not _is_key(key):
+            if key and stat.S_ISREG(mode) and not key.startswith(".") and not _is_object_key(key):
                 raise NotPossible(
                     f"{str(path)!r} has a name that no object has: nothing was restored."
                 )
@@ -203,7 +207,7 @@ def _require_plain(source: Path) -> None:
         )
 
 
-def _is_key(key: str) -> bool:
+def _is_object_key(key: str) -> bool:
     try:
         check_object_key(key)
     except ValueError:
@@ -211,7 +215,7 @@ def _is_key(key: str) -> bool:
     return True
 
 
-def copy_objects(source: Store, target: Store) -> int:
+def copy_missing_objects(source: Store, target: Store) -> int:
     """Copy objects that `target` lacks, in constant memory; return their number.
 
     Objects that are deleted meanwhile are left out.
@@ -225,7 +229,7 @@ def copy_objects(source: Store, target: Store) -> int:
     return copied
 
 
-def find_missing(named_objects: Iterable[Named], store: Store) -> list[Named]:
+def find_missing_objects(named_objects: Iterable[Named], store: Store) -> list[Named]:
     """Return the objects that rows name and the store lacks or has in another size."""
     sizes = {info.key: info.size for info in store.list("")}
     return [
@@ -242,7 +246,8 @@ def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
         try:
             for chunk in source.read(info.key):
                 file.write(chunk)
-        # Deleted since it was listed; `find_missing` reports it if the database still names it.
+        # Deleted since it was listed; `find_missing_objects` reports it if the database still names
+        # it.
         except StoreCorrupt:
             return 0
         file.flush()
@@ -256,7 +261,7 @@ def _find_incoming_folder(store: Store) -> Path | None:
     return inner.root / ".incoming" if isinstance(inner, FolderStore) else None
 
 
-def _drop_unnamed(named_objects: Iterable[Named], store: Store) -> None:
+def _delete_unreferenced_objects(named_objects: Iterable[Named], store: Store) -> None:
     """Delete the objects that the copied database does not name.
 
     They were deleted, or not yet accepted, when it was copied.
@@ -267,7 +272,7 @@ def _drop_unnamed(named_objects: Iterable[Named], store: Store) -> None:
             store.delete(info.key)
 
 
-def _open_database(file: Path) -> Database:
+def _open_sqlite_database(file: Path) -> Database:
     return Database(f"sqlite:///{file.absolute()}")
 
 

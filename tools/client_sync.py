@@ -52,21 +52,21 @@ CHANGES = (
 
 def main() -> None:
     """Write all files."""
-    for name, text in generate_modules().items():
+    for name, text in generate_blocking_modules().items():
         file = TARGET / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
     # Copied, because the client is installed without the service's package.
     for source, copy in SINGLE:
         copy.write_text(source.read_text())
-    FORMATS_COPY.write_text(list_formats())
-    for name, text in copy_rules().items():
+    FORMATS_COPY.write_text(render_formats_module())
+    for name, text in copy_rule_modules().items():
         file = RULES_COPY / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
 
-def copy_rules() -> dict[str, str]:
+def copy_rule_modules() -> dict[str, str]:
     """Return the modules of `client/perennial/pack/rules` by their path in it."""
     return {
         str(file.relative_to(RULES)): file.read_text().replace(
@@ -76,23 +76,23 @@ def copy_rules() -> dict[str, str]:
     }
 
 
-def list_formats() -> str:
+def render_formats_module() -> str:
     """Return the whole text of `_formats.py`."""
     lines = (f"        Format({one.endings!r}, {one.marks!r}),\n" for one in FORMATS.each)
     return f"{FORMATS_HEAD}FORMATS = Formats(\n    (\n{''.join(lines)}    )\n)\n"
 
 
-def generate_modules() -> dict[str, str]:
+def generate_blocking_modules() -> dict[str, str]:
     """Return the generated modules of `_sync` by their path in it."""
     files = (
         file
         for file in sorted(SOURCE.rglob("*.py"))
         if str(file.relative_to(SOURCE)) not in BY_HAND
     )
-    return {str(file.relative_to(SOURCE)): make_blocking(file.read_text()) for file in files}
+    return {str(file.relative_to(SOURCE)): convert_to_blocking(file.read_text()) for file in files}
 
 
-def make_blocking(text: str) -> str:
+def convert_to_blocking(text: str) -> str:
     """Return a module without `async` and `await`."""
     for pattern, by in CHANGES:
         text = re.sub(pattern, by, text)

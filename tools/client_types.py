@@ -41,10 +41,10 @@ Schema = Mapping[str, Any]
 
 def main() -> None:
     """Write the file."""
-    TARGET.write_text(generate_source(build_document()))
+    TARGET.write_text(generate_types_source(build_openapi_document()))
 
 
-def build_document() -> Schema:
+def build_openapi_document() -> Schema:
     """Return the OpenAPI document of the code in this checkout."""
     # The app wants a data directory, even though it serves no request.
     with tempfile.TemporaryDirectory() as folder:
@@ -53,37 +53,37 @@ def build_document() -> Schema:
     return content
 
 
-def generate_source(of: Schema) -> str:
+def generate_types_source(of: Schema) -> str:
     """Return the whole file for a document; the same document gives the same text."""
     schemas: dict[str, Schema] = of["components"]["schemas"]
-    names = {name: _class_name(name, schemas) for name in schemas}
-    used_names = sorted(_find_reachable(of, schemas), key=lambda name: names[name])
+    names = {name: _get_class_name(name, schemas) for name in schemas}
+    used_names = sorted(_find_reachable_schemas(of, schemas), key=lambda name: names[name])
     types = _Types(schemas, names)
     classes = [
         types.render_class(name)
         for name in used_names
-        if is_object(schemas[name]) and not is_page(schemas[name])
+        if is_object_schema(schemas[name]) and not is_page_schema(schemas[name])
     ]
     return "\n\n\n".join([HEAD.rstrip(), *classes]) + "\n"
 
 
-def is_object(schema: Schema) -> bool:
+def is_object_schema(schema: Schema) -> bool:
     """Return whether a schema has its own fields and therefore becomes a class."""
     return "properties" in schema
 
 
-def is_page(schema: Schema) -> bool:
+def is_page_schema(schema: Schema) -> bool:
     """Return whether a schema is a page of a list, which the client reads page by page."""
     return set(schema.get("properties", ())) == {"items", "next_cursor"}
 
 
-def _class_name(name: str, schemas: Mapping[str, Schema]) -> str:
+def _get_class_name(name: str, schemas: Mapping[str, Schema]) -> str:
     short = re.sub(r"\W", "_", name.removesuffix("Out")).lstrip("_")
     # `JobOut` becomes Job, unless another schema has that name.
     return short if short == name or short not in schemas else name
 
 
-def _find_reachable(of: Schema, schemas: Mapping[str, Schema]) -> set[str]:
+def _find_reachable_schemas(of: Schema, schemas: Mapping[str, Schema]) -> set[str]:
     """Return the names of all schemas that responses and the problem refer to, also indirectly."""
     roots = [name for name in ("Problem", *ALSO) if name in schemas]
     for operations in of["paths"].values():
@@ -92,14 +92,14 @@ def _find_reachable(of: Schema, schemas: Mapping[str, Schema]) -> set[str]:
                 roots += [
                     name
                     for schema in _list_response_schemas(operation)
-                    for name in find_references(schema)
+                    for name in find_referenced_schemas(schema)
                 ]
     reachable: set[str] = set()
     while roots:
         name = roots.pop()
         if name not in reachable:
             reachable.add(name)
-            roots += find_references(schemas[name])
+            roots += find_referenced_schemas(schemas[name])
     return reachable
 
 
@@ -113,19 +113,22 @@ def _list_response_schemas(operation: Schema) -> Iterator[Any]:
             )
 
 
-def find_references(schema: Any) -> list[str]:
+def find_referenced_schemas(schema: Any) -> list[str]:
     """Return the names of the schemas that a schema refers to directly."""
     if isinstance(schema, list):
-        return [name for one in schema for name in find_references(one)]
+        return [name for one in schema for name in find_referenced_schemas(one)]
     if not isinstance(schema, dict):
         return []
-    target_names = [_parse_reference(schema["$ref"])] if "$ref" in schema else []
+    target_names = [_parse_schema_reference(schema["$ref"])] if "$ref" in schema else []
     return target_names + [
-        name for key, one in schema.items() if key != "$ref" for name in find_references(one)
+        name
+        for key, one in schema.items()
+        if key != "$ref"
+        for name in find_referenced_schemas(one)
     ]
 
 
-def _parse_reference(reference: str) -> str:
+def _parse_schema_reference(reference: str) -> str:
     return reference.rpartition("/")[2]
 
 
@@ -150,19 +153,19 @@ class _Types:
             kind = self.render_type(field_schema)
             # An older service does not send a field that is not required.
             if field not in required:
-                kind = f"{kind} = None" if _allows_none(kind) else f"{kind} | None = None"
-            class_lines.append(f"    {_python_name(field)}: {kind}")
+                kind = f"{kind} = None" if _does_type_allow_none(kind) else f"{kind} | None = None"
+            class_lines.append(f"    {_get_python_name(field)}: {kind}")
         class_lines.append("    extra: dict[str, Any] = _field(default_factory=dict, repr=False)")
         return "\n".join(class_lines)
 
     def render_type(self, schema: Schema) -> str:
         """Return the type of a value."""
         if "$ref" in schema:
-            name = _parse_reference(schema["$ref"])
+            name = _parse_schema_reference(schema["$ref"])
             inner = self._schemas[name]
             return (
                 self._names[name]
-                if is_object(inner) and not is_page(inner)
+                if is_object_schema(inner) and not is_page_schema(inner)
                 else self.render_type(inner)
             )
         if "const" in schema or "enum" in schema:
@@ -186,13 +189,13 @@ class _Types:
 
 def _join_types(kinds: list[str]) -> str:
     """Return the union of types, each once and None last; with Any, only Any."""
-    each = list(dict.fromkeys(part for kind in kinds for part in _split_union(kind)))
+    each = list(dict.fromkeys(part for kind in kinds for part in _split_union_members(kind)))
     if "Any" in each:
         return "Any"
     return " | ".join([one for one in each if one != "None"] + (["None"] if "None" in each else []))
 
 
-def _split_union(kind: str) -> list[str]:
+def _split_union_members(kind: str) -> list[str]:
     """Return the members of a union at its outermost level."""
     parts, depth, start = [], 0, 0
     for at, sign in enumerate(kind):
@@ -204,11 +207,11 @@ def _split_union(kind: str) -> list[str]:
     return [*parts, kind[start:].strip()]
 
 
-def _allows_none(kind: str) -> bool:
-    return kind == "Any" or "None" in _split_union(kind)
+def _does_type_allow_none(kind: str) -> bool:
+    return kind == "Any" or "None" in _split_union_members(kind)
 
 
-def _python_name(name: str) -> str:
+def _get_python_name(name: str) -> str:
     return f"{name}_" if keyword.iskeyword(name) else name
 
 

@@ -67,10 +67,10 @@ elsewhere. Progress,
 
 def main() -> None:
     """Write the document."""
-    TARGET.write_text(render_document())
+    TARGET.write_text(render_command_reference())
 
 
-def render_document() -> str:
+def render_command_reference() -> str:
     """Return the whole document."""
     root = click.Context(cli, info_name="perennial")
     assert isinstance(cli, Perennial)
@@ -83,28 +83,28 @@ def render_document() -> str:
         "",
         "## Commands of the client",
         "",
-        *_render_sections(client_commands),
+        *_render_command_sections(client_commands),
     ]
     document_lines += ["## Commands of the service", ""]
     document_lines += [
         "These commands come with the service's package, and read its settings.",
         "",
-        *_render_sections(service),
+        *_render_command_sections(service),
     ]
     return "\n".join(document_lines).rstrip() + "\n"
 
 
-def _render_sections(each: list[tuple[str, click.Command | None]]) -> Iterator[str]:
+def _render_command_sections(each: list[tuple[str, click.Command | None]]) -> Iterator[str]:
     for name, command in each:
         if isinstance(command, click.Group):
             # Groups themselves do nothing, so only their commands have a section.
             for inner, of in command.commands.items():
-                yield from _render_section(f"{name} {inner}", of)
+                yield from _render_command_section(f"{name} {inner}", of)
         elif command is not None:
-            yield from _render_section(name, command)
+            yield from _render_command_section(name, command)
 
 
-def _render_section(name: str, command: click.Command) -> Iterator[str]:
+def _render_command_section(name: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=f"perennial {name}")
     listed_parameters = [one for one in command.params if one.name not in COMMON]
     usage = [piece for one in command.params for piece in one.get_usage_pieces(context) if piece]
@@ -125,11 +125,14 @@ def _render_section(name: str, command: click.Command) -> Iterator[str]:
     if rows:
         yield "| option | |"
         yield "| --- | --- |"
-        yield from (f"| `{_escape_cell(option)}` | {_escape_cell(text)} |" for option, text in rows)
+        yield from (
+            f"| `{_escape_table_cell(option)}` | {_escape_table_cell(text)} |"
+            for option, text in rows
+        )
         yield ""
 
 
-def _escape_cell(text: str) -> str:
+def _escape_table_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 

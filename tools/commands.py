@@ -52,7 +52,7 @@ def serve(
     browser: bool | None,
 ) -> int:
     """Run the service: API and worker on one console, until Ctrl-C."""
-    _require_platform()
+    _exit_on_unsupported_platform()
     if demo:
         return _serve_demo(host, port, data_dir, reset, browser)
     if reset or browser is not None:
@@ -81,7 +81,7 @@ def _serve_demo(
     own_port = os.environ.get("PERENNIAL_PORT", "")
     if port is None and own_port.isdecimal() and int(own_port) < 65536:
         port = int(own_port)
-    chosen = serve_demo.Demo(serve_demo.find_data_dir(data_dir), port, reset, browser)
+    chosen = serve_demo.Demo(serve_demo.choose_data_directory(data_dir), port, reset, browser)
     try:
         return serve_demo.serve_demo(chosen)
     except serve_demo.CannotServe as error:
@@ -93,7 +93,7 @@ def worker() -> int:
     """Run only one worker, beside an API; with Celery if the settings name a broker."""
     from core.settings import Settings
 
-    if not Settings().embedded:
+    if not Settings().is_embedded:
         from worker.launcher import CELERY
 
         # Celery takes the place of this process, so that signals reach it.
@@ -120,11 +120,11 @@ def migrate(no_backup: bool) -> int:
     settings = Settings()
     # Keys, images and weights are readable by the service's user alone.
     os.umask(UMASK)
-    with _report_errors(), closing(Database(settings.resolved_database_url)) as db:
+    with _report_service_errors(), closing(Database(settings.resolved_database_url)) as db:
         copy = upgrade_schema(db, backups=None if no_backup else settings.data_dir)
         if copy is not None:
             click.echo(COPIED.format(copy))
-        open_store(settings).create_root()
+        open_store(settings).create_folder_or_bucket()
         click.echo(f"The tables are at revision {read_revision(db)}.")
     return 0
 
@@ -141,8 +141,10 @@ def migrate(no_backup: bool) -> int:
 @JSON
 def sweep(dry_run: bool, grace_hours: float, is_json: bool) -> int:
     """Remove data that is no longer needed; workers do so automatically."""
-    return _run_housekeeping(
-        "sweep", f"--grace-hours={grace_hours}", *_format_flags(dry_run=dry_run, json=is_json)
+    return _run_housekeeping_command(
+        "sweep",
+        f"--grace-hours={grace_hours}",
+        *_format_command_flags(dry_run=dry_run, json=is_json),
     )
 
 
@@ -160,29 +162,31 @@ def check(verify: bool, repair: bool, is_json: bool, paths: tuple[str, ...]) -> 
             "`perennial check` compares database and store of the service, and takes no path. "
             f"To look at a batch without learning it: perennial submit MODEL {batch} --check"
         )
-    return _run_housekeeping("check", *_format_flags(verify=verify, repair=repair, json=is_json))
+    return _run_housekeeping_command(
+        "check", *_format_command_flags(verify=verify, repair=repair, json=is_json)
+    )
 
 
 @click.command()
 @FOLDER
 def backup(folder: Path) -> int:
     """Copy everything into an empty FOLDER while the service runs (SQLite)."""
-    return _run_housekeeping("backup", str(folder))
+    return _run_housekeeping_command("backup", str(folder))
 
 
 @click.command()
 @FOLDER
 def restore(folder: Path) -> int:
     """Restore a backup from FOLDER, into an empty target."""
-    return _run_housekeeping("restore", str(folder))
+    return _run_housekeeping_command("restore", str(folder))
 
 
 @click.command()
 def doctor() -> int:
     """Check that torch, device, database, store and disk work; exit with 1 if one does not."""
-    from tools.doctor import run_checks
+    from tools.doctor import run_installation_checks
 
-    return run_checks()
+    return run_installation_checks()
 
 
 # Not imported from the comparison, which would load PyTorch for every `--help`.
@@ -248,7 +252,7 @@ def compare_methods(
     batch alone, full retraining, and Perennial. All are measured on the same held-out images. The
     command first prints an estimate of the time.
     """
-    _require_platform()
+    _exit_on_unsupported_platform()
     from tools.compare_methods.base import BASES
     from tools.compare_methods.comparison import Options, run_comparison
     from tools.compare_methods.errors import CannotCompare
@@ -265,14 +269,16 @@ def compare_methods(
     try:
         # The remaining choices have the names of `Sample`'s fields.
         run_comparison(
-            folder, Options(Sample(**choices), epochs, base, rows, _parse_fields(model)), json_file
+            folder,
+            Options(Sample(**choices), epochs, base, rows, _parse_model_fields(model)),
+            json_file,
         )
     except (CannotCompare, NotReady) as error:
         raise click.ClickException(str(error)) from error
     return 0
 
 
-def _parse_fields(text: str | None) -> dict[str, Any]:
+def _parse_model_fields(text: str | None) -> dict[str, Any]:
     """Parse the fields of a model."""
     try:
         fields = json.loads(text or "{}")
@@ -287,7 +293,7 @@ def _parse_fields(text: str | None) -> dict[str, Any]:
 
 
 @contextmanager
-def _report_errors() -> Iterator[None]:
+def _report_service_errors() -> Iterator[None]:
     """Report an error of the service as a sentence instead of a traceback."""
     from core.errors import PerennialError
 
@@ -297,19 +303,19 @@ def _report_errors() -> Iterator[None]:
         raise click.ClickException(error.detail) from error
 
 
-def _require_platform() -> None:
+def _exit_on_unsupported_platform() -> None:
     """End with a sentence on a system without the service, before a module that it lacks is loaded."""
     from core.platforms import require_platform
 
     require_platform()
 
 
-def _run_housekeeping(*arguments: str) -> int:
-    _require_platform()
+def _run_housekeeping_command(*arguments: str) -> int:
+    _exit_on_unsupported_platform()
     from tools import housekeeping
 
     return housekeeping.main(arguments)
 
 
-def _format_flags(**flags: bool) -> list[str]:
+def _format_command_flags(**flags: bool) -> list[str]:
     return [f"--{name.replace('_', '-')}" for name, is_said in flags.items() if is_said]

@@ -31,7 +31,7 @@ from perennial import GateHeld, JobEnded, Perennial, types
 from tools import digits, service
 from tools.serve_demo import StepBars
 from worker import one_service
-from worker.devices.torch_check import FIRST_START, is_checked
+from worker.devices.torch_check import FIRST_START, is_torch_checked
 
 Json = dict[str, Any]
 console = Console()
@@ -72,14 +72,14 @@ def run_demo(recipe: Json) -> int:
         worker.one_service.DataInUse: a service uses the data directory.
     """
     data_dir = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data")).absolute()
-    with one_service.hold_data_directory(
+    with one_service.lock_data_directory(
         data_dir
     ):  # refuses a directory in use, before anything is started
         console.print(f"Starting Perennial with its data in {data_dir} …")
-    if not is_checked(Settings(data_dir=data_dir)):
+    if not is_torch_checked(Settings(data_dir=data_dir)):
         console.print(FIRST_START)
     with (
-        service.run_service(data_dir) as running,
+        service.run_temporary_service(data_dir) as running,
         Perennial(running.key, base_url=running.url) as client,
     ):
         console.print(f"Ready at {running.url}  (API documentation: {running.url}/docs)\n")
@@ -93,16 +93,16 @@ def run_demo(recipe: Json) -> int:
             f"Model [b]{name}[/b] starts from {model.base} and learns by {method}: "
             "five batches of two digits each, one after another."
         )
-        held = learn_batches(client, name, shows_held="method" not in recipe)
-        print_metrics(client.metrics.retrieve(name))
+        held = submit_and_follow_batches(client, name, shows_held="method" not in recipe)
+        print_accuracy_matrix(client.metrics.retrieve(name))
         with tempfile.TemporaryDirectory() as folder:
-            check_download(client, name, Path(folder) / "model.zip")
+            verify_download_predictions(client, name, Path(folder) / "model.zip")
         console.print(
             f"\nThe versions of [b]{name}[/b] are kept; .venv/bin/perennial versions list {name} "
             "lists them."
         )
         if console.is_terminal and sys.stdin.isatty():
-            print_page(running.url, name, held)
+            print_page_address(running.url, name, held)
             console.print(
                 f"Log in with the key in {data_dir / 'admin-key'}. Ctrl-C stops the service."
             )
@@ -110,11 +110,11 @@ def run_demo(recipe: Json) -> int:
                 running.process.wait()
             return 0
     console.print("To look at them in a browser, run make serve, and open its page:")
-    print_page(f"http://127.0.0.1:{os.environ.get('PERENNIAL_PORT', '8000')}", name, held)
+    print_page_address(f"http://127.0.0.1:{os.environ.get('PERENNIAL_PORT', '8000')}", name, held)
     return 0
 
 
-def print_page(url: str, model: str, held: int | None) -> None:
+def print_page_address(url: str, model: str, held: int | None) -> None:
     """Print the address of the page where a person should look first."""
     page = f"{url}/ui/models/{model}"
     if held is not None:
@@ -124,7 +124,7 @@ def print_page(url: str, model: str, held: int | None) -> None:
     console.print(f"\n{page}\n", soft_wrap=True, markup=False)
 
 
-def learn_batches(client: Perennial, model: str, *, shows_held: bool) -> int | None:
+def submit_and_follow_batches(client: Perennial, model: str, *, shows_held: bool) -> int | None:
     """Submit the archives and follow each job with a bar.
 
     Args:
@@ -133,28 +133,28 @@ def learn_batches(client: Perennial, model: str, *, shows_held: bool) -> int | N
     Returns:
         The version that was held because it forgot, if any.
     """
-    archives = digits.build_archives()
+    archives = digits.build_digit_archives()
     *first, last = archives if shows_held else [*archives, None]
     jobs = [(one[0], client.submit(model, one[1], name=one[0])) for one in first if one]
     try:
         with StepBars(console) as bars:
             for name, job in jobs:
-                bars.follow_job(name, job)
+                bars.show_job_until_ended(name, job)
             if last is None:
                 return None
             job = client.submit(model, last[1], name=last[0], recipe=FORGETS)
             try:
-                bars.follow_job(f"{last[0]} by fine-tuning", job)
+                bars.show_job_until_ended(f"{last[0]} by fine-tuning", job)
             except GateHeld:
                 again = client.jobs.retry(job.id, recipe={})
-                bars.follow_job(f"{last[0]} again, by the model's recipe", again)
+                bars.show_job_until_ended(f"{last[0]} again, by the model's recipe", again)
                 return job.job.version if job.job else None
     except JobEnded as ended:  # a held version would make later batches wait for a person
         raise SystemExit(str(ended)) from None
     return None
 
 
-def print_metrics(metrics: types.Metrics) -> None:
+def print_accuracy_matrix(metrics: types.Metrics) -> None:
     """Print the accuracy matrix and its summary."""
     table = Table(title="\nAccuracy of each version (row) on each task's held-out images (column)")
     table.add_column("version")
@@ -177,7 +177,7 @@ def print_metrics(metrics: types.Metrics) -> None:
         )
 
 
-def check_download(client: Perennial, model: str, file: Path) -> None:
+def verify_download_predictions(client: Perennial, model: str, file: Path) -> None:
     """Download the latest version, verify it, and predict ten digits with its content alone."""
     download = client.download(model, "latest", file)
     console.print(
@@ -194,7 +194,7 @@ def check_download(client: Perennial, model: str, file: Path) -> None:
     images, expected_labels = _write_ten_digits(folder)
     # In a process of its own, so that the model card's code shows what it can do alone.
     done = subprocess.run(
-        [sys.executable, "-c", loading_code(folder) + PREDICT, *images],
+        [sys.executable, "-c", extract_loading_code(folder) + PREDICT, *images],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -219,7 +219,7 @@ print(json.dumps([config["classes"][row] for row in rows.tolist()]))
 """
 
 
-def loading_code(folder: Path) -> str:
+def extract_loading_code(folder: Path) -> str:
     """Return the model card's Python before its example: it loads the network and reads images."""
     blocks = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     return "\n".join(blocks).split("with torch.inference_mode():")[0]

@@ -8,7 +8,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 
-def build_archives(*, signed: bool = False) -> list[tuple[str, bytes]]:
+def build_digit_archives(*, signed: bool = False) -> list[tuple[str, bytes]]:
     """Return five `(task name, zip bytes)`: digits 0–1, 2–3, 4–5, 6–7, 8–9 as PNG in `<class>/…`.
 
     Args:
@@ -22,11 +22,12 @@ def build_archives(*, signed: bool = False) -> list[tuple[str, bytes]]:
         negative = np.random.default_rng(0).random(len(pixels)) < 0.5
         pixels[negative] = 255 - pixels[negative]
     return [
-        (f"digits-{d}-{d + 1}", _zip_by_class(pixels, labels, (d, d + 1))) for d in range(0, 10, 2)
+        (f"digits-{d}-{d + 1}", _zip_images_by_class(pixels, labels, (d, d + 1)))
+        for d in range(0, 10, 2)
     ]
 
 
-def _zip_by_class(pixels: np.ndarray, labels: np.ndarray, classes: tuple[int, ...]) -> bytes:
+def _zip_images_by_class(pixels: np.ndarray, labels: np.ndarray, classes: tuple[int, ...]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for index in np.flatnonzero(np.isin(labels, classes)):

@@ -14,13 +14,13 @@ from core.errors import PerennialError
 from core.packaged import imagenet_base, packaged_base
 from core.settings import Settings
 from core.storage import open_store
-from worker.devices.device_check import check_device, driver_version, is_check_needed
+from worker.devices.device_check import check_device, is_gpu_check_needed, read_driver_version
 from worker.devices.torch_check import check_torch_meanwhile
 
 LEAST_FREE_BYTES = 1 << 30
 
 
-def run_checks() -> int:
+def run_installation_checks() -> int:
     """Print the result of each check; return the exit status, 1 if a check fails."""
     settings, bad = Settings(), 0
     for name, look in LOOKS.items():
@@ -47,9 +47,9 @@ def _check_device(settings: Settings) -> str:
     Raises:
         OSError: it is not the device in PERENNIAL_DEVICE, or there is a driver but no usable GPU.
     """
-    driver = driver_version()
+    driver = read_driver_version()
     # Without a driver or a request for a GPU there is nothing to check.
-    if not is_check_needed(settings.device):
+    if not is_gpu_check_needed(settings.device):
         why = f"PERENNIAL_DEVICE={settings.device}" + ("" if driver else ", no NVIDIA driver")
         return f"cpu, threads of a job: {settings.threads} ({why})"
     report = check_device(settings.device)
@@ -67,7 +67,7 @@ def _check_device(settings: Settings) -> str:
     )
 
 
-def _check_tables(settings: Settings) -> str:
+def _check_database_schema(settings: Settings) -> str:
     with closing(Database(settings.resolved_database_url)) as db:
         require_current_schema(db)
         return f"revision {read_revision(db)}"
@@ -81,16 +81,16 @@ def _check_store(settings: Settings) -> str:
     )
 
 
-def _check_base(settings: Settings) -> str:
+def _check_imagenet_base(settings: Settings) -> str:
     if settings.default_base != imagenet_base.NAME:
         return f"{settings.default_base} (PERENNIAL_DEFAULT_BASE)"
-    problem = imagenet_base.find_base_problem()
+    problem = imagenet_base.find_imagenet_base_problem()
     if problem:
         raise OSError(f"{problem}; new models start from {packaged_base.PACKAGED} until then.")
     return f"{imagenet_base.NAME}, from the package {imagenet_base.PACKAGE}"
 
 
-def _check_disk(settings: Settings) -> str:
+def _check_disk_space(settings: Settings) -> str:
     # The data directory does not exist before the first start; its disk does.
     folder_on_disk = next(
         folder
@@ -108,8 +108,8 @@ def _check_disk(settings: Settings) -> str:
 LOOKS: dict[str, Callable[[Settings], str]] = {
     "torch": _check_torch,
     "device": _check_device,
-    "database": _check_tables,
+    "database": _check_database_schema,
     "store": _check_store,
-    "disk": _check_disk,
-    "base for photos": _check_base,
+    "disk": _check_disk_space,
+    "base for photos": _check_imagenet_base,
 }

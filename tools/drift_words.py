@@ -42,7 +42,7 @@ def describe_drift(drift: Drift) -> str:
     )
 
 
-def describe_result(drifts: Sequence[Drift], objects: int, *, is_verified: bool) -> str:
+def describe_comparison_result(drifts: Sequence[Drift], objects: int, *, is_verified: bool) -> str:
     """Return the final sentence of a comparison of database and store.
 
     Args:

@@ -40,13 +40,13 @@ class Import:
     for_types: bool
 
 
-def read_modules(checkout: Path) -> list[Module]:
+def parse_checkout_modules(checkout: Path) -> list[Module]:
     """Return all modules of a checkout except tests, ordered by path."""
     paths = sorted(path for folder in FOLDERS for path in (checkout / folder).rglob("*.py"))
-    return [read_module(checkout, path) for path in paths]
+    return [parse_module(checkout, path) for path in paths]
 
 
-def read_module(checkout: Path, path: Path) -> Module:
+def parse_module(checkout: Path, path: Path) -> Module:
     """Parse a file of a checkout."""
     relative = path.relative_to(checkout)
     parts = relative.with_suffix("").parts
@@ -69,7 +69,9 @@ def find_untyped_lines(module: Module) -> list[int]:
 
 def find_type_only_imports(module: Module) -> list[int]:
     """Return the lines of imports under `if TYPE_CHECKING:`."""
-    return sorted(node.lineno for node, for_types in _import_nodes(module.tree) if for_types)
+    return sorted(
+        node.lineno for node, for_types in _iterate_import_nodes(module.tree) if for_types
+    )
 
 
 def find_imports(checkout: list[Module]) -> set[Import]:
@@ -82,13 +84,13 @@ def find_imports(checkout: list[Module]) -> set[Import]:
     return {
         Import(module.name, target, for_types)
         for module in checkout
-        for node, for_types in _import_nodes(module.tree)
-        for target in _find_targets(module, node, modules_by_name)
+        for node, for_types in _iterate_import_nodes(module.tree)
+        for target in _find_imported_modules(module, node, modules_by_name)
         if target != module.name
     }
 
 
-def _import_nodes(
+def _iterate_import_nodes(
     tree: ast.AST, for_types: bool = False
 ) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     for node in ast.iter_child_nodes(tree):
@@ -97,20 +99,20 @@ def _import_nodes(
         # By its end, because modules also write `typing.TYPE_CHECKING`.
         elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             for inner in node.body:
-                yield from _import_nodes(ast.Module([inner], []), True)
+                yield from _iterate_import_nodes(ast.Module([inner], []), True)
             # The else branch runs, so its imports are not for types.
-            yield from _import_nodes(ast.Module(node.orelse, []), for_types)
+            yield from _iterate_import_nodes(ast.Module(node.orelse, []), for_types)
         else:
-            yield from _import_nodes(node, for_types)
+            yield from _iterate_import_nodes(node, for_types)
 
 
-def _find_targets(
+def _find_imported_modules(
     module: Module, node: ast.Import | ast.ImportFrom, modules_by_name: Mapping[str, Module]
 ) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if alias.name in modules_by_name)
         return
-    base = _resolve_base(module, node)
+    base = _resolve_import_base(module, node)
     for alias in node.names:
         whole = f"{base}.{alias.name}"
         yield from (
@@ -120,7 +122,7 @@ def _find_targets(
         )
 
 
-def _resolve_base(module: Module, node: ast.ImportFrom) -> str:
+def _resolve_import_base(module: Module, node: ast.ImportFrom) -> str:
     """Return the absolute name of the module between `from` and `import`."""
     # A package is its own `.`: with `__init__` appended, it resolves like a module.
     package = module.name.split(".") + ["__init__"] * module.path.endswith("/__init__.py")
@@ -128,7 +130,7 @@ def _resolve_base(module: Module, node: ast.ImportFrom) -> str:
     return ".".join([*within, *filter(None, [node.module])])
 
 
-def find_circles(edges: Iterable[Import]) -> list[list[str]]:
+def find_import_cycles(edges: Iterable[Import]) -> list[list[str]]:
     """Return strongly connected components of at least two modules, largest first.
 
     Each module of a component reaches all others of it.
@@ -136,7 +138,7 @@ def find_circles(edges: Iterable[Import]) -> list[list[str]]:
     following: dict[str, set[str]] = {}
     for edge in edges:
         following.setdefault(edge.source, set()).add(edge.target)
-    reached = {module: _find_reachable(module, following) for module in following}
+    reached = {module: _find_reachable_modules(module, following) for module in following}
     components = {
         frozenset(candidate for candidate in targets if module in reached.get(candidate, ()))
         for module, targets in reached.items()
@@ -148,7 +150,7 @@ def find_circles(edges: Iterable[Import]) -> list[list[str]]:
     )
 
 
-def _find_reachable(start: str, following: Mapping[str, set[str]]) -> set[str]:
+def _find_reachable_modules(start: str, following: Mapping[str, set[str]]) -> set[str]:
     """Return the modules that `start` imports directly or indirectly, itself only if among them."""
     reachable: set[str] = set()
     waiting = [start]
@@ -162,18 +164,18 @@ def _find_reachable(start: str, following: Mapping[str, set[str]]) -> set[str]:
 def find_long_functions(module: Module) -> list[tuple[str, int]]:
     """Return (name, lines) of functions longer than `FUNCTION_LINES`, including the docstring."""
     lengths = [
-        (node.name, _count_lines(node))
+        (node.name, _count_node_lines(node))
         for node in ast.walk(module.tree)
         if isinstance(node, Function)
     ]
     return [(name, line_count) for name, line_count in lengths if line_count > FUNCTION_LINES]
 
 
-def _count_lines(node: Function) -> int:
+def _count_node_lines(node: Function) -> int:
     return (node.end_lineno or node.lineno) - node.lineno + 1
 
 
-def find_undocumented(module: Module) -> list[str]:
+def find_undocumented_names(module: Module) -> list[str]:
     """Return public modules, classes, functions and methods without a docstring.
 
     Names with a leading underscore are not public, nor are names inside a function or a private
@@ -182,10 +184,10 @@ def find_undocumented(module: Module) -> list[str]:
     names = (
         [] if ast.get_docstring(module.tree) is not None or not module.tree.body else [module.path]
     )
-    return names + [f"{module.path}: {name}" for name in _find_undocumented(module.tree, "")]
+    return names + [f"{module.path}: {name}" for name in _find_undocumented_within(module.tree, "")]
 
 
-def _find_undocumented(parent: ast.Module | ast.ClassDef, within: str) -> Iterator[str]:
+def _find_undocumented_within(parent: ast.Module | ast.ClassDef, within: str) -> Iterator[str]:
     for node in parent.body:
         if not isinstance(node, Function | ast.ClassDef) or node.name.startswith("_"):
             continue
@@ -195,7 +197,7 @@ def _find_undocumented(parent: ast.Module | ast.ClassDef, within: str) -> Iterat
         if ast.get_docstring(node) is None and not overload:
             yield within + node.name
         if isinstance(node, ast.ClassDef):
-            yield from _find_undocumented(node, f"{within}{node.name}.")
+            yield from _find_undocumented_within(node, f"{within}{node.name}.")
 
 
 def read_line_length(checkout: Path) -> int:
@@ -205,12 +207,15 @@ def read_line_length(checkout: Path) -> int:
     return int(content.get("tool", {}).get("ruff", {}).get("line-length", LINE_LENGTH))
 
 
-def compute_figures(checkout: Path) -> dict[str, int]:
+def compute_checkout_figures(checkout: Path) -> dict[str, int]:
     """Return each figure by its name, in the order of printing."""
-    all_modules = read_modules(checkout)
+    all_modules = parse_checkout_modules(checkout)
     layered = [module for module in all_modules if module.name.split(".")[0] in LAYERS]
     edges = find_imports(all_modules)
-    every, at_run = find_circles(edges), find_circles(edge for edge in edges if not edge.for_types)
+    every, at_run = (
+        find_import_cycles(edges),
+        find_import_cycles(edge for edge in edges if not edge.for_types),
+    )
     longest = read_line_length(checkout)
     return {
         f"lines that name dict[str, Any] or Json ({', '.join(LAYERS)})": sum(
@@ -233,7 +238,7 @@ def compute_figures(checkout: Path) -> dict[str, int]:
             for source_line in module.source_lines
         ),
         "public names without a docstring": sum(
-            len(find_undocumented(module)) for module in all_modules
+            len(find_undocumented_names(module)) for module in all_modules
         ),
     }
 
@@ -244,7 +249,7 @@ def main() -> None:
     parser.add_argument(
         "checkout", type=Path, nargs="?", default=Path(__file__).resolve().parent.parent
     )
-    for name, number in compute_figures(parser.parse_args().checkout).items():
+    for name, number in compute_checkout_figures(parser.parse_args().checkout).items():
         print(f"{number:6,}  {name}")
 
 

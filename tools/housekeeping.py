@@ -41,7 +41,7 @@ from core.upkeep import consistency
 from core.upkeep.sweep import Extent, run_sweep
 from core.upkeep.sweep_dry_run import Removal, list_sweep_removals
 from tools import backup
-from tools.drift_words import describe_drift, describe_result, format_count
+from tools.drift_words import describe_comparison_result, describe_drift, format_count
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,16 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if it succeeded and nothing differs, 1 if something differs, 2 if it failed, with a
             sentence on standard error.
     """
-    options = _build_parser().parse_args(arguments)
+    options = _build_argument_parser().parse_args(arguments)
     settings = Settings()
     # Keys, images and weights are readable by the service's user alone.
     os.umask(UMASK)
     try:
         if options.command == "backup":
-            print(_format_summary("backed up", backup.create_backup(settings, options.folder)))
+            print(
+                _format_removal_summary("backed up", backup.create_backup(settings, options.folder))
+            )
             return 0
         if options.command == "restore":
-            print(_format_summary("restored", backup.restore_backup(settings, options.folder)))
+            print(
+                _format_removal_summary("restored", backup.restore_backup(settings, options.folder))
+            )
             return 0
         db = Database(settings.resolved_database_url)
         try:
@@ -86,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run_sweep(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
     grace_days = options.grace_hours / 24
     if options.dry_run:
-        _tell_removals(
+        _print_removals(
             list_sweep_removals(db, store, settings, grace_days=grace_days), options.json
         )
         return 0
@@ -111,16 +115,16 @@ def _run_check(db: Database, store: Store, settings: Settings, options: argparse
     if options.json:
         _print_json(drifts)
         return 1 if drifts else 0
-    print(_describe_scrub(db))
+    print(_describe_scrub_progress(db))
     for drift in drifts:
         print(describe_drift(drift))
     # As a set, because several rows may name one object.
-    objects = len({named.key for named in consistency.iterate_named_objects(db)})
-    print(describe_result(drifts, objects, is_verified=options.verify))
+    objects = len({named.key for named in consistency.iterate_referenced_objects(db)})
+    print(describe_comparison_result(drifts, objects, is_verified=options.verify))
     return 1 if drifts else 0
 
 
-def _describe_scrub(db: Database) -> str:
+def _describe_scrub_progress(db: Database) -> str:
     """Return a sentence about the progress of the scrub, which hashes all objects."""
     with db.read() as session:
         row = session.get(Scrub, 1)
@@ -138,7 +142,7 @@ def _describe_scrub(db: Database) -> str:
     )
 
 
-def _tell_removals(removals: Sequence[Removal], is_json: bool) -> None:
+def _print_removals(removals: Sequence[Removal], is_json: bool) -> None:
     """Print one line for each removal, then a sentence with the sums."""
     if is_json:
         _print_json(removals)
@@ -163,14 +167,14 @@ def _print_json(records: Sequence[Removal | consistency.Drift]) -> None:
         print(json.dumps(dataclasses.asdict(one)))
 
 
-def _format_summary(done: str, contents: dict[str, Any]) -> str:
+def _format_removal_summary(done: str, contents: dict[str, Any]) -> str:
     return (
         f"{done}: {contents['objects']} objects, {contents['bytes']:,} bytes, schema "
         f"{contents['schema']}"
     )
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def _build_argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tools.housekeeping",
         description=__doc__,

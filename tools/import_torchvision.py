@@ -28,7 +28,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from core.bases.base_advice import find_fitting_architecture, format_creation_request, format_query
+from core.bases.base_advice import (
+    find_fitting_architecture,
+    format_creation_request,
+    format_upload_query,
+)
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.learning.networks import ImageSpec, describe_expected_base, get_architectures
 
@@ -71,7 +75,7 @@ def convert_state_dict(
                 f"has {shapes[1]}"
             )
             raise ValueError(
-                difference + _suggest_options(architecture, image_size, state, expected)
+                difference + _suggest_fitting_options(architecture, image_size, state, expected)
             )
         if tensor.is_floating_point() != (entry["dtype"] == "F32"):
             raise ValueError(f"{key} has dtype {tensor.dtype}, {name} has {entry['dtype']}")
@@ -86,7 +90,7 @@ def _format_shape(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape)) or "a single number"
 
 
-def _suggest_options(
+def _suggest_fitting_options(
     architecture: Mapping[str, Any],
     image_size: int,
     state: Mapping[str, Tensor],
@@ -114,7 +118,7 @@ def _suggest_options(
     return "; it fits with " + " ".join(f"--{key} {value}" for key, value in chosen.items())
 
 
-def _read_state_dict(file: Path) -> object:
+def _load_pth_state_dict(file: Path) -> object:
     """Load a `.pth` state dict.
 
     Raises:
@@ -150,7 +154,9 @@ def main(arguments: list[str]) -> None:
     options = {"name": chosen.arch, "stem": chosen.stem, "patch": chosen.patch}
     architecture = {key: value for key, value in options.items() if value is not None}
     try:
-        tensors = convert_state_dict(architecture, _read_state_dict(chosen.file), chosen.image_size)
+        tensors = convert_state_dict(
+            architecture, _load_pth_state_dict(chosen.file), chosen.image_size
+        )
     except Exception as error:
         # Any problem with the operator's file ends as one sentence on stderr.
         raise SystemExit(f"cannot import {chosen.file}: {error}") from error
@@ -167,7 +173,7 @@ def main(arguments: list[str]) -> None:
     print(f"{chosen.out}: {len(tensors)} tensors, {size:,} bytes of {chosen.arch}")
     image: ImageOut = {"size": chosen.image_size, "channels": 3}
     choice = cast(ArchitectureChoice, architecture)
-    print(f"upload it: POST /v1/bases?{format_query(choice, image)}")
+    print(f"upload it: POST /v1/bases?{format_upload_query(choice, image)}")
     print(f"a model that fits: {format_creation_request(choice, image)}")
 
 

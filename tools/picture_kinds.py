@@ -54,7 +54,7 @@ class Kind:
     refused: str = ""
 
 
-def make_noise(channels: int = 3, dtype: str = "uint8", seed: int = 0) -> Pixels:
+def make_noise_samples(channels: int = 3, dtype: str = "uint8", seed: int = 0) -> Pixels:
     """Return random samples [16, 24, channels] over the whole range of an unsigned type."""
     largest = np.iinfo(dtype).max
     samples = np.random.default_rng(seed).integers(
@@ -65,31 +65,31 @@ def make_noise(channels: int = 3, dtype: str = "uint8", seed: int = 0) -> Pixels
     return samples
 
 
-def make_smooth(channels: int = 3) -> Pixels:
+def make_smooth_samples(channels: int = 3) -> Pixels:
     """Return samples that a lossy format preserves nearly unchanged; all corners differ."""
     y, x = np.mgrid[0:HEIGHT, 0:WIDTH]
     planes = [40 + 7 * x + 2 * y, 230 - 5 * x - 4 * y, 30 + 3 * x + 8 * y, 250 - 4 * x - 3 * y]
     return np.stack(planes[:channels], -1).astype(np.uint8)
 
 
-def in_8_bits(samples: Pixels) -> Pixels:
+def convert_to_8_bits(samples: Pixels) -> Pixels:
     """Return samples of 16 bits rounded to 8 bits."""
     # 65535 / 255 is 257: both ends of the range stay ends.
     return np.rint(samples.astype(np.float64) / 257).astype(np.uint8)
 
 
-def to_rgb(samples: Pixels) -> Pixels:
+def convert_to_three_channels(samples: Pixels) -> Pixels:
     """Return grey samples as three channels; others unchanged."""
     return np.repeat(samples, 3, -1) if samples.shape[-1] == 1 else samples
 
 
-def over_white(colours: Pixels, alpha: Pixels) -> Pixels:
+def blend_over_white(colours: Pixels, alpha: Pixels) -> Pixels:
     """Return colours [.., 3] with alpha [.., 1] of 0 to 255 over white."""
     share = alpha.astype(np.float64) / 255
-    return np.rint(to_rgb(colours) * share + 255 * (1 - share)).astype(np.uint8)
+    return np.rint(convert_to_three_channels(colours) * share + 255 * (1 - share)).astype(np.uint8)
 
 
-def of_cmyk(samples: Pixels) -> Pixels:
+def convert_cmyk_to_rgb(samples: Pixels) -> Pixels:
     """Return the colours of ink shares without a profile."""
     light = 1 - samples.astype(np.float64) / np.iinfo(samples.dtype).max
     return np.rint(255 * light[..., :3] * light[..., 3:]).astype(np.uint8)
@@ -111,27 +111,27 @@ ADOBE = np.array(
 PROPHOTO = np.array([[0.79767, 0.13519, 0.03134], [0.28804, 0.71188, 0.00009], [0.0, 0.0, 0.82491]])
 
 
-def _pack_fixed(value: float) -> bytes:
+def _pack_fixed_point(value: float) -> bytes:
     return struct.pack(">i", round(value * 65536))
 
 
-def _build_curve(gamma: float | None) -> bytes:
+def _build_profile_curve(gamma: float | None) -> bytes:
     """Return the curve of a power, or of sRGB (None)."""
     if gamma is not None:
         return b"curv\0\0\0\0" + struct.pack(">IH", 1, round(gamma * 256))
     # The curve of sRGB (IEC 61966-2-1) as a parametric curve of type 3.
     numbers = (2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045)
-    return b"para\0\0\0\0\0\3\0\0" + b"".join(map(_pack_fixed, numbers))
+    return b"para\0\0\0\0\0\3\0\0" + b"".join(map(_pack_fixed_point, numbers))
 
 
-def _build_profile(
+def _build_icc_profile(
     space: bytes, kind: bytes, tags: dict[bytes, bytes], pcs: bytes = b"XYZ "
 ) -> bytes:
     text = b"profile of a test\0"
     all_tags = {
         b"desc": b"desc\0\0\0\0" + struct.pack(">I", len(text)) + text + bytes(12 + 67),
         b"cprt": b"text\0\0\0\0none\0",
-        b"wtpt": b"XYZ \0\0\0\0" + b"".join(map(_pack_fixed, D50)),
+        b"wtpt": b"XYZ \0\0\0\0" + b"".join(map(_pack_fixed_point, D50)),
         **tags,
     }
     at, table, body = 128 + 4 + 12 * len(all_tags), b"", b""
@@ -145,28 +145,30 @@ def _build_profile(
         struct.pack(">6H", 2020, 1, 1, 0, 0, 0)
         + b"acsp"
         + bytes(28)
-        + b"".join(map(_pack_fixed, D50))
+        + b"".join(map(_pack_fixed_point, D50))
     )
     return head.ljust(128, b"\0") + struct.pack(">I", len(all_tags)) + table + body
 
 
-def matrix_profile(columns: Pixels, gamma: float | None) -> bytes:
+def build_display_profile(columns: Pixels, gamma: float | None) -> bytes:
     """Return a profile of a display."""
     tags = {
-        name + b"XYZ": b"XYZ \0\0\0\0" + b"".join(map(_pack_fixed, columns[:, i]))
+        name + b"XYZ": b"XYZ \0\0\0\0" + b"".join(map(_pack_fixed_point, columns[:, i]))
         for i, name in enumerate((b"r", b"g", b"b"))
     }
-    return _build_profile(
-        b"RGB ", b"mntr", tags | {name + b"TRC": _build_curve(gamma) for name in (b"r", b"g", b"b")}
+    return _build_icc_profile(
+        b"RGB ",
+        b"mntr",
+        tags | {name + b"TRC": _build_profile_curve(gamma) for name in (b"r", b"g", b"b")},
     )
 
 
-def grey_profile(gamma: float) -> bytes:
+def build_grey_profile(gamma: float) -> bytes:
     """Return a profile of a grey display."""
-    return _build_profile(b"GRAY", b"mntr", {b"kTRC": _build_curve(gamma)})
+    return _build_icc_profile(b"GRAY", b"mntr", {b"kTRC": _build_profile_curve(gamma)})
 
 
-def cmyk_profile() -> bytes:
+def build_press_profile() -> bytes:
     """Return a profile of a press: its sixteen solid colours in CIELab, with interpolation."""
     grid = b""
     for i in range(16):
@@ -177,18 +179,22 @@ def cmyk_profile() -> bytes:
         dark = 1 - 0.8 * inks[3]
         grid += bytes((round(light * 2.55), round(128 + a * dark), round(128 + b * dark)))
     ramp = bytes(range(256))
-    table = b"mft1\0\0\0\0" + bytes((4, 3, 2, 0)) + b"".join(map(_pack_fixed, np.eye(3).ravel()))
-    return _build_profile(b"CMYK", b"prtr", {b"A2B0": table + ramp * 4 + grid + ramp * 3}, b"Lab ")
+    table = (
+        b"mft1\0\0\0\0" + bytes((4, 3, 2, 0)) + b"".join(map(_pack_fixed_point, np.eye(3).ravel()))
+    )
+    return _build_icc_profile(
+        b"CMYK", b"prtr", {b"A2B0": table + ramp * 4 + grid + ramp * 3}, b"Lab "
+    )
 
 
-def _to_linear(values: Pixels, gamma: float | None) -> Pixels:
+def _convert_to_linear_light(values: Pixels, gamma: float | None) -> Pixels:
     if gamma is not None:
         return values**gamma
     linear: Pixels = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
     return linear
 
 
-def _encode_srgb(values: Pixels) -> Pixels:
+def _encode_as_srgb(values: Pixels) -> Pixels:
     values = np.clip(values, 0, 1)
     encoded: Pixels = np.where(
         values <= 0.0031308, values * 12.92, 1.055 * values ** (1 / 2.4) - 0.055
@@ -196,20 +202,28 @@ def _encode_srgb(values: Pixels) -> Pixels:
     return encoded
 
 
-def in_srgb(colours: Pixels, columns: Pixels, gamma: float | None) -> Pixels:
+def convert_profile_to_srgb(colours: Pixels, columns: Pixels, gamma: float | None) -> Pixels:
     """Return colours uint8 [.., 3] of a matrix profile in sRGB."""
-    xyz = _to_linear(colours / 255, gamma) @ columns.T
-    converted: Pixels = np.rint(255 * _encode_srgb(xyz @ np.linalg.inv(SRGB).T)).astype(np.uint8)
+    xyz = _convert_to_linear_light(colours / 255, gamma) @ columns.T
+    converted: Pixels = np.rint(255 * _encode_as_srgb(xyz @ np.linalg.inv(SRGB).T)).astype(np.uint8)
     return converted
 
 
-def grey_in_srgb(grey: Pixels, gamma: float) -> Pixels:
+def convert_grey_to_srgb(grey: Pixels, gamma: float) -> Pixels:
     """Return grey [.., 1] of a gamma profile in sRGB."""
-    return to_rgb(np.rint(255 * _encode_srgb(_to_linear(grey / 255, gamma))).astype(np.uint8))
+    return convert_to_three_channels(
+        np.rint(255 * _encode_as_srgb(_convert_to_linear_light(grey / 255, gamma))).astype(np.uint8)
+    )
 
 
-PROFILE_P3, PROFILE_ADOBE = matrix_profile(P3, None), matrix_profile(ADOBE, 2.19921875)
-PROFILE_PROPHOTO, PROFILE_SRGB = matrix_profile(PROPHOTO, 1.8), matrix_profile(SRGB, None)
+PROFILE_P3, PROFILE_ADOBE = (
+    build_display_profile(P3, None),
+    build_display_profile(ADOBE, 2.19921875),
+)
+PROFILE_PROPHOTO, PROFILE_SRGB = (
+    build_display_profile(PROPHOTO, 1.8),
+    build_display_profile(SRGB, None),
+)
 # The head looks like a profile and what follows is garbage, as in a damaged file.
 BROKEN_PROFILE = PROFILE_P3[:90] + b"\xff" * 200
 
@@ -225,14 +239,14 @@ def encode_image(pixels: Pixels | Image.Image, format: str, **options: Any) -> b
     return out.getvalue()
 
 
-def build_exif(orientation: int) -> bytes:
+def build_exif_orientation(orientation: int) -> bytes:
     """Return EXIF with an orientation."""
     exif_data = Image.Exif()
     exif_data[0x0112] = orientation
     return exif_data.tobytes()
 
 
-def stored_as(upright: Pixels, orientation: int) -> Pixels:
+def orient_as_stored(upright: Pixels, orientation: int) -> Pixels:
     """Return upright pixels as a file with this orientation stores them."""
     undo: dict[int, Callable[[Pixels], Pixels]] = {
         1: lambda p: p,
@@ -261,7 +275,7 @@ def read_with_vips(data: bytes, *, turn: bool = True) -> Pixels:
     if image.hasalpha():
         image = image.flatten(background=255)
     pixels = np.asarray(image.numpy())
-    return to_rgb(pixels.reshape(*pixels.shape[:2], -1)).astype(np.uint8)
+    return convert_to_three_channels(pixels.reshape(*pixels.shape[:2], -1)).astype(np.uint8)
 
 
 def read_heif(data: bytes) -> Pixels:
@@ -280,8 +294,8 @@ def read_avif(data: bytes) -> Pixels:
 
     pixels = imagecodecs.avif_decode(data)
     # 10 bits become 16 by six more.
-    pixels = in_8_bits(pixels * np.uint16(64)) if pixels.dtype == np.uint16 else pixels
-    return over_white(pixels[..., :3], pixels[..., 3:]) if pixels.shape[-1] == 4 else pixels
+    pixels = convert_to_8_bits(pixels * np.uint16(64)) if pixels.dtype == np.uint16 else pixels
+    return blend_over_white(pixels[..., :3], pixels[..., 3:]) if pixels.shape[-1] == 4 else pixels
 
 
 def encode_tiff(samples: Pixels, **options: Any) -> bytes:
@@ -297,7 +311,7 @@ def encode_tiff(samples: Pixels, **options: Any) -> bytes:
     return out.getvalue()
 
 
-def replace_tag(data: bytes, tag: int, value: int) -> bytes:
+def replace_tiff_tag(data: bytes, tag: int, value: int) -> bytes:
     """Return a little-endian TIFF with another value of a short tag of its first page."""
     at = struct.unpack_from("<I", data, 4)[0]
     for i in range(struct.unpack_from("<H", data, at)[0]):
@@ -307,7 +321,7 @@ def replace_tag(data: bytes, tag: int, value: int) -> bytes:
     raise AssertionError(f"the file has no tag {tag}")
 
 
-def raw_tiff(tags: dict[int, tuple[int, list[int]]], strip: bytes, order: str = "<") -> bytes:
+def build_raw_tiff(tags: dict[int, tuple[int, list[int]]], strip: bytes, order: str = "<") -> bytes:
     """Return a TIFF of one strip from its tags: type (3 short, 4 long) and values."""
     codes = {1: "B", 3: "H", 4: "I"}
     tags = {**tags, 273: (4, [8]), 279: (4, [len(strip)])}
@@ -340,16 +354,16 @@ def raw_tiff(tags: dict[int, tuple[int, list[int]]], strip: bytes, order: str = 
     return body
 
 
-def in_bits(values: Pixels, bits: int) -> bytes:
+def pack_into_bits(values: Pixels, bits: int) -> bytes:
     """Pack values [height, width, samples] below 2^bits row by row, highest bit first."""
     rows = (values.reshape(len(values), -1, 1) >> np.arange(bits)[::-1]) & 1
     return np.packbits(rows.reshape(len(values), -1).astype(np.uint8), axis=1).tobytes()
 
 
-def tags_of(
+def build_tiff_tags(
     bits: list[int], photometric: int, **more: list[int]
 ) -> dict[int, tuple[int, list[int]]]:
-    """Return the tags of a picture packed by `in_bits`; `more` has others, named t<tag>."""
+    """Return the tags of a picture packed by `pack_into_bits`; `more` has others, named t<tag>."""
     tags = {
         256: [WIDTH],
         257: [HEIGHT],
@@ -365,13 +379,13 @@ def tags_of(
     }
 
 
-def make_tiffs() -> Iterator[Kind]:
+def generate_tiff_kinds() -> Iterator[Kind]:
     """Yield kinds of TIFF."""
     eight, wide, grey, wide_grey = (
-        make_noise(),
-        make_noise(3, "uint16"),
-        make_noise(1),
-        make_noise(1, "uint16"),
+        make_noise_samples(),
+        make_noise_samples(3, "uint16"),
+        make_noise_samples(1),
+        make_noise_samples(1, "uint16"),
     )
     for packing, name in (
         (None, "stored"),
@@ -390,30 +404,34 @@ def make_tiffs() -> Iterator[Kind]:
         )
         yield Kind(f"tiff {packing} predictor 2 in strips", data, eight)
         data = encode_tiff(wide, photometric="rgb", compression=packing, predictor=2, byteorder=">")
-        yield Kind(f"tiff 16-bit {packing} predictor 2 big-endian", data, in_8_bits(wide))
+        yield Kind(f"tiff 16-bit {packing} predictor 2 big-endian", data, convert_to_8_bits(wide))
     yield Kind("tiff big-endian", encode_tiff(eight, photometric="rgb", byteorder=">"), eight)
     yield Kind("tiff big-tiff", encode_tiff(eight, photometric="rgb", bigtiff=True), eight)
-    yield Kind("tiff 16-bit", encode_tiff(wide, photometric="rgb"), in_8_bits(wide))
+    yield Kind("tiff 16-bit", encode_tiff(wide, photometric="rgb"), convert_to_8_bits(wide))
     yield Kind(
         "tiff 16-bit grey",
         encode_tiff(wide_grey[..., 0], photometric="minisblack"),
-        to_rgb(in_8_bits(wide_grey)),
+        convert_to_three_channels(convert_to_8_bits(wide_grey)),
     )
     yield Kind(
         "tiff 16-bit white is zero",
         encode_tiff(wide_grey[..., 0], photometric="miniswhite"),
-        to_rgb(in_8_bits(65535 - wide_grey)),
+        convert_to_three_channels(convert_to_8_bits(65535 - wide_grey)),
     )
     yield Kind(
         "tiff 16-bit white is zero big-endian LZW",
         encode_tiff(wide_grey[..., 0], photometric="miniswhite", byteorder=">", compression="lzw"),
-        to_rgb(in_8_bits(65535 - wide_grey)),
+        convert_to_three_channels(convert_to_8_bits(65535 - wide_grey)),
     )
-    yield Kind("tiff grey", encode_tiff(grey[..., 0], photometric="minisblack"), to_rgb(grey))
+    yield Kind(
+        "tiff grey",
+        encode_tiff(grey[..., 0], photometric="minisblack"),
+        convert_to_three_channels(grey),
+    )
     yield Kind(
         "tiff white is zero",
         encode_tiff(grey[..., 0], photometric="miniswhite"),
-        to_rgb(255 - grey),
+        convert_to_three_channels(255 - grey),
     )
     planes = np.ascontiguousarray(eight.transpose(2, 0, 1))
     wide_planes = np.ascontiguousarray(wide.transpose(2, 0, 1))
@@ -427,7 +445,7 @@ def make_tiffs() -> Iterator[Kind]:
     yield Kind(
         "tiff 16-bit planes apart LZW",
         encode_tiff(wide_planes, compression="lzw", **apart),
-        in_8_bits(wide),
+        convert_to_8_bits(wide),
     )
     yield Kind(
         "tiff planes apart in tiles",
@@ -438,18 +456,18 @@ def make_tiffs() -> Iterator[Kind]:
     yield Kind(
         "tiff 16-bit tiles predictor 2",
         encode_tiff(wide, photometric="rgb", tile=(16, 16), compression="lzw", predictor=2),
-        in_8_bits(wide),
+        convert_to_8_bits(wide),
     )
     for dtype in ("float16", "float32", "float64"):
-        share = (make_noise(3) / 255).astype(dtype)
+        share = (make_noise_samples(3) / 255).astype(dtype)
         as_bytes = np.rint(share.astype(np.float64) * 255).astype(np.uint8)
         yield Kind(f"tiff {dtype}", encode_tiff(share, photometric="rgb"), as_bytes)
         yield Kind(
             f"tiff {dtype} grey big-endian",
             encode_tiff(share[..., 0], photometric="minisblack", byteorder=">"),
-            to_rgb(as_bytes[..., :1]),
+            convert_to_three_channels(as_bytes[..., :1]),
         )
-    share = (make_noise(3) / 255).astype(np.float32)
+    share = (make_noise_samples(3) / 255).astype(np.float32)
     as_bytes = np.rint(share.astype(np.float64) * 255).astype(np.uint8)
     yield Kind(
         "tiff float32 predictor 3",
@@ -463,31 +481,36 @@ def make_tiffs() -> Iterator[Kind]:
         ),
         as_bytes,
     )
-    inks, wide_inks = make_noise(4), make_noise(4, "uint16")
-    yield Kind("tiff CMYK", encode_tiff(inks, photometric="separated"), of_cmyk(inks), 1)
+    inks, wide_inks = make_noise_samples(4), make_noise_samples(4, "uint16")
+    yield Kind(
+        "tiff CMYK", encode_tiff(inks, photometric="separated"), convert_cmyk_to_rgb(inks), 1
+    )
     yield Kind(
         "tiff 16-bit CMYK LZW",
         encode_tiff(wide_inks, photometric="separated", compression="lzw"),
-        of_cmyk(wide_inks),
+        convert_cmyk_to_rgb(wide_inks),
         1,
     )
     apart_inks = np.ascontiguousarray(inks.transpose(2, 0, 1))
     yield Kind(
         "tiff CMYK planes apart",
         encode_tiff(apart_inks, photometric="separated", planarconfig="separate"),
-        of_cmyk(inks),
+        convert_cmyk_to_rgb(inks),
         1,
     )
     yield Kind(
         "tiff of three pages",
-        encode_tiff(np.stack([eight, make_noise(seed=1), make_noise(seed=2)]), photometric="rgb"),
+        encode_tiff(
+            np.stack([eight, make_noise_samples(seed=1), make_noise_samples(seed=2)]),
+            photometric="rgb",
+        ),
         eight,
     )
-    alpha = make_noise(4, seed=3)
+    alpha = make_noise_samples(4, seed=3)
     yield Kind(
         "tiff alpha",
         encode_tiff(alpha, photometric="rgb", extrasamples=["unassalpha"]),
-        over_white(alpha[..., :3], alpha[..., 3:]),
+        blend_over_white(alpha[..., :3], alpha[..., 3:]),
         1,
     )
     multiplied = alpha.copy()
@@ -507,10 +530,10 @@ def make_tiffs() -> Iterator[Kind]:
             extrasamples=["unassalpha"],
             planarconfig="contig",
         ),
-        over_white(alpha[..., :1], alpha[..., 1:2]),
+        blend_over_white(alpha[..., :1], alpha[..., 1:2]),
         1,
     )
-    five = make_noise(5, seed=4)
+    five = make_noise_samples(5, seed=4)
     yield Kind(
         "tiff of two more samples",
         encode_tiff(five, photometric="rgb", extrasamples=["unspecified"] * 2),
@@ -518,12 +541,12 @@ def make_tiffs() -> Iterator[Kind]:
     )
     for bits in (1, 2, 4, 8):
         largest = (1 << bits) - 1
-        index = make_noise(1, seed=bits) & largest
+        index = make_noise_samples(1, seed=bits) & largest
         table = np.random.default_rng(bits).integers(0, 65536, (3, 1 << bits), np.uint16)
         more = {"t320": table.ravel().tolist()}
         yield Kind(
             f"tiff palette of {bits} bits",
-            raw_tiff(tags_of([bits], 3, **more), in_bits(index, bits)),
+            build_raw_tiff(build_tiff_tags([bits], 3, **more), pack_into_bits(index, bits)),
             # A TIFF's palette has 16 bits, of which readers take the upper 8.
             (table.T >> 8).astype(np.uint8)[index[..., 0]],
         )
@@ -531,51 +554,53 @@ def make_tiffs() -> Iterator[Kind]:
             level = (index * (255 // largest)).astype(np.uint8)
             yield Kind(
                 f"tiff grey of {bits} bits",
-                raw_tiff(tags_of([bits], 1), in_bits(index, bits)),
-                to_rgb(level),
+                build_raw_tiff(build_tiff_tags([bits], 1), pack_into_bits(index, bits)),
+                convert_to_three_channels(level),
             )
             yield Kind(
                 f"tiff white is zero of {bits} bits",
-                raw_tiff(tags_of([bits], 0), in_bits(index, bits)),
-                to_rgb(255 - level),
+                build_raw_tiff(build_tiff_tags([bits], 0), pack_into_bits(index, bits)),
+                convert_to_three_channels(255 - level),
             )
-    index = make_noise(1, seed=9) & 1
+    index = make_noise_samples(1, seed=9) & 1
     # FillOrder 2: the lowest bit of each byte comes first.
-    turned = bytes(int(f"{byte:08b}"[::-1], 2) for byte in in_bits(index, 1))
+    turned = bytes(int(f"{byte:08b}"[::-1], 2) for byte in pack_into_bits(index, 1))
     yield Kind(
-        "tiff 1 bit lowest first", raw_tiff(tags_of([1], 1, t266=[2]), turned), to_rgb(index * 255)
+        "tiff 1 bit lowest first",
+        build_raw_tiff(build_tiff_tags([1], 1, t266=[2]), turned),
+        convert_to_three_channels(index * 255),
     )
     bilevel = Image.fromarray((index[..., 0] * 255).astype(np.uint8)).convert("1")
     for packing in ("group3", "group4"):
         yield Kind(
             f"tiff fax {packing}",
             encode_image(bilevel, "TIFF", compression=packing),
-            to_rgb(index * 255),
+            convert_to_three_channels(index * 255),
         )
     for orientation in (3, 6, 7):
-        stored = stored_as(eight, orientation)
+        stored = orient_as_stored(eight, orientation)
         yield Kind(
             f"tiff turned {orientation}",
             encode_tiff(stored, photometric="rgb", extratags=[(274, 3, 1, orientation, True)]),
             eight,
         )
     colours = encode_tiff(eight, photometric="rgb", iccprofile=PROFILE_P3)
-    yield Kind("tiff Display P3", colours, in_srgb(eight, P3, None), 2, "formula")
-    packed = encode_tiff(make_smooth(), photometric="rgb", compression="jpeg")
+    yield Kind("tiff Display P3", colours, convert_profile_to_srgb(eight, P3, None), 2, "formula")
+    packed = encode_tiff(make_smooth_samples(), photometric="rgb", compression="jpeg")
     yield Kind("tiff JPEG in RGB", packed, read_with_vips(packed), 3, "libvips")
-    packed = encode_image(make_smooth(), "TIFF", compression="jpeg", quality=95)
+    packed = encode_image(make_smooth_samples(), "TIFF", compression="jpeg", quality=95)
     yield Kind("tiff JPEG in YCbCr", packed, read_with_vips(packed), 3, "libvips")
     plain = Image.fromarray(eight).convert("YCbCr")
     yield Kind(
         "tiff YCbCr without packing",
-        raw_tiff(tags_of([8] * 3, 6, t530=[1, 1]), plain.tobytes()),
+        build_raw_tiff(build_tiff_tags([8] * 3, 6, t530=[1, 1]), plain.tobytes()),
         np.asarray(plain.convert("RGB")),
         1,
     )
-    yield from refused_tiffs(grey)
+    yield from generate_refused_tiffs(grey)
 
 
-def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
+def generate_refused_tiffs(grey: Pixels) -> Iterator[Kind]:
     """Yield rejected TIFFs: with ambiguous samples, or with packings that are not supported."""
     for dtype, reason in (
         ("uint32", "32-bit integers"),
@@ -598,18 +623,22 @@ def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
     )
     yield Kind(
         "tiff 12-bit",
-        raw_tiff(tags_of([12], 1), in_bits(make_noise(1, "uint16") >> 4, 12)),
+        build_raw_tiff(
+            build_tiff_tags([12], 1), pack_into_bits(make_noise_samples(1, "uint16") >> 4, 12)
+        ),
         refused="12-bit",
     )
     yield Kind(
-        "tiff CIELab", raw_tiff(tags_of([8] * 3, 8), make_smooth().tobytes()), refused="CIELab"
+        "tiff CIELab",
+        build_raw_tiff(build_tiff_tags([8] * 3, 8), make_smooth_samples().tobytes()),
+        refused="CIELab",
     )
     yield Kind(
         "tiff of 5, 6 and 5 bits",
-        raw_tiff(tags_of([5, 6, 5], 2), make_smooth().tobytes()),
+        build_raw_tiff(build_tiff_tags([5, 6, 5], 2), make_smooth_samples().tobytes()),
         refused="of 5, 6, 5 bits",
     )
-    half = raw_tiff(tags_of([8] * 3, 6, t530=[2, 2]), make_smooth().tobytes())
+    half = build_raw_tiff(build_tiff_tags([8] * 3, 6, t530=[2, 2]), make_smooth_samples().tobytes())
     yield Kind("tiff YCbCr at half the resolution", half, refused="YCbCr")
     yield Kind(
         "tiff LERC",
@@ -618,7 +647,7 @@ def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
     )
     yield Kind(
         "tiff of a camera's sensor",
-        raw_tiff(tags_of([16], 32803), bytes(2 * WIDTH * HEIGHT)),
+        build_raw_tiff(build_tiff_tags([16], 32803), bytes(2 * WIDTH * HEIGHT)),
         refused="RAW",
     )
 
@@ -626,7 +655,7 @@ def refused_tiffs(grey: Pixels) -> Iterator[Kind]:
 # PNG is written by hand, because Pillow writes few of its kinds.
 
 
-def encode_chunk(kind: bytes, data: bytes) -> bytes:
+def encode_png_chunk(kind: bytes, data: bytes) -> bytes:
     """Return one chunk of a PNG."""
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
@@ -655,39 +684,41 @@ def encode_png(
     for one in passes:
         for row in one:
             values = row[None]
-            packed = values.astype(">u2").tobytes() if bits == 16 else in_bits(values, bits)
+            packed = values.astype(">u2").tobytes() if bits == 16 else pack_into_bits(values, bits)
             # A zero before each row says that it is not filtered.
             rows += b"\0" + packed
     head = struct.pack(
         ">2I5B", samples.shape[1], samples.shape[0], bits, colour, 0, 0, int(interlaced)
     )
-    pixels = encode_chunk(b"IDAT", zlib.compress(rows, 9))
+    pixels = encode_png_chunk(b"IDAT", zlib.compress(rows, 9))
     return (
         b"\x89PNG\r\n\x1a\n"
-        + encode_chunk(b"IHDR", head)
+        + encode_png_chunk(b"IHDR", head)
         + b"".join(more)
         + pixels
-        + encode_chunk(b"IEND", b"")
+        + encode_png_chunk(b"IEND", b"")
     )
 
 
-def make_pngs() -> Iterator[Kind]:
+def generate_png_kinds() -> Iterator[Kind]:
     """Yield kinds of PNG."""
-    eight, wide, grey = make_noise(), make_noise(3, "uint16"), make_noise(1)
+    eight, wide, grey = make_noise_samples(), make_noise_samples(3, "uint16"), make_noise_samples(1)
     for bits in (1, 2, 4, 8):
-        index = make_noise(1, seed=bits) & ((1 << bits) - 1)
+        index = make_noise_samples(1, seed=bits) & ((1 << bits) - 1)
         level = (index * (255 // ((1 << bits) - 1))).astype(np.uint8)
-        yield Kind(f"png grey of {bits} bits", encode_png(index, bits, 0), to_rgb(level))
+        yield Kind(
+            f"png grey of {bits} bits", encode_png(index, bits, 0), convert_to_three_channels(level)
+        )
         table = np.random.default_rng(bits).integers(0, 256, (1 << bits, 3), np.uint8)
-        palette = encode_chunk(b"PLTE", table.tobytes())
+        palette = encode_png_chunk(b"PLTE", table.tobytes())
         yield Kind(
             f"png palette of {bits} bits", encode_png(index, bits, 3, palette), table[index[..., 0]]
         )
         clear = np.random.default_rng(bits).integers(0, 256, (1 << bits, 1), np.uint8)
         yield Kind(
             f"png palette of {bits} bits with alpha",
-            encode_png(index, bits, 3, palette, encode_chunk(b"tRNS", clear.tobytes())),
-            over_white(table, clear)[index[..., 0]],
+            encode_png(index, bits, 3, palette, encode_png_chunk(b"tRNS", clear.tobytes())),
+            blend_over_white(table, clear)[index[..., 0]],
             1,
         )
     yield Kind("png", encode_png(eight, 8, 2), eight)
@@ -695,35 +726,43 @@ def make_pngs() -> Iterator[Kind]:
     yield Kind(
         "png 4 bits interlaced",
         encode_png(grey >> 4, 4, 0, interlaced=True),
-        to_rgb((grey >> 4) * 17),
+        convert_to_three_channels((grey >> 4) * 17),
     )
-    yield Kind("png 16-bit", encode_png(wide, 16, 2), in_8_bits(wide), 1)
+    yield Kind("png 16-bit", encode_png(wide, 16, 2), convert_to_8_bits(wide), 1)
     yield Kind(
-        "png 16-bit grey", encode_png(wide[..., :1], 16, 0), to_rgb(in_8_bits(wide[..., :1]))
+        "png 16-bit grey",
+        encode_png(wide[..., :1], 16, 0),
+        convert_to_three_channels(convert_to_8_bits(wide[..., :1])),
     )
-    alpha, wide_alpha = make_noise(4, seed=3), make_noise(4, "uint16", 3)
-    yield Kind("png alpha", encode_png(alpha, 8, 6), over_white(alpha[..., :3], alpha[..., 3:]), 1)
+    alpha, wide_alpha = make_noise_samples(4, seed=3), make_noise_samples(4, "uint16", 3)
+    yield Kind(
+        "png alpha", encode_png(alpha, 8, 6), blend_over_white(alpha[..., :3], alpha[..., 3:]), 1
+    )
     yield Kind(
         "png 16-bit alpha",
         encode_png(wide_alpha, 16, 6),
-        over_white(in_8_bits(wide_alpha[..., :3]), in_8_bits(wide_alpha[..., 3:])),
+        blend_over_white(
+            convert_to_8_bits(wide_alpha[..., :3]), convert_to_8_bits(wide_alpha[..., 3:])
+        ),
         2,
     )
     yield Kind(
         "png grey with alpha",
         encode_png(alpha[..., :2], 8, 4),
-        over_white(alpha[..., :1], alpha[..., 1:2]),
+        blend_over_white(alpha[..., :1], alpha[..., 1:2]),
         1,
     )
     yield Kind(
         "png 16-bit grey with alpha",
         encode_png(wide_alpha[..., :2], 16, 4),
-        over_white(in_8_bits(wide_alpha[..., :1]), in_8_bits(wide_alpha[..., 1:2])),
+        blend_over_white(
+            convert_to_8_bits(wide_alpha[..., :1]), convert_to_8_bits(wide_alpha[..., 1:2])
+        ),
         2,
     )
     # Few colours, so that the clear one occurs.
     few = (eight >> 7) * 255
-    absent = encode_chunk(b"tRNS", struct.pack(">3H", 255, 0, 255))
+    absent = encode_png_chunk(b"tRNS", struct.pack(">3H", 255, 0, 255))
     is_clear = np.all(few == [255, 0, 255], -1, keepdims=True)
     yield Kind(
         "png one clear colour",
@@ -733,40 +772,42 @@ def make_pngs() -> Iterator[Kind]:
     levels = (grey >> 6) * 85
     yield Kind(
         "png one clear grey",
-        encode_png(levels, 8, 0, encode_chunk(b"tRNS", struct.pack(">H", 85))),
-        to_rgb(np.where(levels == 85, 255, levels).astype(np.uint8)),
+        encode_png(levels, 8, 0, encode_png_chunk(b"tRNS", struct.pack(">H", 85))),
+        convert_to_three_channels(np.where(levels == 85, 255, levels).astype(np.uint8)),
     )
     wide_levels = (wide[..., :1] >> 14) * np.uint16(21845)
     yield Kind(
         "png one clear 16-bit grey",
-        encode_png(wide_levels, 16, 0, encode_chunk(b"tRNS", struct.pack(">H", 21845))),
-        to_rgb(in_8_bits(np.where(wide_levels == 21845, 65535, wide_levels))),
+        encode_png(wide_levels, 16, 0, encode_png_chunk(b"tRNS", struct.pack(">H", 21845))),
+        convert_to_three_channels(
+            convert_to_8_bits(np.where(wide_levels == 21845, 65535, wide_levels))
+        ),
         1,
     )
     wide_few = (wide >> 15) * np.uint16(65535)
-    absent = encode_chunk(b"tRNS", struct.pack(">3H", 65535, 0, 65535))
+    absent = encode_png_chunk(b"tRNS", struct.pack(">3H", 65535, 0, 65535))
     is_clear = np.all(wide_few == [65535, 0, 65535], -1, keepdims=True)
     yield Kind(
         "png one clear 16-bit colour",
         encode_png(wide_few, 16, 2, absent),
-        in_8_bits(np.where(is_clear, 65535, wide_few)),
+        convert_to_8_bits(np.where(is_clear, 65535, wide_few)),
         1,
     )
     # Beyond Pillow's limit for texts, which would refuse a picture that is fine otherwise.
     long_text = zlib.compress(bytes(3 << 20), 9)
     yield Kind(
         "png with 3 MB of text",
-        encode_png(eight, 8, 2, encode_chunk(b"zTXt", b"Comment\0\0" + long_text)),
+        encode_png(eight, 8, 2, encode_png_chunk(b"zTXt", b"Comment\0\0" + long_text)),
         eight,
     )
     yield Kind(
         "png with 3 MB of international text",
-        encode_png(eight, 8, 2, encode_chunk(b"iTXt", b"Comment\0\1\0\0\0" + long_text)),
+        encode_png(eight, 8, 2, encode_png_chunk(b"iTXt", b"Comment\0\1\0\0\0" + long_text)),
         eight,
     )
     yield Kind(
         "png with 3 MB of profile",
-        encode_png(eight, 8, 2, encode_chunk(b"iCCP", b"p\0\0" + long_text)),
+        encode_png(eight, 8, 2, encode_png_chunk(b"iCCP", b"p\0\0" + long_text)),
         eight,
     )
     for name, profile, columns, gamma in (
@@ -775,54 +816,58 @@ def make_pngs() -> Iterator[Kind]:
         ("ProPhoto", PROFILE_PROPHOTO, PROPHOTO, 1.8),
         ("sRGB", PROFILE_SRGB, SRGB, None),
     ):
-        named = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(profile))
+        named = encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(profile))
         yield Kind(
             f"png {name}",
             encode_png(eight, 8, 2, named),
-            in_srgb(eight, columns, gamma),
+            convert_profile_to_srgb(eight, columns, gamma),
             2,
             "formula",
         )
-    p3 = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(PROFILE_P3))
+    p3 = encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(PROFILE_P3))
     table, index = (
         np.random.default_rng(8).integers(0, 256, (256, 3), np.uint8),
-        make_noise(1, seed=8),
+        make_noise_samples(1, seed=8),
     )
     yield Kind(
         "png palette in Display P3",
-        encode_png(index, 8, 3, p3, encode_chunk(b"PLTE", table.tobytes())),
-        in_srgb(table, P3, None)[index[..., 0]],
+        encode_png(index, 8, 3, p3, encode_png_chunk(b"PLTE", table.tobytes())),
+        convert_profile_to_srgb(table, P3, None)[index[..., 0]],
         2,
         "formula",
     )
     yield Kind(
         "png alpha in Display P3",
         encode_png(alpha, 8, 6, p3),
-        over_white(in_srgb(alpha[..., :3], P3, None), alpha[..., 3:]),
+        blend_over_white(convert_profile_to_srgb(alpha[..., :3], P3, None), alpha[..., 3:]),
         3,
         "formula",
     )
     # Near black, gamma curves are too steep for the tolerance.
     bright = np.maximum(grey, 8)
-    curve = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(grey_profile(1.8)))
+    curve = encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(build_grey_profile(1.8)))
     yield Kind(
         "png grey of gamma 1.8",
         encode_png(bright, 8, 0, curve),
-        grey_in_srgb(bright, 1.8),
+        convert_grey_to_srgb(bright, 1.8),
         2,
         "formula",
     )
-    broken = encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(BROKEN_PROFILE))
+    broken = encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(BROKEN_PROFILE))
     yield Kind("png with a damaged profile", encode_png(eight, 8, 2, broken), eight)
     yield Kind(
         "png with a profile for inks",
-        encode_png(eight, 8, 2, encode_chunk(b"iCCP", b"p\0\0" + zlib.compress(cmyk_profile()))),
+        encode_png(
+            eight, 8, 2, encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(build_press_profile()))
+        ),
         eight,
     )
     for orientation in (5, 8):
-        data = encode_image(stored_as(eight, orientation), "PNG", exif=build_exif(orientation))
+        data = encode_image(
+            orient_as_stored(eight, orientation), "PNG", exif=build_exif_orientation(orientation)
+        )
         yield Kind(f"png turned {orientation}", data, eight)
-    frames = [Image.fromarray(make_noise(seed=i)) for i in range(3)]
+    frames = [Image.fromarray(make_noise_samples(seed=i)) for i in range(3)]
     yield Kind(
         "apng", encode_image(frames[0], "PNG", save_all=True, append_images=frames[1:]), eight
     )
@@ -839,9 +884,9 @@ def make_pngs() -> Iterator[Kind]:
     )
 
 
-def make_jpegs() -> Iterator[Kind]:
+def generate_jpeg_kinds() -> Iterator[Kind]:
     """Yield kinds of JPEG."""
-    colours, grey = make_smooth(), make_smooth(1)
+    colours, grey = make_smooth_samples(), make_smooth_samples(1)
 
     def make_kind(name: str, data: bytes, **more: Any) -> Kind:
         return Kind(
@@ -860,7 +905,10 @@ def make_jpegs() -> Iterator[Kind]:
         yield make_kind(
             f"turned {orientation}",
             encode_image(
-                stored_as(colours, orientation), "JPEG", quality=95, exif=build_exif(orientation)
+                orient_as_stored(colours, orientation),
+                "JPEG",
+                quality=95,
+                exif=build_exif_orientation(orientation),
             ),
         )
     plain = encode_image(colours, "JPEG", quality=95, subsampling=0)
@@ -884,9 +932,9 @@ def make_jpegs() -> Iterator[Kind]:
         2,
         "libvips",
     )
-    inks = make_smooth(4)
+    inks = make_smooth_samples(4)
     data = encode_image(Image.fromarray(inks, "CMYK"), "JPEG", quality=100, subsampling=0)
-    yield Kind("jpeg CMYK", data, of_cmyk(inks), 4)
+    yield Kind("jpeg CMYK", data, convert_cmyk_to_rgb(inks), 4)
     for name, profile, columns, gamma in (
         ("Display P3", PROFILE_P3, P3, None),
         ("Adobe RGB", PROFILE_ADOBE, ADOBE, 2.19921875),
@@ -895,7 +943,7 @@ def make_jpegs() -> Iterator[Kind]:
         yield Kind(
             f"jpeg {name}",
             data,
-            in_srgb(read_with_vips(data), columns, gamma),
+            convert_profile_to_srgb(read_with_vips(data), columns, gamma),
             3,
             "libvips and formula",
         )
@@ -904,14 +952,14 @@ def make_jpegs() -> Iterator[Kind]:
         "JPEG",
         quality=100,
         subsampling=0,
-        icc_profile=cmyk_profile(),
+        icc_profile=build_press_profile(),
     )
-    yield Kind("jpeg CMYK with a profile", data, by_vips_profile(data), 3, "libvips")
-    data = encode_image(grey, "JPEG", quality=95, icc_profile=grey_profile(1.8))
+    yield Kind("jpeg CMYK with a profile", data, convert_by_vips_profile(data), 3, "libvips")
+    data = encode_image(grey, "JPEG", quality=95, icc_profile=build_grey_profile(1.8))
     yield Kind(
         "jpeg grey of gamma 1.8",
         data,
-        grey_in_srgb(read_with_vips(data)[..., :1], 1.8),
+        convert_grey_to_srgb(read_with_vips(data)[..., :1], 1.8),
         3,
         "libvips and formula",
     )
@@ -929,10 +977,10 @@ def make_jpegs() -> Iterator[Kind]:
         yield Kind(
             name, (without if keep < len(without) else several)[:keep], refused="damaged or cut off"
         )
-    yield from refused_jpegs()
+    yield from generate_refused_jpegs()
 
 
-def by_vips_profile(data: bytes) -> Pixels:
+def convert_by_vips_profile(data: bytes) -> Pixels:
     """Return the colours of an embedded profile in sRGB, by libvips."""
     import pyvips
 
@@ -943,12 +991,14 @@ def by_vips_profile(data: bytes) -> Pixels:
     return np.asarray(image.numpy())
 
 
-def refused_jpegs() -> Iterator[Kind]:
+def generate_refused_jpegs() -> Iterator[Kind]:
     """Yield JPEGs that usual decoders do not read, and formats with similar names."""
     import imagecodecs
 
-    grey = make_smooth(1)[..., 0]
-    yield Kind("jpeg lossless", imagecodecs.ljpeg_encode(grey), to_rgb(grey[..., None]))
+    grey = make_smooth_samples(1)[..., 0]
+    yield Kind(
+        "jpeg lossless", imagecodecs.ljpeg_encode(grey), convert_to_three_channels(grey[..., None])
+    )
     yield Kind(
         "jpeg lossless of 12 bits",
         imagecodecs.ljpeg_encode(grey.astype(np.uint16) * 16, bitspersample=12),
@@ -961,9 +1011,13 @@ def refused_jpegs() -> Iterator[Kind]:
     yield Kind("jpeg XL", imagecodecs.jpegxl_encode(grey), refused="a JPEG XL image")
 
 
-def make_others() -> Iterator[Kind]:
+def generate_other_kinds() -> Iterator[Kind]:
     """Yield WebP, GIF, BMP, HEIC, AVIF, and files that are not images."""
-    eight, colours, alpha = make_noise(), make_smooth(), make_noise(4, seed=3)
+    eight, colours, alpha = (
+        make_noise_samples(),
+        make_smooth_samples(),
+        make_noise_samples(4, seed=3),
+    )
     yield Kind("webp lossless", encode_image(eight, "WEBP", lossless=True, exact=True), eight)
     data = encode_image(colours, "WEBP", quality=95)
     yield Kind("webp", data, read_with_vips(data), 3, "libvips")
@@ -971,21 +1025,21 @@ def make_others() -> Iterator[Kind]:
         "webp alpha",
         # exact, because the encoder otherwise changes the colours of clear pixels.
         encode_image(alpha, "WEBP", lossless=True, exact=True),
-        over_white(alpha[..., :3], alpha[..., 3:]),
+        blend_over_white(alpha[..., :3], alpha[..., 3:]),
         1,
     )
     for orientation in (6, 7):
         data = encode_image(
-            stored_as(eight, orientation),
+            orient_as_stored(eight, orientation),
             "WEBP",
             lossless=True,
             exact=True,
-            exif=build_exif(orientation),
+            exif=build_exif_orientation(orientation),
         )
         yield Kind(f"webp turned {orientation}", data, eight)
     data = encode_image(eight, "WEBP", lossless=True, exact=True, icc_profile=PROFILE_P3)
-    yield Kind("webp Display P3", data, in_srgb(eight, P3, None), 2, "formula")
-    frames = [Image.fromarray(make_noise(seed=i)) for i in range(3)]
+    yield Kind("webp Display P3", data, convert_profile_to_srgb(eight, P3, None), 2, "formula")
+    frames = [Image.fromarray(make_noise_samples(seed=i)) for i in range(3)]
     yield Kind(
         "webp of three frames",
         encode_image(
@@ -1009,8 +1063,8 @@ def make_others() -> Iterator[Kind]:
         encode_image(few, "GIF", save_all=True, append_images=more),
         palette_pixels,
     )
-    yield from make_bmps(eight, few, palette_pixels)
-    yield from make_heic_and_avif(colours)
+    yield from generate_bmp_kinds(eight, few, palette_pixels)
+    yield from generate_heic_and_avif(colours)
     yield Kind("no bytes", b"", refused="empty")
     yield Kind(
         "a text", b"hello", refused="not a PNG, JPEG, WebP, GIF, HEIC, AVIF, BMP or TIFF image"
@@ -1034,14 +1088,14 @@ def make_others() -> Iterator[Kind]:
     )
 
 
-def make_bmps(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
+def generate_bmp_kinds(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
     """Yield kinds of BMP."""
     yield Kind("bmp", encode_image(eight, "BMP"), eight)
     yield Kind("bmp palette", encode_image(few, "BMP"), shown)
-    grey = make_noise(1)
-    yield Kind("bmp grey", encode_image(grey, "BMP"), to_rgb(grey))
+    grey = make_noise_samples(1)
+    yield Kind("bmp grey", encode_image(grey, "BMP"), convert_to_three_channels(grey))
     bit = Image.fromarray(((grey[..., 0] >> 7) * 255).astype(np.uint8)).convert("1")
-    yield Kind("bmp 1 bit", encode_image(bit, "BMP"), to_rgb((grey >> 7) * 255))
+    yield Kind("bmp 1 bit", encode_image(bit, "BMP"), convert_to_three_channels((grey >> 7) * 255))
     # BMP stores blue first.
     rows = eight[..., ::-1].tobytes()
     # A negative height means that rows go from top to bottom.
@@ -1062,7 +1116,7 @@ def make_bmps(eight: Pixels, few: Image.Image, shown: Pixels) -> Iterator[Kind]:
     yield Kind("bmp RLE", packed, shown)
 
 
-def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
+def generate_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
     """Yield HEIC and AVIF, in a size that HEIC encoders accept."""
     import imagecodecs
     import pillow_heif
@@ -1092,14 +1146,17 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
     pillow_heif.register_heif_opener()
     for orientation in (3, 5, 6, 7):
         data = encode_image(
-            stored_as(large, orientation), "HEIF", quality=95, exif=build_exif(orientation)
+            orient_as_stored(large, orientation),
+            "HEIF",
+            quality=95,
+            exif=build_exif_orientation(orientation),
         )
         # HEIC is turned by boxes of the file, so the writer must have made one.
         assert b"irot" in data or b"imir" in data
         yield Kind(f"heic turned {orientation} by box and EXIF", data, large, 8)
     stored = Image.fromarray(large)
     # HEIF turns a picture by its boxes alone; EXIF only describes it.
-    stored.info["exif"] = build_exif(3)
+    stored.info["exif"] = build_exif_orientation(3)
     yield Kind("heic turned by EXIF alone, which counts for nothing", encode_heic(stored), large, 8)
     image = Image.fromarray(large // 2 + 64)  # colours that exist in sRGB, too
     image.info["icc_profile"] = PROFILE_P3
@@ -1107,7 +1164,11 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
     # A writer that left the profile out would make another kind.
     assert b"colrprof" in data
     yield Kind(
-        "heic Display P3", data, in_srgb(read_heif(data), P3, None), 3, "pillow-heif and formula"
+        "heic Display P3",
+        data,
+        convert_profile_to_srgb(read_heif(data), P3, None),
+        3,
+        "pillow-heif and formula",
     )
     data = encode_heic(
         Image.fromarray(large // 2 + 64), color_primaries=12, transfer_characteristics=13
@@ -1116,7 +1177,7 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
     yield Kind(
         "heic of the primaries of P3",
         data,
-        in_srgb(read_heif(data), P3, None),
+        convert_profile_to_srgb(read_heif(data), P3, None),
         3,
         "pillow-heif and formula",
     )
@@ -1125,7 +1186,7 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
     yield Kind(
         "avif of the primaries of P3",
         data,
-        in_srgb(read_avif(data), P3, None),
+        convert_profile_to_srgb(read_avif(data), P3, None),
         4,
         "imagecodecs and formula",
     )
@@ -1134,7 +1195,9 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
         ("avif 4:4:4", encode_image(colours, "AVIF", quality=95, subsampling="4:4:4")),
         (
             "avif alpha",
-            encode_image(make_noise(4, seed=3) // 2 + 64, "AVIF", quality=100, subsampling="4:4:4"),
+            encode_image(
+                make_noise_samples(4, seed=3) // 2 + 64, "AVIF", quality=100, subsampling="4:4:4"
+            ),
         ),
         (
             "avif 10-bit",
@@ -1144,20 +1207,24 @@ def make_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
         yield Kind(name, data, read_avif(data), 3, "imagecodecs")
     for orientation in (3, 6, 7):
         data = encode_image(
-            stored_as(colours, orientation),
+            orient_as_stored(colours, orientation),
             "AVIF",
             quality=98,
             subsampling="4:4:4",
-            exif=build_exif(orientation),
+            exif=build_exif_orientation(orientation),
         )
         yield Kind(f"avif turned {orientation}", data, colours, 6)
     data = encode_image(colours, "AVIF", quality=98, subsampling="4:4:4", icc_profile=PROFILE_P3)
     yield Kind(
-        "avif Display P3", data, in_srgb(read_avif(data), P3, None), 4, "imagecodecs and formula"
+        "avif Display P3",
+        data,
+        convert_profile_to_srgb(read_avif(data), P3, None),
+        4,
+        "imagecodecs and formula",
     )
 
 
-def off_by_vips(kind: Kind) -> str:
+def describe_vips_difference(kind: Kind) -> str:
     """Return how libvips reads a picture differently, or ""."""
     assert kind.pixels is not None
     try:
@@ -1171,7 +1238,7 @@ def off_by_vips(kind: Kind) -> str:
     return "" if difference <= max(1, kind.tolerance) else f"off by {difference}"
 
 
-def crop_centre(pixels: Pixels) -> Pixels:
+def crop_picture_centre(pixels: Pixels) -> Pixels:
     """Return the middle of a picture; larger ones are first reduced to the size of the others."""
     height, width = pixels.shape[:2]
     if min(height, width) != SIDE:
@@ -1190,7 +1257,12 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=OUT)
     out = parser.parse_args().out
-    kinds = [*make_tiffs(), *make_pngs(), *make_jpegs(), *make_others()]
+    kinds = [
+        *generate_tiff_kinds(),
+        *generate_png_kinds(),
+        *generate_jpeg_kinds(),
+        *generate_other_kinds(),
+    ]
     # The names are those of the files in the zip.
     assert len({kind.name for kind in kinds}) == len(kinds)
     entries: list[dict[str, str | int]] = []
@@ -1210,14 +1282,14 @@ def main() -> None:
                 entries.append(
                     {"name": kind.name, "tolerance": kind.tolerance, "oracle": kind.oracle}
                 )
-                expected.append(crop_centre(kind.pixels))
+                expected.append(crop_picture_centre(kind.pixels))
         packed = io.BytesIO()
         np.save(packed, np.stack(expected).astype(np.uint8), allow_pickle=False)
         add_file("expected.npy", packed.getvalue())
         add_file("kinds.json", json.dumps(entries, indent=1).encode())
     # The other kinds have an oracle already, often libvips itself.
     lossless = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
-    differs = {kind.name: by for kind in lossless if (by := off_by_vips(kind))}
+    differs = {kind.name: by for kind in lossless if (by := describe_vips_difference(kind))}
     print(
         f"libvips sees {len(lossless) - len(differs)} of {len(lossless)} lossless kinds alike, and "
         f"otherwise: {differs}"

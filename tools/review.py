@@ -38,12 +38,12 @@ from core.ingest.limits import Limits
 from core.ingest.readers.registry import FORMATS
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import score_task
+from core.learning.evaluation.evaluate import compute_task_scores
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_network
 from core.learning.networks.families import rebuild_network
 from core.learning.networks.interpolation import interpolate_weights
 from core.learning.networks.linear.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
-from core.learning.precision import Inputs, choose_device, place_network
+from core.learning.precision import Inputs, choose_torch_device, move_network_to_device
 
 STEPS = 50
 
@@ -77,12 +77,12 @@ class Point:
     accuracies: list[float]
 
     @property
-    def mean(self) -> float:
+    def mean_accuracy(self) -> float:
         """The mean accuracy over the test sets, which count equally regardless of their sizes."""
         return sum(self.accuracies) / len(self.accuracies)
 
 
-def read_version(path: Path) -> Version:
+def read_downloaded_version(path: Path) -> Version:
     """Read a version from a downloaded zip; a base (safetensors) is a version without classes.
 
     Raises:
@@ -102,7 +102,7 @@ def read_version(path: Path) -> Version:
             raise ValueError(f"{path} is no download of a version: {error.args[0]}") from error
 
 
-def build_network(version: Version) -> Network:
+def build_version_network(version: Version) -> Network:
     """Return the version's network in eval mode.
 
     Raises:
@@ -113,7 +113,7 @@ def build_network(version: Version) -> Network:
         raise ValueError("the newer version has learned no classes; is the order OLD NEW?")
     plain = build_empty_network(
         config["architecture"],
-        ImageSpec.from_field(config["image"]),
+        ImageSpec.parse_image_field(config["image"]),
         config["scenario"],
         HeadSpec.from_manifest(config),
     )
@@ -127,7 +127,7 @@ def build_network(version: Version) -> Network:
     return network.eval()
 
 
-def find_line_end(old: Version, new: Version) -> dict[str, Tensor]:
+def find_interpolation_end(old: Version, new: Version) -> dict[str, Tensor]:
     """Return the tensors of the older version at which the line from the new one ends.
 
     Names are those of `new`; parameters that are not on the line are left out.
@@ -135,7 +135,7 @@ def find_line_end(old: Version, new: Version) -> dict[str, Tensor]:
     Raises:
         ValueError: the two versions share no backbone.
     """
-    old = _expand_around(old, new)
+    old = _expand_older_version(old, new)
     for key in ("architecture", "image", "scenario"):
         # A base has no config, and fits if its tensors do.
         if key in old.config and old.config[key] != new.config[key]:
@@ -155,7 +155,7 @@ def find_line_end(old: Version, new: Version) -> dict[str, Tensor]:
         if before is None:
             raise ValueError(f"the older version lacks the tensor {name}")
         if owner in rows_of and before.shape[1:] == tensor.shape[1:]:
-            end[name] = _replace_rows(before, tensor, *rows_of[owner])
+            end[name] = _replace_known_rows(before, tensor, *rows_of[owner])
         elif before.shape == tensor.shape:
             end[name] = before
         else:
@@ -164,7 +164,7 @@ def find_line_end(old: Version, new: Version) -> dict[str, Tensor]:
     return end
 
 
-def _expand_around(old: Version, new: Version) -> Version:
+def _expand_older_version(old: Version, new: Version) -> Version:
     """Return `old` as an expansion around the weights of `new`, if `new` is one.
 
     A base is displaced by zero.
@@ -177,12 +177,12 @@ def _expand_around(old: Version, new: Version) -> Version:
         return old
     tensors = dict(old.tensors)
     if not any(name.startswith(DISPLACEMENT) for name in tensors):
-        image = ImageSpec.from_field(new.config["image"])
+        image = ImageSpec.parse_image_field(new.config["image"])
         plain = build_empty_network(new.config["architecture"], image, new.config["scenario"])
         of_backbone = {
             n.removeprefix(BACKBONE): t for n, t in tensors.items() if n.startswith(BACKBONE)
         }
-        plain.backbone.load_base(of_backbone)
+        plain.backbone.load_base_weights(of_backbone)
         expanded = LinearisedNetwork(plain, slope=network["slope"], fixed_head=False, frozen=True)
         tensors |= {
             n: t for n, t in expanded.state_dict().items() if n.startswith((BACKBONE, DISPLACEMENT))
@@ -202,7 +202,7 @@ def _expand_around(old: Version, new: Version) -> Version:
     return Version(old.config, tensors)
 
 
-def _replace_rows(
+def _replace_known_rows(
     before: Tensor, now: Tensor, old_labels: Sequence[str], labels: Sequence[str]
 ) -> Tensor:
     """Return `now` with the older version's rows for the labels that it knew."""
@@ -214,7 +214,9 @@ def _replace_rows(
     return rows
 
 
-def read_archive(argument: str, network: Network, image: ImageSpec, folder: Path) -> LabelledSet:
+def decode_labelled_archive(
+    argument: str, network: Network, image: ImageSpec, folder: Path
+) -> LabelledSet:
     """Decode `ARCHIVE` or `TASK=ARCHIVE` into `folder`.
 
     Raises ValueError, OSError or ingest's errors.
@@ -238,11 +240,13 @@ def read_archive(argument: str, network: Network, image: ImageSpec, folder: Path
         held_out_share=0.0,
     )
     done = ingest_archive(path, kind, folder, options)
-    data = Dataset.read_file(done.held_out if done.n_held_out else done.train, done.class_list)
+    data = Dataset.read_dataset_file(
+        done.held_out if done.n_held_out else done.train, done.class_list
+    )
     return LabelledSet(path.name, task, data)
 
 
-def measure_points(
+def measure_interpolation_points(
     network: Network,
     start: Mapping[str, Tensor],
     end: Mapping[str, Tensor],
@@ -255,7 +259,8 @@ def measure_points(
         # Into the same network, so that 51 points need the memory of one.
         network.load_state_dict(interpolate_weights(start, end, share))
         scores = [
-            score_task(network, each.data, each.task, Network.forward, inputs) for each in sets
+            compute_task_scores(network, each.data, each.task, Network.forward, inputs)
+            for each in sets
         ]
         yield Point(k, share, [float(of_task.double().mean()) for of_task in scores])
 
@@ -274,26 +279,28 @@ def main(arguments: list[str]) -> None:
     )
     chosen = parser.parse_args(arguments)
     try:
-        old, new = read_version(chosen.old), read_version(chosen.new)
-        network = build_network(new)
-        end = find_line_end(old, new)
-        image = ImageSpec.from_field(new.config["image"])
+        old, new = read_downloaded_version(chosen.old), read_downloaded_version(chosen.new)
+        network = build_version_network(new)
+        end = find_interpolation_end(old, new)
+        image = ImageSpec.parse_image_field(new.config["image"])
         with tempfile.TemporaryDirectory() as folder:
             sets = [
-                read_archive(argument, network, image, Path(folder) / str(i))
+                decode_labelled_archive(argument, network, image, Path(folder) / str(i))
                 for i, argument in enumerate(chosen.archives)
             ]
-            device = choose_device("auto")
-            place_network(network, device)
+            device = choose_torch_device("auto")
+            move_network_to_device(network, device)
             inputs = Inputs(
                 Normalisation.from_json(new.config["normalise"]), image.channels, device
             )
-            _print_points(sets, measure_points(network, new.tensors, end, sets, inputs))
+            _print_interpolation_points(
+                sets, measure_interpolation_points(network, new.tensors, end, sets, inputs)
+            )
     except (PerennialError, OSError, ValueError) as error:
         raise SystemExit(f"cannot review: {error}") from error
 
 
-def _print_points(sets: Sequence[LabelledSet], points: Iterator[Point]) -> None:
+def _print_interpolation_points(sets: Sequence[LabelledSet], points: Iterator[Point]) -> None:
     names = [each.name[-20:] for each in sets]
     widths = [max(8, len(name)) for name in names]
     print(
@@ -305,12 +312,18 @@ def _print_points(sets: Sequence[LabelledSet], points: Iterator[Point]) -> None:
     for point in points:
         cells = (f"{a:>{w}.4f}" for a, w in zip(point.accuracies, widths, strict=True))
         # Flushed, because each point takes a pass over all images.
-        print(f"{point.k:2}", f" {point.share:.2f}", *cells, f"  {point.mean:.4f}", flush=True)
+        print(
+            f"{point.k:2}",
+            f" {point.share:.2f}",
+            *cells,
+            f"  {point.mean_accuracy:.4f}",
+            flush=True,
+        )
         # Of equal means the first, which is nearest to the newer version.
-        best = point if best is None or point.mean > best.mean else best
+        best = point if best is None or point.mean_accuracy > best.mean_accuracy else best
     assert best is not None
     print(
-        f"highest mean {best.mean:.4f} at k = {best.k}, {best.share:.0%} of the way to the older "
+        f"highest mean {best.mean_accuracy:.4f} at k = {best.k}, {best.share:.0%} of the way to the older "
         f"version"
     )
 

@@ -21,8 +21,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from core.files.private import UMASK
 from core.packaged import sample_pictures
 from perennial import GateHeld, JobHandle, NotFound, Perennial, PerennialError, types
-from perennial.bars import compute_share_done, describe_state
-from perennial.cli.service.login import has_browser
+from perennial.bars import compute_job_share_done, describe_job_state
+from perennial.cli.service.login import has_graphical_browser
 from tools import service
 from worker import launcher, one_service
 
@@ -61,7 +61,7 @@ class Demo:
     opens_browser: bool | None = None
 
 
-def find_data_dir(chosen: Path | None) -> Path:
+def choose_data_directory(chosen: Path | None) -> Path:
     """Return the chosen directory, by default the one beside the service's normal directory."""
     if chosen is not None:
         return chosen.absolute()
@@ -75,7 +75,7 @@ def serve_demo(demo: Demo) -> int:
         CannotServe: the directory is not a demo's or is in use, or the demo cannot be built.
     """
     os.umask(UMASK)
-    require_demo(demo.data_dir)
+    require_demo_directory(demo.data_dir)
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     start = time.monotonic()
     try:
@@ -88,21 +88,21 @@ def serve_demo(demo: Demo) -> int:
             )
         else:
             CONSOLE.print(f"Starting the demo in {demo.data_dir} …", soft_wrap=True)
-        with service.run_service(
+        with service.run_temporary_service(
             demo.data_dir,
             # Without keys, which only a service on a loopback address may be.
             {"PERENNIAL_AUTH": "off"},
             inherits_settings=False,
-            port=choose_port(demo.port),
+            port=choose_serving_port(demo.port),
             in_terminal=True,
         ) as running:
             with Perennial(running.key, base_url=running.url) as client:
                 if is_new:
-                    build_demo(client)
-                    _write_marker(demo.data_dir, is_complete=True)
+                    build_demo_model(client)
+                    _write_demo_marker(demo.data_dir, is_complete=True)
                     CONSOLE.print(f"Complete after {time.monotonic() - start:.0f} s.\n")
-                _announce_service(demo, running, client)
-            return _wait_for_end(running)
+                _announce_running_service(demo, running, client)
+            return _wait_until_service_ends(running)
     except KeyboardInterrupt:
         return 0
     except one_service.DataInUse as used:
@@ -116,7 +116,7 @@ def serve_demo(demo: Demo) -> int:
         ) from error
 
 
-def require_demo(data_dir: Path) -> None:
+def require_demo_directory(data_dir: Path) -> None:
     """Check that a directory is a demo's, or free for one.
 
     Raises:
@@ -135,7 +135,7 @@ def require_demo(data_dir: Path) -> None:
         )
 
 
-def is_complete(data_dir: Path) -> bool:
+def is_demo_complete(data_dir: Path) -> bool:
     """Return True if a demo was built to its end in this directory."""
     try:
         return json.loads((data_dir / MARKER).read_text()).get("complete") is True
@@ -143,7 +143,7 @@ def is_complete(data_dir: Path) -> bool:
         return False
 
 
-def build_demo(client: Perennial) -> None:
+def build_demo_model(client: Perennial) -> None:
     """Have a model learn the sample pictures, and show each step on the terminal.
 
     Raises:
@@ -161,14 +161,14 @@ def build_demo(client: Perennial) -> None:
     *good, last = sample_pictures.BATCHES
     with StepBars(CONSOLE) as bars:
         for number, name in enumerate(good, 1):
-            bars.follow_job(_describe_batch(name), _submit_pictures(client, name))
+            bars.show_job_until_ended(_describe_batch(name), _submit_pictures(client, name))
             if number == 2:
                 client.aliases.rollback(model, reason="to show a rollback")
                 client.aliases.promote(model, number, reason="the rollback was only shown")
                 client.aliases.follow(model)
         try:
             job = _submit_pictures(client, last, FORGETS)
-            bars.follow_job(f"{_describe_batch(last)}, by fine-tuning", job)
+            bars.show_job_until_ended(f"{_describe_batch(last)}, by fine-tuning", job)
         except GateHeld:
             return
     raise CannotServe(
@@ -198,7 +198,7 @@ class StepBars:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def follow_job(self, title: str, job: JobHandle) -> types.Job:
+    def show_job_until_ended(self, title: str, job: JobHandle) -> types.Job:
         """Show a job until it has ended, and return it.
 
         Raises:
@@ -207,19 +207,21 @@ class StepBars:
         row = self._progress.add_task(title, total=1.0, state="")
 
         def update_row(now: types.Job) -> None:
-            self._progress.update(row, completed=compute_share_done(now), state=describe_state(now))
+            self._progress.update(
+                row, completed=compute_job_share_done(now), state=describe_job_state(now)
+            )
 
         try:
             return job.wait(JOB_S, progress=update_row)
         finally:
             if job.job is not None and not self._console.is_terminal:
-                self._console.print(f"{title}: {describe_state(job.job)}")
+                self._console.print(f"{title}: {describe_job_state(job.job)}")
 
 
 def _submit_pictures(
     client: Perennial, name: str, recipe: dict[str, object] | None = None
 ) -> JobHandle:
-    archive = sample_pictures.locate_archive(name)
+    archive = sample_pictures.locate_sample_archive(name)
     return client.submit(sample_pictures.MODEL, archive, name=name, recipe=recipe)
 
 
@@ -233,11 +235,11 @@ def prepare_directory(demo: Demo) -> bool:
     Raises:
         worker.one_service.DataInUse: a service uses it.
     """
-    with one_service.hold_data_directory(demo.data_dir):
-        if is_complete(demo.data_dir) and not demo.is_reset:
+    with one_service.lock_data_directory(demo.data_dir):
+        if is_demo_complete(demo.data_dir) and not demo.is_reset:
             return False
         # First, so that a directory that is half emptied is still known as a demo's.
-        _write_marker(demo.data_dir, is_complete=False)
+        _write_demo_marker(demo.data_dir, is_complete=False)
         for path in demo.data_dir.iterdir():
             if path.name in (MARKER, one_service.NAME):
                 continue
@@ -248,19 +250,19 @@ def prepare_directory(demo: Demo) -> bool:
     return True
 
 
-def _write_marker(data_dir: Path, *, is_complete: bool) -> None:
+def _write_demo_marker(data_dir: Path, *, is_complete: bool) -> None:
     (data_dir / MARKER).write_text(json.dumps({"complete": is_complete}) + "\n")
 
 
-def choose_port(chosen: int | None) -> int:
+def choose_serving_port(chosen: int | None) -> int:
     """Return the port to serve on; 0 chooses a free one."""
     if chosen is not None:
-        return chosen or service.free_port()
+        return chosen or service.find_free_port()
     port = launcher.DEFAULT_PORT
-    return service.free_port() if launcher.is_taken(launcher.DEFAULT_HOST, port) else port
+    return service.find_free_port() if launcher.is_port_taken(launcher.DEFAULT_HOST, port) else port
 
 
-def _announce_service(demo: Demo, running: service.Service, client: Perennial) -> None:
+def _announce_running_service(demo: Demo, running: service.Service, client: Perennial) -> None:
     """Say where to look, and open the page of the model in a browser."""
     page = f"{running.url}/ui/models/{sample_pictures.MODEL}"
     try:
@@ -273,7 +275,7 @@ def _announce_service(demo: Demo, running: service.Service, client: Perennial) -
     CONSOLE.print(
         "\nCtrl-C stops the demo; `perennial serve --demo` starts it again as you left it."
     )
-    if demo.opens_browser or (demo.opens_browser is None and has_browser()):
+    if demo.opens_browser or (demo.opens_browser is None and has_graphical_browser()):
         webbrowser.open(page)
 
 
@@ -298,7 +300,7 @@ def _print_where_to_look(page: str, model: types.Model) -> None:
     )
 
 
-def _wait_for_end(running: service.Service) -> int:
+def _wait_until_service_ends(running: service.Service) -> int:
     """Wait until the service ends by itself, which is an error; Ctrl-C and SIGTERM end the wait."""
     status = running.process.wait()
     CONSOLE.print(f"The service ended with status {status}; its log is {running.log}.")

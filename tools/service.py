@@ -23,7 +23,7 @@ import httpx2
 from core.recipe.catalogue import load_catalogue
 from core.settings import Settings
 from worker.devices.torch_check import check_torch_meanwhile
-from worker.launcher import find_parent_death_signal
+from worker.launcher import make_parent_death_hook
 
 ROOT = Path(__file__).resolve().parent.parent
 START_S = 600.0
@@ -51,7 +51,7 @@ class Service:
 
 
 @contextmanager
-def run_service(
+def run_temporary_service(
     data_dir: Path,
     environment: Mapping[str, str] | None = None,
     *,
@@ -75,9 +75,9 @@ def run_service(
     Raises:
         NotReady: the service did not become ready.
     """
-    port = port or free_port()
+    port = port or find_free_port()
     data_dir.mkdir(parents=True, exist_ok=True)
-    lend_catalogue(data_dir)
+    link_test_catalogue(data_dir)
     log = data_dir / "service.log"
     inherited = {
         name: value
@@ -103,19 +103,19 @@ def run_service(
             stderr=output,
             # A second signal, from the terminal, would make the launcher kill its processes.
             start_new_session=in_terminal,
-            preexec_fn=find_parent_death_signal() if in_terminal else None,
+            preexec_fn=make_parent_death_hook() if in_terminal else None,
         )
     try:
         url = f"http://127.0.0.1:{port}"
-        _wait_until_ready(url, process, log, old_bytes)
+        _wait_until_service_ready(url, process, log, old_bytes)
         # The service writes its key before it is ready.
         key = (data_dir / "admin-key").read_text().strip()
         yield Service(url, key, data_dir, process, log)
     finally:
-        _stop_process(process)
+        _stop_service_process(process)
 
 
-def lend_catalogue(data_dir: Path) -> None:
+def link_test_catalogue(data_dir: Path) -> None:
     """Let a new data directory use the catalogue in the folder of `PERENNIAL_TEST_CATALOGUE`.
 
     Making a catalogue takes seconds, and a test run starts a hundred services from the same
@@ -136,7 +136,7 @@ def lend_catalogue(data_dir: Path) -> None:
             marker.touch()
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """Return a TCP port of the loopback address that was free just now.
 
     It is outside the range from which the system assigns ports to outgoing connections. One of
@@ -150,7 +150,7 @@ def free_port() -> int:
     raise RuntimeError(f"No port of 127.0.0.1 is free from {PORTS.start} to {PORTS.stop - 1}.")
 
 
-def _wait_until_ready(
+def _wait_until_service_ready(
     url: str, process: subprocess.Popen[bytes], log: Path, old_bytes: int
 ) -> None:
     """Wait until the service answers that it is ready.
@@ -177,7 +177,7 @@ def _wait_until_ready(
     raise NotReady(f"The service did not get ready at {url}. The end of its log:\n{end}")
 
 
-def _stop_process(process: subprocess.Popen[bytes]) -> None:
+def _stop_service_process(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:

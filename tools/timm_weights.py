@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from core.learning.networks.backbones.timm_probe import Probed, probe_network
+from core.learning.networks.backbones.timm_probe import Probed, measure_timm_network
 from core.learning.timm_import import import_timm_models
 
 
-def build_table(part: int, parts: int) -> dict[str, Any]:
+def build_weights_table(part: int, parts: int) -> dict[str, Any]:
     """Return `weights` and `refused` of every `parts`-th architecture from number `part` on."""
     models = import_timm_models()
     names = models.list_pretrained()
@@ -35,25 +35,25 @@ def build_table(part: int, parts: int) -> dict[str, Any]:
         # Weights of one architecture and size share a network, which is built only once.
         key = name.partition(".")[0], height
         if key not in networks:
-            networks[key] = _probe_network(name, height)
+            networks[key] = _try_probe_network(name, height)
             print(key[0], height, networks[key], sep="\t", file=sys.stderr, flush=True)
         network = networks[key]
         if isinstance(network, str):
             refused[name] = network
         else:
-            weights[name] = {**_read_config(pretrained_config), **asdict(network)}
+            weights[name] = {**_read_timm_config(pretrained_config), **asdict(network)}
     return {"weights": weights, "refused": refused}
 
 
-def _probe_network(name: str, size: int) -> Probed | str:
+def _try_probe_network(name: str, size: int) -> Probed | str:
     """Return the network of some weights, or why it cannot be used."""
     try:
-        return probe_network(name, size)
+        return measure_timm_network(name, size)
     except Exception as error:  # noqa: BLE001 - whatever its code raises is the reason
         return str(error).partition("\n")[0][:200] or type(error).__name__
 
 
-def _read_config(config: Any) -> dict[str, Any]:
+def _read_timm_config(config: Any) -> dict[str, Any]:
     """Return timm's own data about some weights."""
     return {
         "repository": config.hf_hub_id or "",
@@ -67,7 +67,7 @@ def _read_config(config: Any) -> dict[str, Any]:
     }
 
 
-def _format_table(rows: dict[str, Any]) -> str:
+def _format_table_as_json(rows: dict[str, Any]) -> str:
     """Return JSON with a line for each name."""
     # Sorted, so that a new table differs from the old one only where timm does.
     parts = [
@@ -90,8 +90,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--parts", type=int, default=1)
     chosen = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    rows = build_table(chosen.part, chosen.parts)
-    chosen.out.write_text(_format_table(rows))
+    rows = build_weights_table(chosen.part, chosen.parts)
+    chosen.out.write_text(_format_table_as_json(rows))
 
 
 if __name__ == "__main__":

@@ -57,20 +57,20 @@ def main() -> None:
     )
     options = parser.parse_args()
     try:
-        for package in read_packages():
+        for package in read_vendored_packages():
             if not options.check:
-                fetch_package(package, options.registry)
+                fetch_vendored_package(package, options.registry)
             print(
                 f"{package.name} {package.version} ({package.licence}): {len(package.files)} files"
             )
-        problems = list(find_faults())
+        problems = list(find_vendored_faults())
     except Differs as error:
         problems = [str(error)]
     if problems:
         sys.exit("\n".join(problems))
 
 
-def read_packages() -> Iterator[Package]:
+def read_vendored_packages() -> Iterator[Package]:
     """Yield all packages of all lists."""
     for folder in FOLDERS:
         for entry in tomllib.loads((folder / LIST).read_text())["package"]:
@@ -78,10 +78,10 @@ def read_packages() -> Iterator[Package]:
             yield Package(folder=folder, files=files, **entry)
 
 
-def find_faults() -> Iterator[str]:
+def find_vendored_faults() -> Iterator[str]:
     """Yield the problems of existing files: changed, missing, or on no list."""
     listed = {folder / LIST for folder in FOLDERS}
-    for package in read_packages():
+    for package in read_vendored_packages():
         for into, digest in package.files.values():
             path = package.folder / into
             listed.add(path)
@@ -99,7 +99,7 @@ def find_faults() -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)} is on no list."
 
 
-def fetch_package(package: Package, registry: str | None = None) -> None:
+def fetch_vendored_package(package: Package, registry: str | None = None) -> None:
     """Put the files of a package beside its list.
 
     Raises:
@@ -112,17 +112,17 @@ def fetch_package(package: Package, registry: str | None = None) -> None:
         subprocess.run(
             ["npm", "pack", "--silent", *chosen, package_version], cwd=folder, check=True
         )
-        unpack_package(package, (Path(folder) / package.tarball))
+        unpack_listed_files(package, (Path(folder) / package.tarball))
 
 
-def unpack_package(package: Package, tarball: Path) -> None:
+def unpack_listed_files(package: Package, tarball: Path) -> None:
     """Extract the listed files from a tarball.
 
     Raises:
         Differs: a file is missing or does not have the bytes in the list.
     """
     # Before it is opened, so that tarfile reads only expected bytes.
-    _require_digest(package.tarball, tarball.read_bytes(), package.sha256)
+    _require_content_digest(package.tarball, tarball.read_bytes(), package.sha256)
     with tarfile.open(tarball) as archive:
         for path, (into, digest) in package.files.items():
             # npm packs all files below `package/`.
@@ -130,13 +130,13 @@ def unpack_package(package: Package, tarball: Path) -> None:
             if member is None:
                 raise Differs(f"{package.tarball} has no file {path}.")
             text = member.read()
-            _require_digest(f"{path} of {package.tarball}", text, digest)
+            _require_content_digest(f"{path} of {package.tarball}", text, digest)
             target = package.folder / into
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(text)
 
 
-def _require_digest(what: str, content: bytes, digest: str) -> None:
+def _require_content_digest(what: str, content: bytes, digest: str) -> None:
     if _hash_content(content) != digest:
         raise Differs(
             f"{what} has the sha256 {_hash_content(content)}, and the list says {digest}."

@@ -21,8 +21,8 @@ from core.database.session import Database
 from core.errors import PerennialError
 from core.jobs.doorbell import QUEUE, TASK, Doorbell
 from core.logging import configure_logging
-from core.processes.garbage import freeze_imports
-from core.processes.start import require_start
+from core.processes.garbage import exclude_imports_from_gc
+from core.processes.start import check_startup_conditions
 from core.settings import Settings
 from worker.loop import Worker
 
@@ -82,7 +82,7 @@ class _Process:
     doorbell: Doorbell | None = None
 
 
-def _is_stopping() -> bool:
+def _is_celery_stopping() -> bool:
     """Return True if Celery was asked to stop.
 
     After a TERM, `should_stop` is 0 and not True, and None means no request.
@@ -107,7 +107,7 @@ def _silence_banner(instance: Any, **_given: Any) -> None:
 
 
 @signals.setup_logging.connect
-def _setup_logging(**_given: Any) -> None:
+def _configure_worker_logging(**_given: Any) -> None:
     configure_logging("worker")
     # a line for each notification would say nothing
     for name in ("celery.worker.strategy", "celery.app.trace"):
@@ -115,14 +115,14 @@ def _setup_logging(**_given: Any) -> None:
 
 
 @signals.worker_init.connect
-def _start_early(**_given: Any) -> None:
+def _start_worker_early(**_given: Any) -> None:
     """Start early, so that the zygote imports torch while Celery connects."""
     if not settings.broker_url:
         raise SystemExit(
             "PERENNIAL_BROKER_URL is not set: without a broker run `python -m worker.loop`."
         )
     try:
-        advice = require_start(settings)
+        advice = check_startup_conditions(settings)
         if advice is not None:
             log.warning("data directory open to others", advice=advice)
         _get_worker()
@@ -132,9 +132,9 @@ def _start_early(**_given: Any) -> None:
 
 
 @signals.worker_ready.connect
-def _start_chores(**_given: Any) -> None:
+def _start_worker_chores(**_given: Any) -> None:
     worker = _get_worker()
-    freeze_imports()
+    exclude_imports_from_gc()
     worker.start_chores()
     log.info("worker ready", worker=worker.name)
 
@@ -152,4 +152,4 @@ def _close_worker(**_given: Any) -> None:
 @app.task(name=TASK, ignore_result=True)
 def run_eligible_jobs() -> None:
     """Claim and run jobs until none is eligible or this worker is asked to stop."""
-    _get_worker().run_jobs(_is_stopping)
+    _get_worker().run_jobs(_is_celery_stopping)

@@ -59,23 +59,23 @@ class Chores:
         self._chores = chores
         self._failing: set[str] = set()
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run_rounds, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run_chore_rounds, name=name, daemon=True)
 
-    def start_thread(self) -> None:
+    def start_chores_thread(self) -> None:
         """Start the thread; the first round begins at once."""
         self._thread.start()
 
-    def stop_chores(self) -> None:
+    def stop_starting_chores(self) -> None:
         """Begin no other chore of the worker."""
         self._end.set()
 
-    def pause_chore(self, seconds: float) -> bool:
+    def wait_within_chore(self, seconds: float) -> bool:
         """Wait inside a long chore; return True if it must end."""
         return self._end.wait(seconds)
 
-    def end_thread(self) -> None:
+    def end_chores_thread(self) -> None:
         """End the thread after its present chore."""
-        self.stop_chores()
+        self.stop_starting_chores()
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
 
@@ -84,9 +84,9 @@ class Chores:
         for name, chore in self._chores.items():
             if self._end.is_set():
                 return
-            self._run_chore(name, chore)
+            self._run_chore_logging_errors(name, chore)
 
-    def _run_chore(self, name: str, chore: Callable[[], object]) -> None:
+    def _run_chore_logging_errors(self, name: str, chore: Callable[[], object]) -> None:
         """Do a chore, and log errors so that the thread continues."""
         try:
             chore()
@@ -102,7 +102,7 @@ class Chores:
                 log.info("chore works again", chore=name)
             self._failing.discard(name)
 
-    def _run_rounds(self) -> None:
+    def _run_chore_rounds(self) -> None:
         while not self._end.is_set():
             self.do_all_chores()
             self._end.wait(self._period_s)

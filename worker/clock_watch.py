@@ -71,7 +71,7 @@ class ClockWatch:
             )
             # At the first look, the clock may have been set back while no worker was running.
             if self._last is None or moved_s < -JUMP_S:
-                self._bring_near()
+                self._correct_stored_times()
             self._last = database_s, monotonic_s
             if abs(moved_s) > JUMP_S:
                 self._calm_until = monotonic_s + CALM_S
@@ -81,7 +81,7 @@ class ClockWatch:
                     days=round(moved_s / 86_400, 2),
                 )
 
-    def is_calm(self) -> bool:
+    def has_clock_been_steady(self) -> bool:
         """Return True if old data may be removed, since the clock has not jumped within the last
         hour.
         """
@@ -92,7 +92,7 @@ class ClockWatch:
                 calm = time.monotonic() >= self._calm_until
         return calm
 
-    def _bring_near(self) -> None:
+    def _correct_stored_times(self) -> None:
         """Correct stored times that lie too far in the future."""
         with self._db.write() as session:
             changed_rows = correct_future_times(session, self._db.now(session), self._lease_s)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from worker.one_service import DataInUse, Lock, hold_data_directory
+from worker.one_service import DataInUse, Lock, lock_data_directory
 from worker.prepared import Prepared
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,7 +61,7 @@ class Part:
     start_at: float = 0.0
     starts: int = field(default=0)
 
-    def start_process(self, die_with_us: Callable[[], None] | None) -> None:
+    def start_part_process(self, die_with_us: Callable[[], None] | None) -> None:
         """Start the process in its own session: the terminal's Ctrl-C reaches only the launcher."""
         self.process = subprocess.Popen(
             self.command,
@@ -110,7 +110,7 @@ class Launcher:
         self._grace_s = grace_s
         self._tell_end = tell_end
         self._asked = 0
-        self._die_with_us = find_parent_death_signal()
+        self._die_with_us = make_parent_death_hook()
 
     def ask_to_stop(self, _number: int, _frame: FrameType | None) -> None:
         """Handle a signal: the first one stops in order, the second one at once."""
@@ -124,16 +124,16 @@ class Launcher:
         try:
             while not self._asked:
                 for part in self._parts:
-                    self._tend_part(part)
+                    self._start_or_schedule_part(part)
                 time.sleep(TICK_S)
-            return self._end_parts()
+            return self._end_parts_in_order()
         finally:
             for part in self._parts:
                 # Whatever ends the launcher, its processes must not outlive it.
                 part.send_signal(signal.SIGKILL)
                 part.wait_until_ended(time.monotonic() + 5.0)
 
-    def _tend_part(self, part: Part) -> None:
+    def _start_or_schedule_part(self, part: Part) -> None:
         """Start a part, or schedule its restart if it has ended."""
         now = time.monotonic()
         if part.is_running() or now < part.start_at:
@@ -149,9 +149,9 @@ class Launcher:
             )
             part.pause_s = min(2 * part.pause_s, LONGEST_PAUSE_S)
             return
-        part.start_process(self._die_with_us)
+        part.start_part_process(self._die_with_us)
 
-    def _end_parts(self) -> int:
+    def _end_parts_in_order(self) -> int:
         """End the parts in order; return the exit status."""
         self._tell_end()
         print_line("Stopping. A running job writes a snapshot and continues at the next start.")
@@ -204,7 +204,7 @@ def build_parts(prepared: Prepared, port: int) -> list[Part]:
     return [Part(API, api, environment), Part(WORKER, worker, environment)]
 
 
-def free_port(host: str) -> int:
+def find_free_port(host: str) -> int:
     """Return a TCP port of `host` that was free a moment ago."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -212,7 +212,7 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def is_taken(host: str, port: int) -> bool:
+def is_port_taken(host: str, port: int) -> bool:
     """Return True if another process listens on a port of `host`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
@@ -226,12 +226,12 @@ def is_taken(host: str, port: int) -> bool:
     return False
 
 
-def tell_busy_port() -> None:
+def report_busy_port() -> None:
     """Say that the port is in use, before the preparations, which may take long."""
     host = os.environ.get("PERENNIAL_HOST") or DEFAULT_HOST
     port = os.environ.get("PERENNIAL_PORT") or str(DEFAULT_PORT)
     # `worker.setup` reports an invalid port
-    if port.isdecimal() and 0 < int(port) < 65536 and is_taken(host, int(port)):
+    if port.isdecimal() and 0 < int(port) < 65536 and is_port_taken(host, int(port)):
         print_line(
             f"Port {port} is in use by another program. Preparing; then waiting for the port."
         )
@@ -243,12 +243,12 @@ def wait_for_free_port(host: str, port: int, grace_s: float) -> bool:
     Return False if it is still taken.
     """
     until = time.monotonic() + grace_s
-    if is_taken(host, port):
+    if is_port_taken(host, port):
         print_line(
             f"Port {port} is in use. If that is a service that ends, it is free in {grace_s:g} s "
             f"at most: waiting."
         )
-    while is_taken(host, port):
+    while is_port_taken(host, port):
         if time.monotonic() > until:
             print_line(
                 f"Port {port} is still in use: another service serves there. Stop it, or choose "
@@ -265,7 +265,7 @@ def print_line(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def find_parent_death_signal() -> Callable[[], None] | None:
+def make_parent_death_hook() -> Callable[[], None] | None:
     """Return a function for a child before exec: a killed launcher ends its children (Linux)."""
     if not sys.platform.startswith("linux"):
         return None
@@ -279,7 +279,7 @@ def find_parent_death_signal() -> Callable[[], None] | None:
     return die_with_us
 
 
-def _run_setup() -> Prepared | None:
+def _run_setup_program() -> Prepared | None:
     """Run `worker.setup`; return None if it failed, after printing the reason."""
     done = subprocess.run(
         [sys.executable, "-m", "worker.setup"], cwd=ROOT, stdout=subprocess.PIPE, check=False
@@ -298,7 +298,7 @@ def main() -> int:
     os.umask(0o077)  # inherited by all parts; see core.files.private
     print_line(f"Starting Perennial with its data in {os.environ['PERENNIAL_DATA_DIR']} …")
     try:
-        with hold_data_directory(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
+        with lock_data_directory(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
             return _run_service(lock)
     except DataInUse as error:
         print_line(str(error))
@@ -307,19 +307,19 @@ def main() -> int:
 
 def _run_service(lock: Lock | None) -> int:
     """Prepare, start the parts, and stay until asked to stop."""
-    tell_busy_port()
-    prepared = _run_setup()
+    report_busy_port()
+    prepared = _run_setup_program()
     if prepared is None:
         return 1
     if prepared["port"] and not wait_for_free_port(
         prepared["host"], prepared["port"], prepared["grace_s"]
     ):
         return 1
-    port = prepared["port"] or free_port(prepared["host"])
+    port = prepared["port"] or find_free_port(prepared["host"])
     host = f"[{prepared['host']}]" if ":" in prepared["host"] else prepared["host"]
     url = f"http://{host}:{port}"
     if lock is not None:
-        lock.store_address(url)
+        lock.store_service_address(url)
     print_line(f"Perennial serves {url} (documentation: /docs). Data: {prepared['data_dir']}")
     if prepared["admin_key"]:
         file = f"{prepared['data_dir']}/admin-key"

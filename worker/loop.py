@@ -29,8 +29,8 @@ from core.failpoints import hit_failpoint
 from core.files import reserve
 from core.jobs import doorbell, workers
 from core.logging import configure_logging
-from core.processes.garbage import freeze_imports
-from core.processes.start import require_start
+from core.processes.garbage import exclude_imports_from_gc
+from core.processes.start import check_startup_conditions
 from core.scheduling import claim as claims
 from core.settings import Settings
 from core.storage import Blobs, open_store
@@ -100,7 +100,7 @@ class Worker:
                 # A notification may be lost with the broker, and nothing else would repeat it.
                 "ring": lambda: [ring(job_id) for job_id in sweep.find_unannounced_jobs(self.db)],
                 "touch the health file": self._touch_health_file,
-                "report the device": self._report_device,
+                "report the device": self._report_device_if_due,
                 "compare the clocks": self._clock.compare_clocks,
             },
         )
@@ -109,7 +109,8 @@ class Worker:
             min(settings.chores_s, settings.lease_s / REAPS_PER_LEASE),
             {
                 "reap": lambda: [
-                    ring(job_id) for job_id in self._note_reaped(self._reaper.take_back_jobs())
+                    ring(job_id)
+                    for job_id in self._count_taken_back_jobs(self._reaper.take_back_jobs())
                 ]
             },
         )
@@ -117,7 +118,7 @@ class Worker:
         self._abandoned = Chores(
             "abandoned folders",
             min(ABANDONED_S, settings.chores_s),
-            {"give back jobs of dead workers": lambda: self._clear_abandoned(ring)},
+            {"give back jobs of dead workers": lambda: self._clean_up_dead_workers(ring)},
         )
         # A thread of its own: a sweep of a large store would hold up reaping and the health check.
         self._sweeps = Chores(
@@ -127,7 +128,7 @@ class Worker:
                 "tell what it can export": lambda: exporters.report_exporting_worker(
                     self.db, self.name
                 ),
-                "sweep": self._sweep_if_calm,
+                "sweep": self._sweep_if_clock_steady,
                 "choose": lambda: [ring(job_id) for job_id in choose_overdue_trials(self.db)],
                 "usage": lambda: usage_sums.measure_outdated_owners(self.db),
                 "reserve on the disk": lambda: reserve.make_reserve_file(
@@ -136,7 +137,7 @@ class Worker:
             },
         )
         self._deliverer = Deliverer(self.db, settings)
-        self._scrub = Chores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._run_scrub})
+        self._scrub = Chores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._run_object_scrub})
 
     def prepare_worker(self) -> None:
         """Check the schema, lock the work folder, and begin to import torch in the zygote.
@@ -147,20 +148,20 @@ class Worker:
         # Jobs under an outdated schema would fail half-way.
         require_current_schema(self.db)
         # Before the first claim, since a folder without a lock counts as a dead worker's.
-        self._folder.create_and_lock()
-        self._serve_figures()
-        self.ensure_zygote()
+        self._folder.create_locked_work_folder()
+        self._serve_worker_metrics()
+        self.ensure_zygote_running()
 
     def start_chores(self) -> None:
         """Start chores, sweeps, the scrub and deliveries to webhooks."""
-        self._abandoned.start_thread()
-        self._reaping.start_thread()
-        self._chores.start_thread()
-        self._sweeps.start_thread()
-        self._scrub.start_thread()
-        self._deliverer.start_thread()
+        self._abandoned.start_chores_thread()
+        self._reaping.start_chores_thread()
+        self._chores.start_chores_thread()
+        self._sweeps.start_chores_thread()
+        self._scrub.start_chores_thread()
+        self._deliverer.start_delivery_thread()
 
-    def _serve_figures(self) -> None:
+    def _serve_worker_metrics(self) -> None:
         """Serve metrics for Prometheus, if a port is set."""
         host, port = self.settings.host, self.settings.metrics_port
         if not port:
@@ -175,7 +176,7 @@ class Worker:
                 error=str(error),
             )
 
-    def ensure_zygote(self) -> Zygote:
+    def ensure_zygote_running(self) -> Zygote:
         """Return the running zygote; a dead one is replaced."""
         if self._zygote is not None and not self._zygote.is_alive():
             log.warning("zygote died; starting another", pid=self._zygote.pid)
@@ -198,14 +199,14 @@ class Worker:
         claimed = 0
         while not stop():
             # With a broken device, a worker would fail one job after the other within seconds.
-            if time.monotonic() < self._claims_from or not self._device.is_ready():
+            if time.monotonic() < self._claims_from or not self._device.is_ready_to_claim():
                 return claimed
             try:
                 # While the store is out, each claim would end like the last one.
                 if self._outages:
-                    self.store.check_usable()
+                    self.store.check_store_usable()
                 claim = claims.claim_job(
-                    self.db, self.name, self.settings.lease_s, self._device.offer
+                    self.db, self.name, self.settings.lease_s, self._device.claim_offer
                 )
             except (SQLAlchemyError, PerennialError) as error:
                 log.warning("cannot claim", error=str(error).partition("\n")[0])
@@ -222,14 +223,14 @@ class Worker:
                     self.settings,
                     self.db,
                     self.store,
-                    self.ensure_zygote,
+                    self.ensure_zygote_running,
                     self._folder.path,
-                    is_device_lost=self._device.is_lost,
+                    is_device_lost=self._device.is_device_lost,
                     device_warning=self._device.warning,
                 )
                 self._attempt = Attempt(tools, claim, stop)
-                self._attempt.run_to_end()
-                self._record_end(self._attempt)
+                self._attempt.run_attempt()
+                self._record_attempt_end(self._attempt)
             except LeaseLost:
                 telemetry.ATTEMPTS.labels("left", "lease").inc()
                 log.warning("lease lost; the job is another worker's", fence=claim.fence)
@@ -256,7 +257,7 @@ class Worker:
         lost_path.unlink(missing_ok=True)
         (self.settings.data_dir / ALIVE).touch()
 
-    def _report_device(self) -> None:
+    def _report_device_if_due(self) -> None:
         """Report this worker's device, if it has changed or the last report is old."""
         now, device = time.monotonic(), self._device.device
         if self._reported is not None:
@@ -270,66 +271,66 @@ class Worker:
             )
         self._reported = now, device
 
-    def _record_end(self, attempt: Attempt) -> None:
+    def _record_attempt_end(self, attempt: Attempt) -> None:
         """Record an attempt's end; after an outage, delay the next claim."""
         self._outages = self._outages + 1 if attempt.outage else 0
         if not attempt.outage:
-            self._device.note_success()
+            self._device.record_device_success()
         if attempt.outage:
             pause_s = OUTAGE_PAUSES_S[min(self._outages, len(OUTAGE_PAUSES_S)) - 1]
             self._claims_from = time.monotonic() + pause_s
             log.warning("an outage ended the attempt; claiming waits", seconds=pause_s)
 
-    def _note_reaped(self, jobs: list[str]) -> list[str]:
+    def _count_taken_back_jobs(self, jobs: list[str]) -> list[str]:
         """Count jobs that were taken from dead workers, and return them."""
         if jobs:
             telemetry.ATTEMPTS.labels("reaped", "worker").inc(len(jobs))
             hit_failpoint("reap-committed")
         return jobs
 
-    def _clear_abandoned(self, ring: Callable[[str], object]) -> None:
+    def _clean_up_dead_workers(self, ring: Callable[[str], object]) -> None:
         """Take the jobs of dead workers on this host, and remove their folders."""
         job_ids: list[str] = []
-        self._folder.clear_abandoned(
-            lambda worker: job_ids.extend(claims.reap_worker_jobs(self.db, worker))
+        self._folder.remove_dead_workers_folders(
+            lambda worker: job_ids.extend(claims.take_back_worker_jobs(self.db, worker))
         )
-        for job_id in self._note_reaped(job_ids):
+        for job_id in self._count_taken_back_jobs(job_ids):
             ring(job_id)
 
-    def _sweep_if_calm(self) -> None:
+    def _sweep_if_clock_steady(self) -> None:
         """Sweep, unless the clock has just jumped."""
-        if self._clock.is_calm():
+        if self._clock.has_clock_been_steady():
             sweep.run_sweep(self.db, self.store, self.blobs, self.settings)
 
-    def _run_scrub(self) -> None:
+    def _run_object_scrub(self) -> None:
         Scrubber(
-            self.db, self.store, self.settings, self.name, self._scrub.pause_chore
-        ).check_next_objects()
+            self.db, self.store, self.settings, self.name, self._scrub.wait_within_chore
+        ).run_scrub_if_due()
 
-    def wake_attempt(self) -> None:
+    def wake_running_attempt(self) -> None:
         """Let a running attempt look at its job's state now, because of a notification."""
         attempt = self._attempt
         if attempt is not None:
-            attempt.check_state_now()
+            attempt.check_job_state_now()
 
     def close_worker(self) -> None:
         """End chores, zygote and connections."""
-        self._sweeps.stop_chores()  # lets it stop while the other chores end
-        self._abandoned.stop_chores()
-        self._reaping.stop_chores()
-        self._scrub.stop_chores()
+        self._sweeps.stop_starting_chores()  # lets it stop while the other chores end
+        self._abandoned.stop_starting_chores()
+        self._reaping.stop_starting_chores()
+        self._scrub.stop_starting_chores()
         self._deliverer.stop_delivering()
-        self._chores.end_thread()
-        self._abandoned.end_thread()
-        self._reaping.end_thread()
-        self._sweeps.end_thread()
-        self._scrub.end_thread()
+        self._chores.end_chores_thread()
+        self._abandoned.end_chores_thread()
+        self._reaping.end_chores_thread()
+        self._sweeps.end_chores_thread()
+        self._scrub.end_chores_thread()
         self._deliverer.close()
         if self._zygote is not None:
             self._zygote.end_zygote()
             self._zygote = None
         get_lost_device_file(self.settings.data_dir, self.name).unlink(missing_ok=True)
-        self._folder.remove_and_unlock()
+        self._folder.remove_work_folder()
         self.db.close()
 
 
@@ -340,7 +341,9 @@ class _Bell:
         self._listener = listener
         self._heard = heard
         self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._listen, name="bell", daemon=True)
+        self._thread = threading.Thread(
+            target=self._listen_for_notifications, name="bell", daemon=True
+        )
         if listener is not None:
             self._thread.start()
 
@@ -349,16 +352,16 @@ class _Bell:
         self._wake.wait(seconds)
         self._wake.clear()
 
-    def wake_loop(self) -> None:
+    def wake_waiting_loop(self) -> None:
         """Wake the worker's waiting loop."""
         self._wake.set()
 
-    def _listen(self) -> None:
+    def _listen_for_notifications(self) -> None:
         assert self._listener is not None
         while True:
             try:
                 select.select([self._listener], [], [])
-                doorbell.drain_wakeups(self._listener)
+                doorbell.read_pending_wakeups(self._listener)
             except (OSError, ValueError):
                 return  # closed
             self._wake.set()
@@ -370,7 +373,7 @@ def main() -> int:
     configure_logging("worker")
     settings = Settings()
     try:
-        advice = require_start(settings)
+        advice = check_startup_conditions(settings)
     except PerennialError as error:
         log.error("cannot start", reason=error.detail)
         return 1
@@ -392,10 +395,10 @@ def main() -> int:
         return 1
     with contextlib.ExitStack() as stack:
         stack.callback(worker.close_worker)
-        listener = stack.enter_context(doorbell.open_listener(settings.data_dir))
-        bell = _Bell(listener, worker.wake_attempt)
+        listener = stack.enter_context(doorbell.open_wakeup_listener(settings.data_dir))
+        bell = _Bell(listener, worker.wake_running_attempt)
         # After all imports and before any job: what exists now is never collected.
-        freeze_imports()
+        exclude_imports_from_gc()
         worker.start_chores()
         log.info("worker ready", worker=worker.name)
         while not stop.is_set():

@@ -68,11 +68,11 @@ class Lock:
 
     def __init__(self, file: int) -> None:
         self._file = file
-        self._write_state(str(os.getpid()))
+        self._write_lock_state(str(os.getpid()))
 
-    def store_address(self, url: str) -> None:
+    def store_service_address(self, url: str) -> None:
         """Store the address of the service, for a second service that is started."""
-        self._write_state(f"{os.getpid()} {SERVING} {url}")
+        self._write_lock_state(f"{os.getpid()} {SERVING} {url}")
 
     def mark_stopping(self, grace_s: float) -> None:
         """Mark that the service is stopping, so that one started meanwhile waits for it.
@@ -80,15 +80,15 @@ class Lock:
         Args:
             grace_s: seconds that its jobs may take to stop.
         """
-        self._write_state(f"{os.getpid()} {ENDING} {grace_s:.0f}")
+        self._write_lock_state(f"{os.getpid()} {ENDING} {grace_s:.0f}")
 
-    def _write_state(self, text: str) -> None:
+    def _write_lock_state(self, text: str) -> None:
         # always the same length, so a reader never sees half of it
         os.pwrite(self._file, text.encode().ljust(LENGTH), 0)
 
 
 @contextmanager
-def hold_data_directory(data_dir: Path) -> Iterator[Lock | None]:
+def lock_data_directory(data_dir: Path) -> Iterator[Lock | None]:
     """Hold a data directory while the block runs; yield None if its file system has no locks.
 
     Raises:

@@ -16,15 +16,15 @@ from core.errors import PerennialError
 from core.files import reserve
 from core.keys.keys import ensure_admin_key
 from core.logging import configure_logging
-from core.processes.start import require_start
+from core.processes.start import check_startup_conditions
 from core.recipe.catalogue import load_catalogue
 from core.settings import Settings
 from core.storage import open_store
-from worker.devices.torch_check import FIRST_START, check_torch_meanwhile, is_checked
+from worker.devices.torch_check import FIRST_START, check_torch_meanwhile, is_torch_checked
 from worker.prepared import Prepared
 
 
-def prepare_service(settings: Settings) -> Prepared:
+def prepare_service_data(settings: Settings) -> Prepared:
     """Bring database, store, key and catalogue up to date; safe to repeat.
 
     Raises:
@@ -37,7 +37,7 @@ def prepare_service(settings: Settings) -> Prepared:
             copy = upgrade_schema(db, backups=settings.data_dir)
             if copy is not None:
                 print(COPIED.format(copy), file=sys.stderr)
-            open_store(settings).create_root()
+            open_store(settings).create_folder_or_bucket()
             load_catalogue(settings)  # made here once, so that the API serves from its first second
         # last, since it is shown only once
         secret = ensure_admin_key(db, settings.data_dir.absolute())
@@ -46,7 +46,7 @@ def prepare_service(settings: Settings) -> Prepared:
     return {
         "host": settings.host,
         "port": settings.port,
-        "embedded": settings.embedded,
+        "embedded": settings.is_embedded,
         "grace_s": settings.grace_s,
         "data_dir": str(settings.data_dir.absolute()),
         "auth": settings.auth,
@@ -68,12 +68,12 @@ def main() -> int:
             print(f"{name}: {one['msg'].removeprefix('Value error, ')}", file=sys.stderr)
         return 1
     try:
-        open_to_others = require_start(settings)
+        open_to_others = check_startup_conditions(settings)
         if open_to_others is not None:
             print(open_to_others, file=sys.stderr)
-        if not is_checked(settings):
+        if not is_torch_checked(settings):
             print(FIRST_START, file=sys.stderr, flush=True)
-        prepared = prepare_service(settings)
+        prepared = prepare_service_data(settings)
         reserve.make_reserve_file(settings.data_dir, settings.reserve_bytes)
     except PerennialError as error:
         print(error.detail, file=sys.stderr)

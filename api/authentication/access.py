@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from starlette.types import Scope
 
 from api.authentication import session
-from api.server.loopback import find_header, require_loopback
+from api.server.loopback import find_request_header, require_loopback_request
 from core.database.polling import SessionRow
 from core.errors import NotAuthenticated
 from core.keys.sessions import IDLE_S, digest_token
@@ -115,31 +115,31 @@ class Access:
             Unavailable: the database does not answer.
         """
         if self._anyone is not None:
-            require_loopback(scope)
+            require_loopback_request(scope)
             # The browser on this machine reaches loopback on behalf of any page that it shows.
-            session.refuse_foreign_change(scope)
+            session.refuse_cross_site_change(scope)
             return self._anyone
-        authorization = find_header(scope, b"authorization")
+        authorization = find_request_header(scope, b"authorization")
         if authorization is not None:
-            return await self._look_up_cached(authorization, self._look_up, fresh)
+            return await self._find_caller_cached(authorization, self._find_caller, fresh)
         token = session.find_session_token(scope)
         if token is None:
             raise NotAuthenticated("Send your key as `Authorization: Bearer pk_…`.")
         # Never from the cache: a logout in another process must count here at once.
-        return await self._look_up_cached(f"{_SESSION}{token}", self._look_up_session, True)
+        return await self._find_caller_cached(f"{_SESSION}{token}", self._find_session_caller, True)
 
-    def forget_session(self, token: str) -> None:
+    def forget_cached_session(self, token: str) -> None:
         """Drop the cached session of this token, because it has ended."""
         self._known.pop(hashlib.sha256(f"{_SESSION}{token}".encode("latin-1")).digest(), None)
 
-    def forget_key(self, key_id: str) -> None:
+    def forget_cached_key(self, key_id: str) -> None:
         """Drop every cache entry of a key, because it was revoked."""
         # Copy the items: the loop removes some of them.
         for digest_of_all, (actor, _) in list(self._known.items()):
             if actor.key_id == key_id:
                 self._known.pop(digest_of_all, None)
 
-    async def _look_up_cached(
+    async def _find_caller_cached(
         self, given: str, look_up: Callable[[str], Awaitable[Found]], fresh: bool
     ) -> Actor:
         # Headers were decoded as Latin-1, so every one of their characters can be encoded again.
@@ -163,7 +163,7 @@ class Access:
         self._known[digest_of_all] = (actor, until)
         return actor
 
-    async def _look_up_session(self, credentials: str) -> Found:
+    async def _find_session_caller(self, credentials: str) -> Found:
         key = digest_token(credentials.removeprefix(_SESSION))
         row = await self._keys.find_session(key)
         now = time.time()
@@ -176,7 +176,7 @@ class Access:
         self.used[row.key_id] = self.seen[key] = now
         return Actor(row.owner_id, row.key_id, row.scope, (row.key_name, row.owner_name)), ends
 
-    async def _look_up(self, credentials: str) -> Found:
+    async def _find_caller(self, credentials: str) -> Found:
         kind, _, token = credentials.partition(" ")
         match = _KEY.fullmatch(token.strip()) if kind.lower() == "bearer" else None
         if match is None:

@@ -20,10 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.authentication.access import Access
 from api.authentication.key_watch import KeyWatch
 from api.dependencies import Needs
-from api.limits.fair_share import FairShare, Working, release_slot, retake_slot
+from api.limits.fair_share import FairShare, Working, release_current_slot, retake_current_slot
 from api.limits.predict_limits import PredictLimits
 from api.limits.rate import Rate
-from api.strict_json import is_storable_text, parse_json
+from api.strict_json import is_storable_text, parse_strict_json
 from core.database import session
 from core.errors import (
     BodyTimeout,
@@ -37,7 +37,7 @@ from core.errors import (
 )
 from core.files import disk, reserve
 from core.requests.actor import Actor
-from core.text.nearest import suggest_nearest
+from core.text.nearest import suggest_nearest_path
 
 MAX_JSON_BYTES = 1 << 20
 JSON_BODY_S = 30.0
@@ -50,7 +50,7 @@ MAKES_ROOM = ("/cancel", "/discard", "/delete", "/jobs/{job}/{verb}")
 Polled = Callable[..., Awaitable[Response]]
 
 
-def mark_polling(endpoint: Any) -> Any:
+def mark_as_polling_route(endpoint: Any) -> Any:
     """Mark an async handler to be called directly, without FastAPI's dependency handling.
 
     It receives `request`, `authenticate` and its path parameters. Its query and header parameters
@@ -77,7 +77,7 @@ class Doorkeepers:
     share: FairShare
 
 
-def guard_route(route: APIRoute, doorkeepers: Doorkeepers) -> None:
+def wrap_route_in_guard(route: APIRoute, doorkeepers: Doorkeepers) -> None:
     """Wrap a route in the guard.
 
     Raises:
@@ -128,16 +128,16 @@ class _Guarded:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.need is None:
-            await self._serve_route(None, scope, receive, send)
+            await self._serve_checked_route(None, scope, receive, send)
             return
         access = self.doorkeepers.access()
         actor = await access.authenticate_request(scope, fresh=self.is_fresh)
         if actor.scope == "predict":
-            await self._let_predict(actor, scope)
+            await self._check_predict_key(actor, scope)
         else:
             rate = self.doorkeepers.rate()
             if rate is not None:
-                await rate.count_request(actor.owner_id)
+                await rate.count_owner_request(actor.owner_id)
             if not actor.has_scope(self.need):
                 raise NotAllowed(
                     f"This call needs a key of scope {self.need}; yours is {actor.scope}."
@@ -156,14 +156,17 @@ class _Guarded:
             await working.take_work_slot()
             # Before the handler, which first writes to the database: a full disk would prevent it.
             if self.makes_room:
-                reserve.release_reserve_if_full(data_dir)
-            await self._serve_route(
-                actor, scope, watch.watch_receive(receive), watch.watch_send(release_and_send)
+                reserve.remove_reserve_if_full(data_dir)
+            await self._serve_checked_route(
+                actor,
+                scope,
+                watch.wrap_receive_with_check(receive),
+                watch.wrap_send_with_check(release_and_send),
             )
         except Exception as error:
             # A quota may be exceeded although the disk's own figures show free space.
             is_full = disk.is_disk_full_error(error) or session.is_database_full(error)
-            if not (self.makes_room and is_full and reserve.release_reserve(data_dir)):
+            if not (self.makes_room and is_full and reserve.remove_reserve_file(data_dir)):
                 raise
             raise NoSpace(
                 "The disk of the service was full, and now has some room: send this again.",
@@ -172,7 +175,7 @@ class _Guarded:
         finally:
             working.release_work_slot()
 
-    async def _let_predict(self, actor: Actor, scope: Scope) -> None:
+    async def _check_predict_key(self, actor: Actor, scope: Scope) -> None:
         """Let a key of scope predict use its own alias of its own model, within its limits.
 
         Every other request gets the same error, before anything is looked up, so it does not reveal
@@ -189,17 +192,17 @@ class _Guarded:
                 "that it was made for, and for nothing else."
             )
         assert actor.key_id is not None
-        await self.doorkeepers.limits().take_request(actor.key_id)
+        await self.doorkeepers.limits().charge_request(actor.key_id)
 
-    async def _serve_route(
+    async def _serve_checked_route(
         self, actor: Actor | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
         if scope["path_params"]:
-            self._check_path(scope)
+            self._check_path_values(scope)
         if scope["query_string"]:
-            self._check_query(scope["query_string"])
+            self._check_query_names(scope["query_string"])
         if self.json_body:
-            receive = await self._read_json(scope, receive)
+            receive = await self._read_json_body(scope, receive)
         if self.polled is not None and actor is not None:
             response = await self.polled(
                 request=Request(scope, receive, send), actor=actor, **scope["path_params"]
@@ -208,12 +211,12 @@ class _Guarded:
         else:
             await self.inner(scope, receive, send)
 
-    def _check_path(self, scope: Scope) -> None:
+    def _check_path_values(self, scope: Scope) -> None:
         for value in scope["path_params"].values():
             if isinstance(value, str) and not is_storable_text(value):
                 raise NotFound("There is nothing at this path.")
 
-    def _check_query(self, query: bytes) -> None:
+    def _check_query_names(self, query: bytes) -> None:
         try:
             pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=100)
         except ValueError:
@@ -222,7 +225,7 @@ class _Guarded:
         for name, value in pairs:
             if name not in self.query:
                 allowed = sorted(self.query)
-                meant = suggest_nearest(name, allowed)
+                meant = suggest_nearest_path(name, allowed)
                 raise Invalid(
                     f"Unknown query parameter {name[:60]!r}; {meant}this call has: "
                     f"{', '.join(allowed) or 'none'}.",
@@ -245,7 +248,7 @@ class _Guarded:
                     fields=[{"field": name, "message": "holds a NUL character"}],
                 )
 
-    async def _read_json(self, scope: Scope, receive: Receive) -> Receive:
+    async def _read_json_body(self, scope: Scope, receive: Receive) -> Receive:
         headers = Request(scope).headers
         length = read_declared_length(headers.get("content-length"))
         if length is not None and length > MAX_JSON_BYTES:
@@ -253,17 +256,17 @@ class _Guarded:
                 f"A JSON body may have {MAX_JSON_BYTES} bytes; this one has {length}."
             )
         # The client sets the pace of its body, and a slot must not wait for it.
-        release_slot()
-        body = await read_body(receive, MAX_JSON_BYTES, length)
-        await retake_slot()
+        release_current_slot()
+        body = await read_small_body(receive, MAX_JSON_BYTES, length)
+        await retake_current_slot()
         # An optional body may be absent, and then needs no media type.
         if body or self.body_required:
             media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
             if media_type != "application/json":
                 raise UnsupportedType("Send the body as application/json.")
             # FastAPI parses the body again; this refuses what its lenient parser would accept.
-            parse_json(body)
-        return replay_body(body, receive)
+            parse_strict_json(body)
+        return replay_request_body(body, receive)
 
 
 def read_declared_length(header: str | None) -> int | None:
@@ -280,7 +283,7 @@ def read_declared_length(header: str | None) -> int | None:
     return int(header)
 
 
-async def read_body(receive: Receive, limit: int, declared: int | None = None) -> bytes:
+async def read_small_body(receive: Receive, limit: int, declared: int | None = None) -> bytes:
     """Read a small body completely.
 
     Raises:
@@ -311,7 +314,7 @@ async def read_body(receive: Receive, limit: int, declared: int | None = None) -
     return b"".join(chunks)
 
 
-def replay_body(body: bytes, receive: Receive) -> Receive:
+def replay_request_body(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that yields `body` again, then what the server receives next."""
     done = False
 

@@ -28,7 +28,7 @@ class KeyUse:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "KeyUse":
-        self._task = asyncio.create_task(self._flush_periodically(), name="key-use")
+        self._task = asyncio.create_task(self._store_times_periodically(), name="key-use")
         return self
 
     async def __aexit__(
@@ -41,14 +41,14 @@ class KeyUse:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        await self._flush_times()
+        await self._store_use_times()
 
-    async def _flush_periodically(self) -> None:
+    async def _store_times_periodically(self) -> None:
         while True:
             await asyncio.sleep(PERIOD_S)
-            await self._flush_times()
+            await self._store_use_times()
 
-    async def _flush_times(self) -> None:
+    async def _store_use_times(self) -> None:
         # Swap before writing, so that nothing recorded meanwhile is lost.
         used, self._access.used = self._access.used, {}
         last_requests, self._access.seen = self._access.seen, {}

@@ -32,7 +32,7 @@ class KeyWatch:
         self._now = asyncio.get_running_loop().time
         self._next = self._now() + LOOK_S
 
-    async def check_if_due(self) -> None:
+    async def check_key_if_due(self) -> None:
         """Check the key if the last check is `LOOK_S` seconds ago.
 
         In an outage of the database the transfer continues.
@@ -49,23 +49,23 @@ class KeyWatch:
         except Unavailable:
             return
 
-    def watch_receive(self, receive: Receive) -> Receive:
+    def wrap_receive_with_check(self, receive: Receive) -> Receive:
         """Return a `receive` that checks the key before it returns a piece of a body."""
 
         async def receive_checked() -> Message:
             message = await receive()
             if message["type"] == "http.request":
-                await self.check_if_due()
+                await self.check_key_if_due()
             return message
 
         return receive_checked
 
-    def watch_send(self, send: Send) -> Send:
+    def wrap_send_with_check(self, send: Send) -> Send:
         """Return a `send` that checks the key before each piece of an unfinished response."""
 
         async def send_checked(message: Message) -> None:
             if message["type"] == "http.response.body" and message.get("more_body", False):
-                await self.check_if_due()
+                await self.check_key_if_due()
             await send(message)
 
         return send_checked

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from api.server.loopback import find_header, is_loopback, parse_host_name
+from api.server.loopback import find_request_header, is_loopback_host, parse_host_name
 from core.errors import NotAllowed
-from core.keys.sessions import LIFE_S, bind_token_to_place
+from core.keys.sessions import LIFE_S, append_place_to_token
 
 SECURE = "__Host-perennial"
 """Name of the cookie under https."""
@@ -32,35 +32,37 @@ def find_session_token(scope: Scope) -> str | None:
     cookies = _parse_cookies(scope)
     # A cookie without TLS counts only on loopback, where nobody else can read it on its way.
     cookie = cookies.get(SECURE) or (
-        cookies.get(name_loopback_cookie(scope)) if is_loopback(parse_host_name(scope)) else None
+        cookies.get(get_loopback_cookie_name(scope))
+        if is_loopback_host(parse_host_name(scope))
+        else None
     )
     if not cookie:
         return None
-    require_own_page(scope)
-    return bind_token_to_place(cookie, read_host(scope))
+    require_own_page_request(scope)
+    return append_place_to_token(cookie, read_host_and_port(scope))
 
 
-def read_host(scope: Scope) -> str:
+def read_host_and_port(scope: Scope) -> str:
     """Return host and port as a request names them."""
-    return find_header(scope, b"host") or ""
+    return find_request_header(scope, b"host") or ""
 
 
-def name_loopback_cookie(scope: Scope) -> str:
+def get_loopback_cookie_name(scope: Scope) -> str:
     """Return the cookie's name under http on a loopback address, which contains the
     request's port.
     """
-    port = read_host(scope).removeprefix(parse_host_name(scope)).removeprefix(":")
+    port = read_host_and_port(scope).removeprefix(parse_host_name(scope)).removeprefix(":")
     return f"perennial-{port or '80'}"
 
 
-def require_own_page(scope: Scope) -> None:
+def require_own_page_request(scope: Scope) -> None:
     """Refuse a request unless the browser declares that it comes from this service's own pages.
 
     Raises:
         NotAllowed: it comes from another site, the browser does not say, or it changes something
             and names another origin.
     """
-    site = find_header(scope, b"sec-fetch-site") or ""
+    site = find_request_header(scope, b"sec-fetch-site") or ""
     is_read = scope["method"] in _READS
     # "none" means that a person typed the address or followed a bookmark.
     if site != "same-origin" and not (site == "none" and is_read):
@@ -70,16 +72,19 @@ def require_own_page(scope: Scope) -> None:
             "`Authorization: Bearer pk_…`."
         )
     if not is_read:
-        require_own_origin(scope)
+        require_own_request_origin(scope)
 
 
-def require_own_origin(scope: Scope) -> None:
+def require_own_request_origin(scope: Scope) -> None:
     """Refuse a request sent by a page of another origin.
 
     Raises:
         NotAllowed: `Origin` is missing or differs from the Host header.
     """
-    origin, host = find_header(scope, b"origin") or "", find_header(scope, b"host") or ""
+    origin, host = (
+        find_request_header(scope, b"origin") or "",
+        find_request_header(scope, b"host") or "",
+    )
     if not host or origin.partition("://")[2] != host:
         raise NotAllowed(
             f"This request is of {origin[:200] or 'an unknown origin'}, and the service was asked "
@@ -88,13 +93,13 @@ def require_own_origin(scope: Scope) -> None:
         )
 
 
-def refuse_foreign_change(scope: Scope) -> None:
+def refuse_cross_site_change(scope: Scope) -> None:
     """Refuse changes requested by another site while authentication is off.
 
     Raises:
         NotAllowed: a browser marks the request as another site's, and it would change something.
     """
-    site = find_header(scope, b"sec-fetch-site") or ""
+    site = find_request_header(scope, b"sec-fetch-site") or ""
     if scope["method"] not in _READS and site not in ("", "same-origin", "none"):
         raise NotAllowed("A page of another site cannot change anything here.")
 
@@ -107,12 +112,12 @@ def set_session_cookie(request: Request, response: Response, made: str) -> None:
     """
     # Behind a proxy that ends TLS, only Origin has the scheme that the browser uses.
     is_secure = request.headers.get("origin", "").startswith("https://")
-    if not is_secure and not is_loopback(parse_host_name(request.scope)):
+    if not is_secure and not is_loopback_host(parse_host_name(request.scope)):
         raise NotAllowed(
             "Logging in by http would show your key to everybody on the way. Open this page by "
             "https, or on the machine itself by http://127.0.0.1."
         )
-    name = SECURE if is_secure else name_loopback_cookie(request.scope)
+    name = SECURE if is_secure else get_loopback_cookie_name(request.scope)
     # A link from another site comes without a strict cookie; `api.pages.errors` repeats it.
     response.set_cookie(
         name,
@@ -130,7 +135,7 @@ def delete_session_cookie(request: Request, response: Response) -> None:
     # Both names: the cookie may have been set under the other scheme.
     response.delete_cookie(SECURE, path="/", secure=True, httponly=True, samesite="strict")
     response.delete_cookie(
-        name_loopback_cookie(request.scope), path="/", httponly=True, samesite="strict"
+        get_loopback_cookie_name(request.scope), path="/", httponly=True, samesite="strict"
     )
 
 
@@ -140,6 +145,7 @@ def _parse_cookies(scope: Scope) -> dict[str, str]:
     Other cookies of the same host may contain characters that make SimpleCookie stop.
     """
     pairs = (
-        part.strip().partition("=") for part in (find_header(scope, b"cookie") or "").split(";")
+        part.strip().partition("=")
+        for part in (find_request_header(scope, b"cookie") or "").split(";")
     )
     return {name: value for name, _, value in pairs}

@@ -17,7 +17,9 @@ MODEL = "model"
 
 
 class DescribedRoute(APIRoute):
-    """A route that keeps the types of its responses and builds their schemas in `add_schemas`."""
+    """A route that keeps the types of its responses and builds their schemas in
+    `add_response_schemas`.
+    """
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class DescribedRoute(APIRoute):
         self.responses = declared
         self.response_model = response_model
 
-    def add_schemas(self) -> None:
+    def add_response_schemas(self) -> None:
         """Build the schemas of the responses, as FastAPI does for its own routes."""
         make = partial(create_model_field, mode="serialization")
         if self.response_model:

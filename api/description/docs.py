@@ -40,30 +40,32 @@ _PAGE = """<!doctype html>
 """
 
 
-def add_docs(app: FastAPI) -> None:
+def add_openapi_routes(app: FastAPI) -> None:
     """Add the routes of the OpenAPI document and of the Swagger page."""
     document_by_root: dict[str, bytes] = {}
     lock = asyncio.Lock()
 
-    async def document(request: Request) -> Response:
+    async def serve_openapi_document(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")  # set per process, not per request
         # Concurrent first requests wait for one build.
         async with lock:
             if root not in document_by_root:
-                document_by_root[root] = await to_thread.run_sync(_encode_document, app, root)
+                document_by_root[root] = await to_thread.run_sync(
+                    _encode_openapi_document, app, root
+                )
         return Response(document_by_root[root], media_type="application/json")
 
-    async def docs(request: Request) -> Response:
+    async def serve_swagger_page(request: Request) -> Response:
         root = request.scope.get("root_path", "").rstrip("/")
         return HTMLResponse(
-            _render_docs(app.title, root), headers={"Content-Security-Policy": POLICY}
+            _render_swagger_page(app.title, root), headers={"Content-Security-Policy": POLICY}
         )
 
-    app.add_route(DOCUMENT_PATH, document, include_in_schema=False)
-    app.add_route(PATH, docs, include_in_schema=False)
+    app.add_route(DOCUMENT_PATH, serve_openapi_document, include_in_schema=False)
+    app.add_route(PATH, serve_swagger_page, include_in_schema=False)
 
 
-def _render_docs(title: str, root: str) -> str:
+def _render_swagger_page(title: str, root: str) -> str:
     return _PAGE.format(
         title=html.escape(title),
         icon=build_static_path("icon.svg", root),
@@ -74,7 +76,7 @@ def _render_docs(title: str, root: str) -> str:
     )
 
 
-def _encode_document(app: FastAPI, root: str) -> bytes:
+def _encode_openapi_document(app: FastAPI, root: str) -> bytes:
     """Return the OpenAPI document as JSON, with a path prefix named as its server."""
     servers = {"servers": [{"url": root}]} if root else {}
     return json.dumps(

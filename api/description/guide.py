@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-from api.answers import matches_tag
+from api.answers import matches_etag
 from api.static_files import TYPES
 
 FOLDER = Path(__file__).parents[1] / "built_guide"
@@ -41,10 +41,10 @@ _MOST_FILES = 300
 """Files kept in memory; the guide has about 90, together 3 MB."""
 
 
-def add_guide(app: FastAPI) -> None:
+def add_guide_routes(app: FastAPI) -> None:
     """Add the routes of the guide."""
     app.add_route(PATH, _redirect_to_guide, include_in_schema=False)
-    app.add_route(f"{PATH}/{{name:path}}", _serve_guide, include_in_schema=False)
+    app.add_route(f"{PATH}/{{name:path}}", _serve_guide_file, include_in_schema=False)
 
 
 async def _redirect_to_guide(request: Request) -> Response:
@@ -52,14 +52,14 @@ async def _redirect_to_guide(request: Request) -> Response:
     return RedirectResponse(f"{request.scope.get('root_path', '').rstrip('/')}{PATH}/")
 
 
-async def _serve_guide(request: Request) -> Response:
+async def _serve_guide_file(request: Request) -> Response:
     name = request.path_params["name"] or "index.html"
     if not await to_thread.run_sync((FOLDER / "index.html").is_file):
         return PlainTextResponse(MISSING, 404)
     if _NAME.fullmatch(name) is None:
         raise HTTPException(404)
     try:
-        tag, body, packed = await to_thread.run_sync(_read_file, FOLDER / name)
+        tag, body, packed = await to_thread.run_sync(_read_guide_file, FOLDER / name)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise HTTPException(404) from error
     headers = {
@@ -68,7 +68,7 @@ async def _serve_guide(request: Request) -> Response:
         "ETag": tag,
         "Vary": "Accept-Encoding",
     }
-    if matches_tag(request.headers.get("if-none-match", ""), tag):
+    if matches_etag(request.headers.get("if-none-match", ""), tag):
         return Response(None, 304, headers)
     if packed and accepts_gzip(request.headers.get("accept-encoding", "")):
         body, headers["Content-Encoding"] = packed, "gzip"
@@ -80,13 +80,13 @@ def accepts_gzip(accepted: str) -> bool:
     return re.search(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|\Z))", accepted) is not None
 
 
-def _read_file(path: Path) -> tuple[str, bytes, bytes | None]:
+def _read_guide_file(path: Path) -> tuple[str, bytes, bytes | None]:
     """Return a file's tag, its bytes, and those compressed; None for pictures."""
-    return _keep_file(path, path.stat().st_mtime_ns)
+    return _read_file_cached(path, path.stat().st_mtime_ns)
 
 
 @lru_cache(_MOST_FILES)
-def _keep_file(path: Path, _changed_ns: int) -> tuple[str, bytes, bytes | None]:
+def _read_file_cached(path: Path, _changed_ns: int) -> tuple[str, bytes, bytes | None]:
     body = path.read_bytes()
     # Weak: the same tag names the file compressed and not.
     tag = f'W/"{hashlib.sha256(body).hexdigest()[:16]}"'

@@ -13,7 +13,7 @@ from pydantic import JsonValue, TypeAdapter
 from api.authentication.guard import OPEN_PATHS
 from api.description.described import DescribedRoute
 from api.description.operations import OPERATIONS
-from api.problems import describe_problem
+from api.problems import describe_problem_in_openapi
 from api.schemas.tasks import FromUpload
 from core.contract.error import Problem
 
@@ -27,13 +27,13 @@ NAMED: dict[str, type] = {"Problem": Problem, "FromUpload": FromUpload}
 METHODS = ("get", "put", "post", "delete", "patch", "head", "options")
 
 
-def build_document(app: FastAPI) -> dict[str, Any]:
+def build_openapi_document(app: FastAPI) -> dict[str, Any]:
     """Return the document of this app, built at first use."""
     if app.openapi_schema is None:
         # The schemas of responses are built only now: see `api.description.described`.
         for route in app.routes:
             if isinstance(route, DescribedRoute):
-                route.add_schemas()
+                route.add_response_schemas()
         document = get_openapi(
             title="Perennial", version=app.version, description=DESCRIPTION, routes=app.routes
         )
@@ -53,7 +53,7 @@ def build_document(app: FastAPI) -> dict[str, Any]:
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
                 if method in METHODS:
-                    _complete_operation(path, operation)
+                    _complete_openapi_operation(path, operation)
                     default_id = operation["operationId"]
                     operation["operationId"] = OPERATIONS.get((method.upper(), path), default_id)
         app.openapi_schema = document
@@ -69,7 +69,7 @@ class _Operation(TypedDict, total=False):
     requestBody: JsonValue
 
 
-def _complete_operation(path: str, operation: _Operation) -> None:
+def _complete_openapi_operation(path: str, operation: _Operation) -> None:
     responses = operation["responses"]
     statuses = {400, 431, 500, 503}
     if path not in OPEN_PATHS:
@@ -87,5 +87,5 @@ def _complete_operation(path: str, operation: _Operation) -> None:
     if "HTTPValidationError" in str(responses.get("422")):
         del responses["422"]
     for status in statuses:
-        responses.setdefault(str(status), describe_problem(status))
+        responses.setdefault(str(status), describe_problem_in_openapi(status))
     operation["responses"] = dict(sorted(responses.items()))

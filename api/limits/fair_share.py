@@ -40,10 +40,10 @@ class FairShare:
         owner.
         """
 
-    async def take_slot(self, owner: str) -> None:
+    async def take_owner_slot(self, owner: str) -> None:
         """Take a slot of this owner, waiting until one is free."""
-        self._note_request(owner)
-        if self._held[owner] < self._find_limit(owner):
+        self._record_latest_owner(owner)
+        if self._held[owner] < self._compute_owner_limit(owner):
             self._held[owner] += 1
             return
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -52,34 +52,34 @@ class FairShare:
             await slot
         except asyncio.CancelledError:
             if slot.cancelled():
-                self._remove_waiter(owner, slot)
+                self._remove_waiting_request(owner, slot)
             else:
                 # The slot was granted before the cancellation arrived: pass it on.
-                self.release_slot(owner)
+                self.release_owner_slot(owner)
             raise
 
-    def release_slot(self, owner: str) -> None:
+    def release_owner_slot(self, owner: str) -> None:
         """Release a slot, and hand it to the owner's longest-waiting request."""
         self._held[owner] -= 1
         # The limit rises when the other owner has gone: several requests may fit now.
-        while owner in self._waiting and self._held[owner] < self._find_limit(owner):
+        while owner in self._waiting and self._held[owner] < self._compute_owner_limit(owner):
             slot = self._waiting[owner][0]
-            self._remove_waiter(owner, slot)
+            self._remove_waiting_request(owner, slot)
             self._held[owner] += 1
             slot.set_result(None)
         if not self._held[owner]:
             del self._held[owner]
 
-    def _note_request(self, owner: str) -> None:
+    def _record_latest_owner(self, owner: str) -> None:
         if self._last[0] != owner:
             self._last_other = self._last[1]
         self._last = (owner, monotonic())
 
-    def _find_limit(self, owner: str) -> int:
+    def _compute_owner_limit(self, owner: str) -> int:
         other_at = self._last_other if self._last[0] == owner else self._last[1]
         return self._shared if other_at > monotonic() - SHARED_S else self._alone
 
-    def _remove_waiter(self, owner: str, asked: "asyncio.Future[None]") -> None:
+    def _remove_waiting_request(self, owner: str, asked: "asyncio.Future[None]") -> None:
         self._waiting[owner].remove(asked)
         if not self._waiting[owner]:
             del self._waiting[owner]
@@ -97,7 +97,7 @@ class Working:
     async def take_work_slot(self) -> None:
         """Take a slot for this request, waiting until one is free."""
         if self._holds is None:
-            await self._share.take_slot(self._owner)
+            await self._share.take_owner_slot(self._owner)
             self._holds = asyncio.get_running_loop().call_later(HOLD_S, self.release_work_slot)
 
     def release_work_slot(self) -> None:
@@ -105,17 +105,17 @@ class Working:
         if self._holds is not None:
             self._holds.cancel()
             self._holds = None
-            self._share.release_slot(self._owner)
+            self._share.release_owner_slot(self._owner)
 
 
-def release_slot() -> None:
+def release_current_slot() -> None:
     """Release the current request's slot while it waits for something outside this process."""
     working = _working.get()
     if working is not None:
         working.release_work_slot()
 
 
-async def retake_slot() -> None:
+async def retake_current_slot() -> None:
     """Take a slot again for the current request after a wait."""
     working = _working.get()
     if working is not None:

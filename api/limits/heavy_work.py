@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from api.limits.fair_share import release_slot, retake_slot
+from api.limits.fair_share import release_current_slot, retake_current_slot
 from api.limits.turns import Turns
 
 T = TypeVar("T")
@@ -26,13 +26,13 @@ class HeavyWork:
         # A limiter of its own, so that this work leaves anyio's threads to other requests.
         self._threads = CapacityLimiter(max_calls)
 
-    async def run_in_turn(self, owner: str, work: Callable[[], T]) -> T:
+    async def run_work_in_turn(self, owner: str, work: Callable[[], T]) -> T:
         """Run `work` in a thread when it is this owner's turn; return its result or raise its
         exception.
         """
         # Before the turn is awaited: a request that waits uses no part of the process.
-        release_slot()
-        async with self._turns.take_turn(owner):
+        release_current_slot()
+        async with self._turns.lend_resource_in_turn(owner):
             result = await to_thread.run_sync(work, limiter=self._threads)
-        await retake_slot()
+        await retake_current_slot()
         return result

@@ -28,7 +28,7 @@ class PredictLimits:
         that.
         """
 
-    async def take_request(self, key_id: str) -> None:
+    async def charge_request(self, key_id: str) -> None:
         """Charge one request and one image to a key's limits.
 
         Raises:
@@ -41,7 +41,7 @@ class PredictLimits:
         self._refused.pop(key_id, None)
         try:
             await to_thread.run_sync(
-                lambda: predict_keys.take_daily_images(self._db, key_id, 1, is_request=True)
+                lambda: predict_keys.charge_daily_images(self._db, key_id, 1, is_request=True)
             )
         except TooManyRequests as error:
             # Clearing all entries bounds memory; the database refuses these keys again.
@@ -51,11 +51,11 @@ class PredictLimits:
             self._refused[key_id] = (error.detail, at, min(at, now + REMEMBER_S))
             raise
 
-    async def take_images(self, key_id: str, images: int) -> None:
+    async def charge_further_images(self, key_id: str, images: int) -> None:
         """Count the further images of a request. Raises TooManyRequests if they exceed the
         limit.
         """
         if images > 0:
             await to_thread.run_sync(
-                lambda: predict_keys.take_daily_images(self._db, key_id, images, is_request=False)
+                lambda: predict_keys.charge_daily_images(self._db, key_id, images, is_request=False)
             )

@@ -24,7 +24,7 @@ MAX_REMEMBERED = 10_000
 class Buckets(Protocol):
     """Token buckets shared between processes: `api.limits.shared_buckets`."""
 
-    async def take_token(self, owner: str, per_s: float, capacity: float) -> float:
+    async def take_bucket_token(self, owner: str, per_s: float, capacity: float) -> float:
         """Take a token; return 0, or the seconds until there is one. Raises Unavailable in an
         outage.
         """
@@ -54,7 +54,7 @@ class Rate:
 
             self._shared = SharedBuckets(broker_url)
 
-    async def count_request(self, owner: str) -> None:
+    async def count_owner_request(self, owner: str) -> None:
         """Count one request of an owner.
 
         Raises:
@@ -62,7 +62,7 @@ class Rate:
         """
         wait = None
         if self._shared is not None and monotonic() >= self._away_until:
-            wait = await self._counted_together(self._shared, owner)
+            wait = await self._take_shared_token(self._shared, owner)
         if wait is None:
             wait = self._take_own_token(owner)
         if wait > 0:
@@ -77,9 +77,9 @@ class Rate:
         if self._shared is not None:
             await self._shared.close()
 
-    async def _counted_together(self, buckets: Buckets, owner: str) -> float | None:
+    async def _take_shared_token(self, buckets: Buckets, owner: str) -> float | None:
         try:
-            return await buckets.take_token(owner, self.per_s, self.capacity)
+            return await buckets.take_bucket_token(owner, self.per_s, self.capacity)
         except Unavailable as error:
             now = monotonic()
             # Of all requests that waited for Redis, log only the first.

@@ -49,7 +49,7 @@ class SharedBuckets:
         self._redis = Redis(connection_pool=pool)
         self._script = self._redis.register_script(_SCRIPT)
 
-    async def take_token(self, owner: str, per_s: float, capacity: float) -> float:
+    async def take_bucket_token(self, owner: str, per_s: float, capacity: float) -> float:
         """Take a token of the owner's bucket; return 0, or the seconds until there is one.
 
         Raises:

@@ -35,42 +35,42 @@ class Turns(Generic[T]):
         self._count = 0
 
     @asynccontextmanager
-    async def take_turn(self, owner: str) -> AsyncIterator[T]:
+    async def lend_resource_in_turn(self, owner: str) -> AsyncIterator[T]:
         """Lend one of the shared resources for the length of the block, when it is the owner's
         turn.
         """
         granted: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(granted)
-        self._grant_turns()
+        self._lend_to_next_owners()
         try:
             lent = await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
                 # It was lent before the cancellation arrived: lend it to the next request.
-                self._give_back(owner, granted.result())
+                self._take_back_resource(owner, granted.result())
             else:
-                self._remove_request(owner, granted)
+                self._remove_turn_request(owner, granted)
             raise
         try:
             yield lent
         finally:
-            self._give_back(owner, lent)
+            self._take_back_resource(owner, lent)
 
-    def _give_back(self, owner: str, thing: T) -> None:
+    def _take_back_resource(self, owner: str, thing: T) -> None:
         self._held[owner] -= 1
         if not self._held[owner]:
             del self._held[owner]
         self._free.appendleft(thing)  # what was used last is warm
-        self._grant_turns()
+        self._lend_to_next_owners()
 
-    def _grant_turns(self) -> None:
+    def _lend_to_next_owners(self) -> None:
         while self._free:
             able = [owner for owner in self._waiting if self._held[owner] < self._most_each]
             if not able:
                 break
             owner = min(able, key=lambda each: (self._held[each], self._served.get(each, 0)))
             granted = self._waiting[owner][0]
-            self._remove_request(owner, granted)
+            self._remove_turn_request(owner, granted)
             self._held[owner] += 1
             self._count += 1
             self._served[owner] = self._count
@@ -79,7 +79,7 @@ class Turns(Generic[T]):
         if not self._waiting and not self._held:
             self._served.clear()
 
-    def _remove_request(self, owner: str, turn: "asyncio.Future[T]") -> None:
+    def _remove_turn_request(self, owner: str, turn: "asyncio.Future[T]") -> None:
         """Remove a request from its owner's queue."""
         queue = self._waiting[owner]
         queue.remove(turn)

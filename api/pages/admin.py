@@ -82,40 +82,40 @@ async def _get_audit_filters(
 @router.get("/ui/admin/keys")
 def show_keys(request: Request, actor: Admin, db: Db, cursor: Cursor = None) -> Response:
     """Show all keys, newest first, and a form that creates one."""
-    return _render_keys(request, db, actor, _KeyForm(), cursor)
+    return _render_keys_page(request, db, actor, _KeyForm(), cursor)
 
 
 @router.post("/ui/admin/keys")
 async def create_key(request: Request, actor: Admin, db: Db) -> Response:
     """Create a key and show its secret, which appears only on this page."""
-    inputs = await forms.read_form(request)
+    inputs = await forms.read_form_values(request)
 
-    def create_from_form() -> NewKey:
+    def create_key_from_form() -> NewKey:
         requested = keys.RequestedKey(
-            _parse_name(inputs.get("name", "")),
+            _parse_key_name(inputs.get("name", "")),
             inputs.get("scope", ""),
             inputs.get("owner") or None,
-            _parse_expiry(inputs.get("days", "")),
-            _parse_restrictions(inputs),
+            _parse_expiry_days(inputs.get("days", "")),
+            _parse_key_restrictions(inputs),
         )
         return keys.create_key(db, actor, requested)
 
     try:
-        form = _KeyForm(new=await to_thread.run_sync(create_from_form))
+        form = _KeyForm(new=await to_thread.run_sync(create_key_from_form))
     except PerennialError as error:
         form = _KeyForm(inputs, error)
-    return await to_thread.run_sync(_render_keys, request, db, actor, form)
+    return await to_thread.run_sync(_render_keys_page, request, db, actor, form)
 
 
 @router.post("/ui/admin/keys/{key}/revoke")
 async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Response:
     """Revoke a key."""
     # Its fields do not matter: this checks that a page of this service sent it.
-    await forms.read_form(request)
+    await forms.read_form_values(request)
     await to_thread.run_sync(keys.revoke_key, db, actor, key)
     # This process would otherwise accept the key from its cache for another second.
     access: Access = request.app.state.access
-    access.forget_key(key)
+    access.forget_cached_key(key)
     return RedirectResponse(f"{root_of(request.scope)}/ui/admin/keys", 303)
 
 
@@ -162,13 +162,13 @@ def show_usage(
     """Show counts and bytes per owner or model."""
     read = usage_lists.list_usage_by_model if by == "model" else usage_lists.list_usage_by_owner
     usage_page = read(db, actor, limit=ROWS, cursor=cursor)
-    rows = [(one, one["bytes"], _sum_bytes(one["bytes"])) for one in usage_page["items"]]
+    rows = [(one, one["bytes"], _sum_usage_bytes(one["bytes"])) for one in usage_page["items"]]
     largest = max((total for _, _, total in rows), default=0)
     context = {"by": by, "rows": rows, "most": largest, "kinds": KINDS, "cursor": cursor}
     return render_page(request, "usage.html", {**context, "next_cursor": usage_page["next_cursor"]})
 
 
-def _render_keys(
+def _render_keys_page(
     request: Request, db: Database, actor: Actor, form: _KeyForm, cursor: str | None = None
 ) -> Response:
     key_page = keys.list_keys(db, actor, limit=ROWS, cursor=cursor, newest_first=True)
@@ -191,30 +191,30 @@ def _render_keys(
     return render_page(request, "keys.html", {**context, **form_context}, status)
 
 
-def _parse_name(text: str) -> str:
+def _parse_key_name(text: str) -> str:
     try:
         if not 0 < len(text) <= characters.MAX_NAME_CHARS:
             raise ValueError(
                 f"has {len(text)} characters; 1 to {characters.MAX_NAME_CHARS} are allowed"
             )
-        return characters.clean_name(text)
+        return characters.normalise_name(text)
     except ValueError as error:
         raise Invalid(f"The name of the key {error}.") from None
 
 
-def _parse_restrictions(inputs: dict[str, str]) -> predict_keys.Wanted:
+def _parse_key_restrictions(inputs: dict[str, str]) -> predict_keys.Wanted:
     """Return the restrictions of a key of scope predict; the form has their fields for all
     scopes.
     """
     return predict_keys.Wanted(
         inputs.get("model", "").strip() or None,
         inputs.get("alias", "").strip() or None,
-        _parse_number(inputs, "requests_per_s", float),
-        _parse_number(inputs, "images_per_day", int),
+        _parse_form_number(inputs, "requests_per_s", float),
+        _parse_form_number(inputs, "images_per_day", int),
     )
 
 
-def _parse_number(inputs: dict[str, str], name: str, read: Callable[[str], N]) -> N | None:
+def _parse_form_number(inputs: dict[str, str], name: str, read: Callable[[str], N]) -> N | None:
     text = inputs.get(name, "").strip()
     if not text:
         return None
@@ -228,7 +228,7 @@ def _parse_number(inputs: dict[str, str], name: str, read: Callable[[str], N]) -
     return value
 
 
-def _parse_expiry(days: str) -> str | None:
+def _parse_expiry_days(days: str) -> str | None:
     if days not in DAYS:
         raise Invalid(f"A key expires {', '.join(DAYS.values())}; not after {days[:20]!r} days.")
     return (
@@ -243,7 +243,7 @@ def _parse_day(text: str) -> float | None:
     return None if not text else parse_rfc3339(f"{text}T00:00:00Z" if len(text) == 10 else text)
 
 
-def _sum_bytes(of: ModelBytes) -> int:
+def _sum_usage_bytes(of: ModelBytes) -> int:
     return sum(cast(Mapping[str, int], of).values())
 
 

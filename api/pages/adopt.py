@@ -8,10 +8,15 @@ from api.authentication import session
 from api.dependencies import Service, ServiceParts, ShapeWork, Write
 from api.pages.parts.render import render_page, root_of
 from api.routes.bases import MAX_BYTES
-from api.uploads.body import Received, receive_body
+from api.uploads.body import Received, receive_body_into_spool
 from api.uploads.head import Terms
 from api.uploads.upload import Upload
-from api.uploads.weights import AskedBase, load_expected, parse_classes, resolve_base
+from api.uploads.weights import (
+    AskedBase,
+    load_expected_tensors,
+    parse_requested_classes,
+    resolve_requested_base,
+)
 from core.admission.admission import Admission
 from core.bases import bases, pretrained
 from core.contract.responses.model_change import NewModel
@@ -33,7 +38,7 @@ TERMS = Terms(f"POST {PATH}", fields=FIELDS)
 def show_adoption_form(request: Request, actor: Write) -> Response:
     """Show the form that brings a classifier."""
     del actor
-    return _render_form(request, {})
+    return _render_adoption_form(request, {})
 
 
 @router.post(PATH)
@@ -43,27 +48,27 @@ async def adopt_classifier(
     """Create a model from a classifier that a form sends, and show it, or show the form again with
     the error.
     """
-    session.require_own_origin(request.scope)
+    session.require_own_request_origin(request.scope)
     settings, inputs = service.settings, dict[str, str]()
     upload = Upload(request, actor, TERMS, service.db, settings, None)
     try:
-        head = upload.check_head(min(MAX_BYTES, settings.max_body_bytes))
+        head = upload.check_request_head(min(MAX_BYTES, settings.max_body_bytes))
         if head.boundary is None:
             raise Invalid("A classifier is sent by the form of this page, as multipart/form-data.")
-        with upload.take_place():
+        with upload.take_upload_place():
             owner, limit = actor.owner_id, settings.max_owner_bytes
             await to_thread.run_sync(
                 quota.require_storage_room, service.db, owner, limit, head.length
             )
-            async with receive_body(request, head, TERMS, settings) as file:
+            async with receive_body_into_spool(request, head, TERMS, settings) as file:
                 inputs = {name: value.strip() for name, value in file.fields.items()}
-                model = await _adopt(service, work, actor, file, inputs)
+                model = await _store_and_adopt_classifier(service, work, actor, file, inputs)
     except PerennialError as error:
-        return _render_form(request, inputs, error)
+        return _render_adoption_form(request, inputs, error)
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
 
 
-async def _adopt(
+async def _store_and_adopt_classifier(
     service: ServiceParts, work: ShapeWork, actor: Actor, file: Received, inputs: dict[str, str]
 ) -> str:
     """Store the file as a base and create the model that adopts it; return the model's id.
@@ -71,15 +76,20 @@ async def _adopt(
     Raises:
         PerennialError: an input or the file cannot be used; nothing stays.
     """
-    settings, resources = service.settings, await to_thread.run_sync(service.load_resources)
-    asked = _parse_inputs(inputs)
-    wanted = await to_thread.run_sync(resolve_base, asked, file.size, service.catalogue, settings)
-    expected = await load_expected(wanted, settings, work, actor.owner_id)
-    classes = parse_classes(asked, file, settings)
+    settings, resources = (
+        service.settings,
+        await to_thread.run_sync(service.load_use_case_resources),
+    )
+    asked = _parse_base_inputs(inputs)
+    wanted = await to_thread.run_sync(
+        resolve_requested_base, asked, file.size, service.catalogue, settings
+    )
+    expected = await load_expected_tensors(wanted, settings, work, actor.owner_id)
+    classes = parse_requested_classes(asked, file, settings)
     network = bases.Network(**vars(wanted), expected=expected, classes=classes)
     limits = Limits(Admission.from_settings(settings), pretrained.Terms.from_settings(settings))
 
-    def create() -> str:
+    def create_adopting_model() -> str:
         base = bases.create_base(resources, settings, actor, network, file.path)["id"]
         asked_model: NewModel = {"name": inputs["name"], "scenario": "class", "base": base}
         try:
@@ -88,10 +98,10 @@ async def _adopt(
             bases.delete_base(service.db, service.blobs, actor, base)
             raise
 
-    return await to_thread.run_sync(create)
+    return await to_thread.run_sync(create_adopting_model)
 
 
-def _parse_inputs(inputs: dict[str, str]) -> AskedBase:
+def _parse_base_inputs(inputs: dict[str, str]) -> AskedBase:
     """Return the base that the form describes; its classes are a field of the file.
 
     Raises:
@@ -113,7 +123,7 @@ def _parse_inputs(inputs: dict[str, str]) -> AskedBase:
     return AskedBase(inputs["architecture"], int(size) if size else None, None, images)
 
 
-def _render_form(
+def _render_adoption_form(
     request: Request, inputs: dict[str, str], error: PerennialError | None = None
 ) -> Response:
     context = {

@@ -125,7 +125,7 @@ async def show_comparison(
     history = await to_thread.run_sync(
         lambda: read_lineage(db, actor, model_response["id"], last=None, size=CHOICE)
     )
-    number = _parse_task(compared.task)
+    number = _parse_task_number(compared.task)
     context = {
         "model": model_response,
         "versions": history.versions,
@@ -150,18 +150,23 @@ async def show_comparison(
                 lambda left: _load_comparison(blobs, left, look, view.cursor),
             )
 
-        comparison = await service.picture_work.run_in_turn(actor.owner_id, compare_pair)
+        comparison = await service.picture_work.run_work_in_turn(actor.owner_id, compare_pair)
     # The page says why and lets the user choose other versions, instead of showing an error.
     except (AnswersMissing, Gone) as error:
         return render_page(request, "compare.html", {**context, "told": None, "why": error.detail})
     return render_page(
         request,
         "compare.html",
-        {**context, **_build_template_values(comparison, look), "cursor": view.cursor, "why": None},
+        {
+            **context,
+            **_build_comparison_values(comparison, look),
+            "cursor": view.cursor,
+            "why": None,
+        },
     )
 
 
-def _parse_task(text: str | None) -> int | None:
+def _parse_task_number(text: str | None) -> int | None:
     """Return the number of a task, or None for an empty field.
 
     Raises:
@@ -185,7 +190,7 @@ def _load_comparison(blobs: Blobs, pair: Pair, look: Choice, cursor: str | None)
     return Comparison(result, images)
 
 
-def _build_template_values(comparison: Comparison, look: Choice) -> dict[str, object]:
+def _build_comparison_values(comparison: Comparison, look: Choice) -> dict[str, object]:
     """Return the values for the template."""
     result = comparison.result
     totals = result["totals"]

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Bell, Db, Page, Read, Service, Write
-from api.pages.model import apply_model_change
+from api.pages.model import apply_change_and_redirect
 from api.pages.parts import forms
 from api.pages.parts.render import render_page, root_of
 from api.routes.edits import Number as EditNumber
@@ -69,7 +69,7 @@ class Choice:
     to: str = ""
 
     @property
-    def is_complete(self) -> bool:
+    def has_all_choices(self) -> bool:
         """True if it lacks nothing that a person has to choose."""
         if self.what in ("relabel", "remove"):
             return bool(self.images) and (self.what == "remove" or bool(self.to))
@@ -111,14 +111,14 @@ class Choice:
             raise Invalid(f"This cannot be done so: {first['msg']}.") from None
 
 
-def explain_refusal(error: PerennialError) -> str:
+def explain_refused_edit(error: PerennialError) -> str:
     """Return the reason of a refusal, for a page; an error of the service itself is raised."""
     if error.status >= 500:
         raise error
     return error.detail
 
 
-def read_choice(values: Mapping[str, str]) -> Choice:
+def parse_edit_choice(values: Mapping[str, str]) -> Choice:
     """Return the choice in the values of a query.
 
     Args:
@@ -134,20 +134,20 @@ def read_choice(values: Mapping[str, str]) -> Choice:
     if part not in get_args(Split):
         raise Invalid("part is train or held_out.")
     images = [one for one in values.get("images", "").split(",") if one.strip()]
-    names = _read_names(values)
+    names = _parse_class_names(values)
     if len(images) > IMAGES or len(names) > MERGED:
         raise Invalid(f"Choose at most {IMAGES} images or {MERGED} classes at once.")
     return Choice(
         what=what or None,  # type: ignore[arg-type]
-        task=forms.read_number(dict(values), "task") if values.get("task") else None,
+        task=forms.read_form_number(dict(values), "task") if values.get("task") else None,
         part=part,  # type: ignore[arg-type]
-        images=sorted({forms.read_number({"image": one.strip()}, "image") for one in images}),
+        images=sorted({forms.read_form_number({"image": one.strip()}, "image") for one in images}),
         names=names,
         to=values.get("to", "").strip(),
     )
 
 
-def _read_names(values: Mapping[str, str]) -> list[str]:
+def _parse_class_names(values: Mapping[str, str]) -> list[str]:
     if values.get("name"):
         return [values["name"]]
     try:
@@ -159,7 +159,7 @@ def _read_names(values: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-async def _build_choice(
+async def _build_edit_choice(
     what: Text = None,
     task: Text = None,
     part: Text = None,
@@ -177,7 +177,7 @@ async def _build_choice(
         "names": names,
         "to": to,
     }
-    return read_choice({key: value for key, value in values.items() if value is not None})
+    return parse_edit_choice({key: value for key, value in values.items() if value is not None})
 
 
 @router.get("/ui/models/{model}/classes")
@@ -197,7 +197,7 @@ def show_classes(request: Request, model: ModelPath, actor: Read, service: Servi
 @router.post("/ui/models/{model}/classes/forget")
 async def remove_former_name(request: Request, model: ModelPath, actor: Write, db: Db) -> Response:
     """Remove a former class name."""
-    name = (await forms.read_form(request)).get("name", "")
+    name = (await forms.read_form_values(request)).get("name", "")
     await to_thread.run_sync(listing.remove_class_alias, db, actor, model, name)
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}/classes", 303)
 
@@ -223,18 +223,18 @@ async def show_images(
     images, why = None, ""
     try:
         found = await to_thread.run_sync(
-            task_images.find_part, db, actor, model_response["id"], n, part
+            task_images.find_task_part, db, actor, model_response["id"], n, part
         )
 
         def list_images() -> Any:
-            with task_images.guard_reading(db, actor, model_response["id"], found):
-                return task_images.list_images(
+            with task_images.translate_deleted_part_errors(db, actor, model_response["id"], found):
+                return task_images.list_part_images(
                     blobs, found, label=label, limit=IMAGES, cursor=after
                 )
 
-        images = await service.picture_work.run_in_turn(actor.owner_id, list_images)
+        images = await service.picture_work.run_work_in_turn(actor.owner_id, list_images)
     except PerennialError as error:
-        why = explain_refusal(error)
+        why = explain_refused_edit(error)
     context = {
         "model": model_response,
         "task": task,
@@ -243,7 +243,7 @@ async def show_images(
         "images": images,
         "why": why,
         "after": after,
-        "names": await to_thread.run_sync(_list_names, db, actor, model_response["id"]),
+        "names": await to_thread.run_sync(_list_suggested_classes, db, actor, model_response["id"]),
     }
     return render_page(request, "images.html", context)
 
@@ -265,7 +265,7 @@ async def show_plan(
     model: ModelPath,
     actor: Read,
     service: Service,
-    choice: Annotated[Choice, Depends(_build_choice)],
+    choice: Annotated[Choice, Depends(_build_edit_choice)],
 ) -> Response:
     """Show what a choice would change, with the button that changes it."""
     db = service.db
@@ -274,21 +274,24 @@ async def show_plan(
     )
     plan: EditPlanOut | None = None
     why = ""
-    if choice.is_complete:
+    if choice.has_all_choices:
         try:
             plan = await to_thread.run_sync(
                 lambda: accept.plan_edit(
-                    service.load_resources(), actor, model_response["id"], choice.build_operations()
+                    service.load_use_case_resources(),
+                    actor,
+                    model_response["id"],
+                    choice.build_operations(),
                 )
             )
         except PerennialError as error:
-            why = explain_refusal(error)
+            why = explain_refused_edit(error)
     context = {
         "model": model_response,
         "choice": choice,
         "plan": plan,
         "why": why,
-        "names": await to_thread.run_sync(_list_names, db, actor, model_response["id"]),
+        "names": await to_thread.run_sync(_list_suggested_classes, db, actor, model_response["id"]),
     }
     return render_page(request, "plan.html", context)
 
@@ -296,12 +299,14 @@ async def show_plan(
 @router.post("/ui/models/{model}/edits/plan")
 async def choose_several(request: Request, model: ModelPath, actor: Write, db: Db) -> Response:
     """Show the plan for the images or classes whose boxes are ticked."""
-    inputs = await forms.read_form(request, IMAGES + CLASSES)
-    await to_thread.run_sync(_list_names, db, actor, model)  # another owner's model is not found
+    inputs = await forms.read_form_values(request, IMAGES + CLASSES)
+    await to_thread.run_sync(
+        _list_suggested_classes, db, actor, model
+    )  # another owner's model is not found
     ticked = [value for name, value in inputs.items() if name.startswith(TICKED)]
     is_image = inputs.get("what") in ("relabel", "remove")
     chosen = {"images": ",".join(ticked)} if is_image else {"names": json.dumps(ticked)}
-    choice = read_choice({**inputs, **chosen})
+    choice = parse_edit_choice({**inputs, **chosen})
     where = f"{root_of(request.scope)}/ui/models/{model}/edits/plan?{choice.query}"
     return RedirectResponse(where, 303)
 
@@ -311,15 +316,15 @@ async def submit_edit(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
     """Queue the job of a change whose plan was shown."""
-    inputs = await forms.read_form(request)
-    choice = read_choice(dict(parse_qsl(inputs.get("choice", ""), keep_blank_values=True)))
-    reason = forms.read_reason(inputs)
+    inputs = await forms.read_form_values(request)
+    choice = parse_edit_choice(dict(parse_qsl(inputs.get("choice", ""), keep_blank_values=True)))
+    reason = forms.read_form_reason(inputs)
 
     def accept_edit() -> str:
         found: ModelOut = models.read_model(service.db, service.catalogue(), actor, model)
-        if not choice.is_complete:
+        if not choice.has_all_choices:
             raise Invalid("Nothing is chosen to be changed.")
-        shown = forms.read_number(inputs, "head")
+        shown = forms.read_form_number(inputs, "head")
         # Numbers of images may have changed since the plan was shown.
         if found["line_head"] != shown:
             raise WrongState(
@@ -330,7 +335,7 @@ async def submit_edit(
             service.settings.max_open_jobs, Admission.from_settings(service.settings)
         )
         asked = accept.EditRequest(found["id"], choice.build_operations(), reason, shown)
-        edit, _ = accept.accept_edit(service.load_resources(), actor, asked, limits)
+        edit, _ = accept.accept_edit(service.load_use_case_resources(), actor, asked, limits)
         return edit["job"]
 
     job = await to_thread.run_sync(accept_edit)
@@ -343,8 +348,8 @@ async def undo_edit(
     request: Request, model: ModelPath, n: EditNumber, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Undo an edit, and show the model."""
-    reason = forms.read_reason(await forms.read_form(request))
-    return await apply_model_change(
+    reason = forms.read_form_reason(await forms.read_form_values(request))
+    return await apply_change_and_redirect(
         request, model, lambda: undo.undo_edit(db, actor, model, n, reason)[1], bell
     )
 
@@ -354,11 +359,11 @@ async def purge_edit(
     request: Request, model: ModelPath, n: EditNumber, actor: Write, service: Service
 ) -> Response:
     """Delete what older versions hold of removed images, and show the edits again."""
-    await forms.read_form(request)
+    await forms.read_form_values(request)
     await to_thread.run_sync(purge.purge_edit, service.db, service.blobs, actor, model, n)
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}/edits", 303)
 
 
-def _list_names(db: Database, actor: Actor, model: str) -> list[str]:
+def _list_suggested_classes(db: Database, actor: Actor, model: str) -> list[str]:
     """Return the classes that a field for a label suggests."""
     return [one.label for one in count_classes(db, actor, model).classes]

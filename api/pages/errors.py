@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 from starlette.types import Scope
 
 from api.pages.parts.render import HEADERS, render_html, root_of
-from api.server.loopback import find_header
+from api.server.loopback import find_request_header
 
 Answer = tuple[int, dict[str, str], bytes]
 PREFIX = "/ui"
@@ -32,10 +32,10 @@ def render_problem_page(scope: Scope, answer: Answer) -> Answer:
     kept_headers = {
         name: value for name, value in headers.items() if name in ("Retry-After", "Allow")
     }
-    if status in (401, 403) and _is_link_elsewhere(scope):
+    if status in (401, 403) and _is_external_link(scope):
         # A link from another site: the browser withholds the cookie, or it does not count, until a
         # page of this service sends the request.
-        return _render_again_page(scope)
+        return _render_send_again_page(scope)
     if status == 401:
         return _redirect_to_login(scope)
     problem: Mapping[str, Any] = json.loads(body)
@@ -43,7 +43,7 @@ def render_problem_page(scope: Scope, answer: Answer) -> Answer:
         "title": problem["title"],
         "detail": problem["detail"],
         "status": status,
-        "model": _find_model(scope, status),
+        "model": _find_model_of_request(scope, status),
         "remedies": problem.get("remedies", []),
     }
     text = render_html(scope, "error.html", context)
@@ -54,7 +54,7 @@ def render_problem_page(scope: Scope, answer: Answer) -> Answer:
     )
 
 
-def _find_model(scope: Scope, status: int) -> str | None:
+def _find_model_of_request(scope: Scope, status: int) -> str | None:
     """Return the model whose page sent a refused request, or None."""
     match = re.match(
         rf"{PREFIX}/models/([\w.-]+)/", str(scope["path"]).removeprefix(root_of(scope)), re.ASCII
@@ -87,29 +87,31 @@ def get_own_path(scope: Scope, path: str) -> str:
     return f"{quote(normalized)}{mark}{query}"
 
 
-def _is_link_elsewhere(scope: Scope) -> bool:
-    return scope["method"] == "GET" and find_header(scope, b"sec-fetch-site") in (
+def _is_external_link(scope: Scope) -> bool:
+    return scope["method"] == "GET" and find_request_header(scope, b"sec-fetch-site") in (
         "cross-site",
         "same-site",
     )
 
 
-def _render_again_page(scope: Scope) -> Answer:
-    text = render_html(scope, "again.html", {"here": get_own_path(scope, _format_path(scope))})
+def _render_send_again_page(scope: Scope) -> Answer:
+    text = render_html(
+        scope, "again.html", {"here": get_own_path(scope, _format_request_path(scope))}
+    )
     return 200, {**HEADERS, "Content-Type": "text/html; charset=utf-8"}, text.encode()
 
 
-def _format_path(scope: Scope) -> str:
+def _format_request_path(scope: Scope) -> str:
     query = scope.get("query_string", b"").decode("latin-1")
     return f"{scope['path']}?{query}" if query else str(scope["path"])
 
 
-def _find_page_of_form(scope: Scope) -> str:
+def _find_page_with_form(scope: Scope) -> str:
     """Return the page that a form was on, from Referer; `get_own_path` checks that it is one of
     ours.
     """
     try:
-        sent = urlsplit(find_header(scope, b"referer") or "")
+        sent = urlsplit(find_request_header(scope, b"referer") or "")
     except ValueError:  # such as http://[
         return PREFIX
     return f"{sent.path}?{sent.query}" if sent.query else sent.path
@@ -119,9 +121,9 @@ def _redirect_to_login(scope: Scope) -> Answer:
     """Redirect to the login and back to the page; say so if a form was sent and not processed."""
     is_sent = scope["method"] != "GET"
     # A form's path may take POST alone, so the way back leads to the page that it was on.
-    back = _find_page_of_form(scope) if is_sent else _format_path(scope)
+    back = _find_page_with_form(scope) if is_sent else _format_request_path(scope)
     place = f"{root_of(scope)}{LOGIN}?next={quote(get_own_path(scope, back), safe='/')}{'&sent=yes' if is_sent else ''}"
     # htmx would insert the login page into a part of the current page.
-    if find_header(scope, b"hx-request"):
+    if find_request_header(scope, b"hx-request"):
         return 200, {"HX-Redirect": place}, b""
     return 303, {"Location": place}, b""

@@ -14,14 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.responses import JSONResponse, Response
 
 from api.authentication import session
-from api.authentication.guard import read_body, read_declared_length
+from api.authentication.guard import read_declared_length, read_small_body
 from api.dependencies import Config, Db, Write
 from api.pages.submit import PATH
 from api.schemas.common import ModelPath
 from core.errors import ArchiveInvalid, Invalid
 from core.ingest.first_look import ImageHead, check_image_heads
 from core.ingest.limits import Limits
-from core.ingest.rules.names import is_junk, is_no_image
+from core.ingest.rules.names import is_clearly_no_image, is_junk_path
 from core.tasks import submission
 
 router = APIRouter(include_in_schema=False)
@@ -67,12 +67,12 @@ async def judge_first_images(
     request: Request, model: ModelPath, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Return {"refused", "warning"}, each a sentence or empty."""
-    # The script sends JSON, so `read_form`, which checks the origin of forms, is not used.
-    session.require_own_origin(request.scope)
-    body = await read_body(
+    # The script sends JSON, so `read_form_values`, which checks the origin of forms, is not used.
+    session.require_own_request_origin(request.scope)
+    body = await read_small_body(
         request.receive, MAX_BYTES, read_declared_length(request.headers.get("content-length"))
     )
-    await to_thread.run_sync(submission.require_model, db, actor, model)
+    await to_thread.run_sync(submission.require_visible_model, db, actor, model)
     try:
         sent_heads = Heads.model_validate_json(body)
         images = [
@@ -83,12 +83,12 @@ async def judge_first_images(
     except (ValidationError, binascii.Error):
         raise Invalid("This is no list of files as the page sends it.") from None
     verdict = await to_thread.run_sync(
-        _judge_images, images, sent_heads.files, Limits.from_settings(settings)
+        _check_first_images, images, sent_heads.files, Limits.from_settings(settings)
     )
     return JSONResponse(verdict)
 
 
-def _judge_images(
+def _check_first_images(
     images: list[tuple[str, int, bytes]], files: int, limits: Limits
 ) -> dict[str, str]:
     """Return a refusal and a warning about the images, each empty if there is none."""
@@ -96,12 +96,12 @@ def _judge_images(
         # Names appear in the sentences of the result.
         ImageHead(_CONTROL.sub(" ", name), data, is_whole=len(data) == size)
         for name, size, data in images
-        if not (is_junk(name) or is_no_image(name))
+        if not (is_junk_path(name) or is_clearly_no_image(name))
     ]
     # The page may not know the number of files.
     impression = check_image_heads(max(files, len(image_heads)), image_heads, limits)
     try:
-        impression.require_enough()
+        impression.require_enough_readable_images()
     except ArchiveInvalid as error:
         return {"refused": error.detail, "warning": ""}
-    return {"refused": "", "warning": " ".join(impression.build_warnings())}
+    return {"refused": "", "warning": " ".join(impression.build_left_out_warnings())}

@@ -17,12 +17,12 @@ from starlette.responses import RedirectResponse, Response
 
 from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, ServiceParts, Write
-from api.pages.models import render_models
+from api.pages.models import render_models_with_error
 from api.pages.parts import forms
 from api.pages.parts.render import render_page, root_of
 from api.pages.submit import detect_file_kind
 from api.schemas.common import ModelPath
-from api.uploads.body import Received, open_spool_file, receive_body
+from api.uploads.body import Received, open_spool_file, receive_body_into_spool
 from api.uploads.head import Terms
 from api.uploads.order import BatchRequest, Order
 from api.uploads.upload import Upload
@@ -54,7 +54,7 @@ DEFAULT_NAME = "photos"
 @router.post(f"{PATH}/samples")
 async def learn_samples(request: Request, actor: Write, service: Service) -> Response:
     """Create a model that learns the sample pictures, and show its progress."""
-    await forms.read_form(request)
+    await forms.read_form_values(request)
     new_model: NewModel = {
         "name": sample_pictures.MODEL,
         "scenario": "class",
@@ -62,42 +62,44 @@ async def learn_samples(request: Request, actor: Write, service: Service) -> Res
         "image": {"size": sample_pictures.SIZE, "channels": 3},
     }
     try:
-        model = await to_thread.run_sync(_create_model, service, actor, new_model)
+        model = await to_thread.run_sync(_create_first_model, service, actor, new_model)
     except NameTaken:  # clicked twice
-        return RedirectResponse(_build_path(request, sample_pictures.MODEL), 303)
+        return RedirectResponse(_build_first_model_path(request, sample_pictures.MODEL), 303)
     upload = Upload(request, actor, TERMS, service.db, service.settings, None)
-    async with _deleted_on_error(service, actor, model["id"]):
-        with upload.take_place():
+    async with _delete_model_on_error(service, actor, model["id"]):
+        with upload.take_upload_place():
             for name in sample_pictures.BATCHES:
-                path = sample_pictures.locate_archive(name)
-                async with _copy_to_spool(path, service.settings) as file:
-                    await _submit_pictures(_build_order(service, upload, model["id"], name), file)
-    return RedirectResponse(_build_path(request, model["id"]), 303)
+                path = sample_pictures.locate_sample_archive(name)
+                async with _copy_file_to_spool(path, service.settings) as file:
+                    await _submit_order_file(
+                        _build_batch_order(service, upload, model["id"], name), file
+                    )
+    return RedirectResponse(_build_first_model_path(request, model["id"]), 303)
 
 
 @router.post(PATH)
 async def learn_own(request: Request, actor: Write, service: Service) -> Response:
     """Create a model that learns an archive sent by a form, and show its progress."""
-    session.require_own_origin(request.scope)
+    session.require_own_request_origin(request.scope)
     settings = service.settings
     upload = Upload(request, actor, TERMS, service.db, settings, None)
     try:
-        head = upload.check_head(Limits.from_settings(settings).body_bytes)
+        head = upload.check_request_head(Limits.from_settings(settings).body_bytes)
         if head.boundary is None:
             raise Invalid("Pictures are sent by the form of this page, as multipart/form-data.")
-        with upload.take_place():
-            async with receive_body(request, head, TERMS, settings) as file:
+        with upload.take_upload_place():
+            async with receive_body_into_spool(request, head, TERMS, settings) as file:
                 name = clean_model_name(file.fields.get("name", ""))
                 kind = await to_thread.run_sync(detect_file_kind, file)
                 new_model: NewModel = {"name": name, "scenario": "class"}
-                model = await to_thread.run_sync(_create_model, service, actor, new_model)
-                async with _deleted_on_error(service, actor, model["id"]):
-                    order = _build_order(service, upload, model["id"], None)
-                    await to_thread.run_sync(order.refuse_by_length, file.size)
-                    await _submit_pictures(order, replace(file, kind=kind, fields={}))
+                model = await to_thread.run_sync(_create_first_model, service, actor, new_model)
+                async with _delete_model_on_error(service, actor, model["id"]):
+                    order = _build_batch_order(service, upload, model["id"], None)
+                    await to_thread.run_sync(order.refuse_batch_by_length, file.size)
+                    await _submit_order_file(order, replace(file, kind=kind, fields={}))
     except PerennialError as error:
-        return await to_thread.run_sync(render_models, request, actor, service, error)
-    return RedirectResponse(_build_path(request, model["id"]), 303)
+        return await to_thread.run_sync(render_models_with_error, request, actor, service, error)
+    return RedirectResponse(_build_first_model_path(request, model["id"]), 303)
 
 
 @router.get("/ui/models/{model}/first")
@@ -116,14 +118,14 @@ def show_first_model(
         "jobs": {job["id"]: job for job in recent},
         "is_over": bool(batches) and all(job["is_terminal"] for job in recent),
         "kinds": sum(len(one["classes"]) for one in learned),
-        "right": sum(count_right(one) for one in learned),
+        "right": sum(count_correct_held_out(one) for one in learned),
         "tested": sum(one["n_held_out"] or 0 for one in learned),
-        "count_right": count_right,
+        "count_right": count_correct_held_out,
     }
     return render_page(request, "first.html", context)
 
 
-def count_right(task: TaskOut) -> int:
+def count_correct_held_out(task: TaskOut) -> int:
     """Return the number of a task's held-out images that the newest version gets right."""
     share = task["accuracy_now"]
     return 0 if share is None else round(share * (task["n_held_out"] or 0))
@@ -138,18 +140,22 @@ def clean_model_name(text: str) -> str:
     return name if is_name(name) else DEFAULT_NAME
 
 
-def _create_model(service: ServiceParts, actor: Actor, new_model: NewModel) -> ModelOut:
+def _create_first_model(service: ServiceParts, actor: Actor, new_model: NewModel) -> ModelOut:
     limits = ModelLimits(
         Admission.from_settings(service.settings), pretrained.Terms.from_settings(service.settings)
     )
-    model = models.create_model(service.load_resources(), actor, new_model, None, limits)[0]
+    model = models.create_model(service.load_use_case_resources(), actor, new_model, None, limits)[
+        0
+    ]
     if model["job"] is not None:
         service.bell.notify_workers(model["job"])
     return model
 
 
 @asynccontextmanager
-async def _deleted_on_error(service: ServiceParts, actor: Actor, model: str) -> AsyncIterator[None]:
+async def _delete_model_on_error(
+    service: ServiceParts, actor: Actor, model: str
+) -> AsyncIterator[None]:
     """Delete the new model if its pictures are refused, so that the same name can be sent again."""
     try:
         yield
@@ -161,15 +167,17 @@ async def _deleted_on_error(service: ServiceParts, actor: Actor, model: str) -> 
 
 
 @asynccontextmanager
-async def _copy_to_spool(path: Path, settings: Settings) -> AsyncIterator[Received]:
+async def _copy_file_to_spool(path: Path, settings: Settings) -> AsyncIterator[Received]:
     """Copy a file of the package to the spool, from where a submission moves it into the store."""
     with open_spool_file(settings, path.stat().st_size) as file:
-        await to_thread.run_sync(lambda: file.append(memoryview(path.read_bytes())))
+        await to_thread.run_sync(lambda: file.append_piece(memoryview(path.read_bytes())))
         received = Received(file.path, file.size, file.sha256, file.sha256, "", {})
         yield replace(received, kind=await to_thread.run_sync(detect_file_kind, received))
 
 
-def _build_order(service: ServiceParts, upload: Upload, model: str, name: str | None) -> Order:
+def _build_batch_order(
+    service: ServiceParts, upload: Upload, model: str, name: str | None
+) -> Order:
     return Order(
         BatchRequest(model, name),
         None,
@@ -181,16 +189,16 @@ def _build_order(service: ServiceParts, upload: Upload, model: str, name: str | 
     )
 
 
-async def _submit_pictures(order: Order, file: Received) -> None:
+async def _submit_order_file(order: Order, file: Received) -> None:
     """Submit a batch and wake a worker.
 
     Raises:
-        PerennialError: see `core.tasks.submission.Submission.submit_batch`.
+        PerennialError: see `core.tasks.submission.Submission.submit_as_next_task`.
     """
     submission = await order.build_submission(file, None)
-    result = await to_thread.run_sync(submission.submit_batch)
+    result = await to_thread.run_sync(submission.submit_as_next_task)
     order.bell.notify_workers(result.job)
 
 
-def _build_path(request: Request, model: str) -> str:
+def _build_first_model_path(request: Request, model: str) -> str:
     return f"{root_of(request.scope)}/ui/models/{model}/first"

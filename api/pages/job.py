@@ -27,13 +27,15 @@ def show_job(
     request: Request, job: JobPath, actor: Read, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show the page of a job."""
-    story = job_story.read_job_story(db, actor, job)
-    possible = _list_actions(story.job)
+    story = job_story.read_job_page_data(db, actor, job)
+    possible = _list_allowed_actions(story.job)
     again = "retry" in possible and story.job["kind"] == "learn"
     suggestions = (
-        recipe_preview.suggest_recipes(db, catalogue(), actor, story.job["model"]) if again else []
+        recipe_preview.suggest_retry_recipes(db, catalogue(), actor, story.job["model"])
+        if again
+        else []
     )
-    file = _find_download(story.job)
+    file = _find_export_download(story.job)
     return render_page(
         request,
         "job.html",
@@ -53,7 +55,7 @@ async def apply_job_action(
     request: Request, job: JobPath, verb: str, actor: Write, service: Service
 ) -> Response:
     """Cancel, pause or resume a job, choose its trial, or learn its task again."""
-    inputs = await forms.read_form(request)
+    inputs = await forms.read_form_values(request)
     recipe = forms.read_chosen_recipe(inputs)
     db, settings = service.db, service.settings
 
@@ -68,7 +70,9 @@ async def apply_job_action(
                 JobLimits(settings.max_open_jobs, Admission.from_settings(settings)),
             )
         if verb == Action.CHOOSE:
-            _, fresh = choosing.choose_trial(db, actor, job, forms.read_number(inputs, "trial"))
+            _, fresh = choosing.choose_trial(
+                db, actor, job, forms.read_form_number(inputs, "trial")
+            )
             return jobs.read_job(db, actor, job), fresh
         if verb not in _ACTIONS:
             raise Invalid(
@@ -84,7 +88,7 @@ async def apply_job_action(
     return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{job_response['id']}", 303)
 
 
-def _list_actions(job: JobOut) -> list[str]:
+def _list_allowed_actions(job: JobOut) -> list[str]:
     """Return the actions that the table of transitions allows for a job now."""
     state = State(job["state"])
     possible = [str(action) for action in _ACTIONS if (state, action) in TRANSITIONS]
@@ -98,7 +102,7 @@ def _list_actions(job: JobOut) -> list[str]:
     )
 
 
-def _find_download(job: JobOut) -> str | None:
+def _find_export_download(job: JobOut) -> str | None:
     """Return path and query of a finished export's download, or None for other jobs."""
     report = dict(job["report"] or {})
     if job["kind"] != "export" or job["state"] != State.SUCCEEDED or "format" not in report:

@@ -10,7 +10,7 @@ from api.authentication import session
 from api.authentication.access import Access
 from api.dependencies import Db
 from api.pages.errors import LOGIN, get_own_path
-from api.pages.parts.forms import read_form
+from api.pages.parts.forms import read_form_values
 from api.pages.parts.render import render_page, root_of
 from core.errors import NotAllowed, NotAuthenticated
 from core.keys import sessions
@@ -43,15 +43,15 @@ async def show_login_form(
 @router.post(LOGIN)
 async def log_in(request: Request, db: Db) -> Response:
     """Start a session and go on to the requested page."""
-    inputs = await read_form(request)
+    inputs = await read_form_values(request)
     # Anyone can write a link to this page: `get_own_path` keeps it from leading elsewhere.
     next_path = get_own_path(request.scope, inputs.get("next", ""))
     response = RedirectResponse(next_path, 303)
     try:
-        # Older browsers do not send it; `read_form` has checked Origin, which they do send.
+        # Older browsers do not send it; `read_form_values` has checked Origin, which they do send.
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
             raise NotAllowed("Only the login page itself logs in.")
-        place = session.read_host(request.scope)
+        place = session.read_host_and_port(request.scope)
         session.set_session_cookie(
             request,
             response,
@@ -67,12 +67,12 @@ async def log_in(request: Request, db: Db) -> Response:
 @router.post("/ui/logout")
 async def log_out(request: Request, db: Db) -> Response:
     """End the session."""
-    await read_form(request)
+    await read_form_values(request)
     token = session.find_session_token(request.scope)
     if token is not None:
         await to_thread.run_sync(sessions.end_session, db, token)
         access: Access = request.app.state.access
-        access.forget_session(token)
+        access.forget_cached_session(token)
     response = RedirectResponse(f"{root_of(request.scope)}{LOGIN}", 303)
     session.delete_session_cookie(request, response)
     return response

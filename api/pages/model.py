@@ -16,9 +16,9 @@ from api.pages.parts.checks import (
     describe_gate_comparison,
     list_disabled_checks,
 )
-from api.pages.parts.heat import ROWS, build_curves, build_heat_map
+from api.pages.parts.heat import ROWS, build_accuracy_curves, build_heat_map
 from api.pages.parts.render import render_page, root_of
-from api.pages.parts.svg import draw_coverage, draw_reliability, draw_tree
+from api.pages.parts.svg import draw_coverage_curve, draw_reliability_diagram, draw_version_tree
 from api.pages.rebase import find_rebase_to_show
 from api.schemas.common import ModelPath
 from core.admission import recipe_preview
@@ -84,7 +84,7 @@ def show_model(
     waits = list_waiting_items(model_response)
     again = any(button.again for one in waits for button in one.buttons)
     suggestions = (
-        recipe_preview.suggest_recipes(db, catalogue(), actor, model_response["id"])
+        recipe_preview.suggest_retry_recipes(db, catalogue(), actor, model_response["id"])
         if again
         else []
     )
@@ -120,7 +120,9 @@ def _load_matrix_context(
     """Return the page's data from the accuracy matrix, in a fixed number of queries."""
     numbers = [one.number for one in history.versions]
     window = Window((min(numbers, default=0), max(numbers, default=0)))
-    model_metrics = metrics.model_metrics(db, actor, model["id"], version=PRODUCTION, window=window)
+    model_metrics = metrics.build_model_metrics(
+        db, actor, model["id"], version=PRODUCTION, window=window
+    )
     alias_version, by_number = (
         model["aliases"][PRODUCTION],
         {one.number: one for one in history.versions},
@@ -141,16 +143,16 @@ def _load_matrix_context(
     measured = model_metrics["summary"]["calibration"]
     return {
         "summary": model_metrics["summary"],
-        "reliability": [] if measured is None else draw_reliability(measured["bins"]),
-        "coverage": "" if measured is None else draw_coverage(measured.get("curve", [])),
+        "reliability": [] if measured is None else draw_reliability_diagram(measured["bins"]),
+        "coverage": "" if measured is None else draw_coverage_curve(measured.get("curve", [])),
         "production": current,
         "checked": describe_gate_comparison(
             None if current is None or current.number == 0 else current.gate
         ),
         "hurt": _find_forgetting_rise(by_number, production),
         "heat": build_heat_map(model_metrics, production=production, left=left, first=first),
-        "curves": build_curves(model_metrics, history),
-        "tree": draw_tree(history.versions, history.moves),
+        "curves": build_accuracy_curves(model_metrics, history),
+        "tree": draw_version_tree(history.versions, history.moves),
         "changes": class_changes.count_class_changes(db, actor, model["id"], latest)
         if latest
         else None,
@@ -173,15 +175,15 @@ async def promote_version(
     request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Move production to a version."""
-    inputs = await forms.read_form(request)
+    inputs = await forms.read_form_values(request)
     # The version on the page: if production has moved since, the change is refused.
-    version = forms.read_number(inputs, "version")
-    decision = aliases.Decision(forms.read_reason(inputs), _parse_production(inputs))
+    version = forms.read_form_number(inputs, "version")
+    decision = aliases.Decision(forms.read_form_reason(inputs), _parse_shown_production(inputs))
 
     def move_production() -> str | None:
         return aliases.set_alias(db, actor, model, PRODUCTION, version, decision)[1]
 
-    return await apply_model_change(request, model, move_production, bell)
+    return await apply_change_and_redirect(request, model, move_production, bell)
 
 
 @router.post("/ui/models/{model}/aliases/production/rollback")
@@ -189,19 +191,19 @@ async def roll_production_back(
     request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Move production back to an earlier version."""
-    inputs = await forms.read_form(request)
-    version = forms.read_number(inputs, "version") if inputs.get("version") else None
-    decision = aliases.Decision(forms.read_reason(inputs), _parse_production(inputs))
+    inputs = await forms.read_form_values(request)
+    version = forms.read_form_number(inputs, "version") if inputs.get("version") else None
+    decision = aliases.Decision(forms.read_form_reason(inputs), _parse_shown_production(inputs))
 
     def roll_back() -> str | None:
         return aliases.roll_alias_back(db, actor, model, PRODUCTION, decision, version)[1]
 
-    return await apply_model_change(request, model, roll_back, bell)
+    return await apply_change_and_redirect(request, model, roll_back, bell)
 
 
-def _parse_production(inputs: dict[str, str]) -> int | None:
+def _parse_shown_production(inputs: dict[str, str]) -> int | None:
     """Return the production version shown on the form's page, or None if the form has none."""
-    return forms.read_number(inputs, "production") if inputs.get("production") else None
+    return forms.read_form_number(inputs, "production") if inputs.get("production") else None
 
 
 @router.post("/ui/models/{model}/aliases/production/follow")
@@ -209,8 +211,8 @@ async def follow_lineage(
     request: Request, model: ModelPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Let production follow the lineage again."""
-    await forms.read_form(request)
-    return await apply_model_change(
+    await forms.read_form_values(request)
+    return await apply_change_and_redirect(
         request, model, lambda: aliases.follow_lineage(db, actor, model, PRODUCTION)[1], bell
     )
 
@@ -220,7 +222,7 @@ async def delete_model(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
     """Delete a model after its name was typed, and show the remaining models."""
-    inputs = await forms.read_form(request)
+    inputs = await forms.read_form_values(request)
     db = service.db
 
     def delete_confirmed() -> str:
@@ -237,7 +239,7 @@ async def delete_model(
     return RedirectResponse(f"{root_of(request.scope)}/ui?deleted={deleted_id}", 303)
 
 
-async def apply_model_change(
+async def apply_change_and_redirect(
     request: Request, model: str, change: Callable[[], str | None], bell: Bell
 ) -> Response:
     """Apply a change, notify the worker of a job that it releases, and show the model again."""

@@ -62,11 +62,11 @@ def show_models(
     model_page = models.list_models(
         service.db, service.catalogue(), actor, ROWS, filters.cursor, listing
     )
-    name = model_deletion.find_deleted_name(service.db, actor, deleted) if deleted else None
+    name = model_deletion.find_deleted_model_name(service.db, actor, deleted) if deleted else None
     return _render_model_list(request, service, model_page, filters, name)
 
 
-def render_models(
+def render_models_with_error(
     request: Request, actor: Actor, service: ServiceParts, error: PerennialError
 ) -> Response:
     """Show the models and why a new one was not made, for a form that was refused."""

@@ -44,7 +44,7 @@ GATES = (
 Filled = Annotated[str, Query(max_length=63, description="What a link has filled in")]
 
 
-async def _build_link_values(
+async def _build_form_link_values(
     name: Filled = "",
     scenario: Filled = "",
     base: Filled = "",
@@ -67,12 +67,12 @@ def show_new_model_form(
     actor: Write,
     catalogue: CatalogueOf,
     settings: Config,
-    inputs: Annotated[dict[str, str], Depends(_build_link_values)],
+    inputs: Annotated[dict[str, str], Depends(_build_form_link_values)],
 ) -> Response:
     """Show the form that creates a model."""
     del actor
     photos = pretrained.Terms.from_settings(settings).photos
-    return _render_form(request, catalogue(), photos, inputs)
+    return _render_model_form(request, catalogue(), photos, inputs)
 
 
 @router.post(PATH)
@@ -80,14 +80,14 @@ async def create_model(request: Request, actor: Write, service: Service) -> Resp
     """Create a model and show it, or show the form again with an error beside each invalid
     input.
     """
-    inputs = await forms.read_form(request)
+    inputs = await forms.read_form_values(request)
     db = service.db
     catalogue_value = await to_thread.run_sync(service.catalogue)
     bounds = Admission.from_settings(service.settings)
     terms = pretrained.Terms.from_settings(service.settings)
 
-    def create_from_form() -> ModelOut:
-        new_model = _parse_model(inputs)
+    def create_model_from_form() -> ModelOut:
+        new_model = _parse_model_form(inputs)
         if inputs.get("base") == "version":
             source = models.read_model(db, catalogue_value, actor, inputs.get("model", ""))
             # Weights of a version fit only its own architecture and image format.
@@ -98,15 +98,15 @@ async def create_model(request: Request, actor: Write, service: Service) -> Resp
         return models.create_model(resources, actor, new_model, None, Limits(bounds, terms))[0]
 
     try:
-        model_response = await to_thread.run_sync(create_from_form)
+        model_response = await to_thread.run_sync(create_model_from_form)
     except PerennialError as error:
-        return _render_form(request, catalogue_value, terms.photos, inputs, error)
+        return _render_model_form(request, catalogue_value, terms.photos, inputs, error)
     if model_response["job"] is not None:
         service.bell.notify_workers(model_response["job"])
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model_response['id']}", 303)
 
 
-def _parse_model(inputs: dict[str, str]) -> NewModel:
+def _parse_model_form(inputs: dict[str, str]) -> NewModel:
     """Return the request that the form describes.
 
     Raises:
@@ -114,23 +114,23 @@ def _parse_model(inputs: dict[str, str]) -> NewModel:
     """
     scenario = inputs.get("scenario", "")
     if scenario not in SCENARIOS:
-        raise _build_error("scenario", f"must be one of {', '.join(SCENARIOS)}")
+        raise _build_field_error("scenario", f"must be one of {', '.join(SCENARIOS)}")
     new_model: NewModel = {
         "name": inputs.get("name", ""),
         "scenario": cast(Scenario, scenario),
-        "gate": _parse_gate(inputs),
+        "gate": _parse_gate_limits(inputs),
     }
     try:
         # Browsers send the line ends of a text area as CRLF.
         new_model["description"] = (
-            characters.clean_prose(inputs.get("description", "").replace("\r\n", "\n")) or None
+            characters.normalise_reason(inputs.get("description", "").replace("\r\n", "\n")) or None
         )
     except ValueError as error:
-        raise _build_error("description", str(error)) from None
-    return cast(NewModel, {**new_model, **_parse_base(inputs)})
+        raise _build_field_error("description", str(error)) from None
+    return cast(NewModel, {**new_model, **_parse_base_choice(inputs)})
 
 
-def _parse_base(inputs: dict[str, str]) -> dict[str, object]:
+def _parse_base_choice(inputs: dict[str, str]) -> dict[str, object]:
     """Return the part of the request that chooses the model's starting weights.
 
     Raises:
@@ -139,20 +139,22 @@ def _parse_base(inputs: dict[str, str]) -> dict[str, object]:
     base = inputs.get("base", "packaged")
     # Two contradictory choices are an error: it is not clear which one was meant.
     if inputs.get("timm") and base != "timm":
-        raise _build_error(
+        raise _build_field_error(
             "base", "names no weights of timm, and a name of them is filled in: choose one of both"
         )
     if inputs.get("model") and base != "version":
-        raise _build_error("base", "names no other model, and one is filled in: choose one of both")
+        raise _build_field_error(
+            "base", "names no other model, and one is filled in: choose one of both"
+        )
     if base == "timm":
         if not inputs.get("timm"):
-            raise _build_error("architecture", "choose a name of the list")
+            raise _build_field_error("architecture", "choose a name of the list")
         return {"architecture": f"timm/{inputs['timm'].removeprefix('timm/')}"}
     if base == "version":
         return {
             "base": {
                 "model": inputs.get("model", ""),
-                "version": forms.read_number(inputs, "version"),
+                "version": forms.read_form_number(inputs, "version"),
             }
         }
     if base == "random":
@@ -160,11 +162,11 @@ def _parse_base(inputs: dict[str, str]) -> dict[str, object]:
     if base == "small":
         return {"base": packaged_base.PACKAGED}
     if base != "packaged":
-        raise _build_error("base", "must be packaged, small, timm, version or random")
+        raise _build_field_error("base", "must be packaged, small, timm, version or random")
     return {}
 
 
-def _parse_gate(inputs: dict[str, str]) -> GateLimits:
+def _parse_gate_limits(inputs: dict[str, str]) -> GateLimits:
     limits = {}
     for name, _, _ in GATES:
         text = inputs.get(name, "").removesuffix("%").strip()
@@ -176,19 +178,19 @@ def _parse_gate(inputs: dict[str, str]) -> GateLimits:
             value = -1.0
         # Written so that nan is refused, too: every comparison with it is false.
         if not 0 <= value <= 100:
-            raise _build_error(f"gate.{name}", "must be a number from 0 to 100")
+            raise _build_field_error(f"gate.{name}", "must be a number from 0 to 100")
         limits[name] = value / 100
     return cast(GateLimits, limits)
 
 
-def _build_error(field: str, message: str) -> Invalid:
+def _build_field_error(field: str, message: str) -> Invalid:
     return Invalid(
         f"{field.rpartition('.')[2].replace('_', ' ')} {message}.",
         fields=[{"field": field, "message": message}],
     )
 
 
-def _render_form(
+def _render_model_form(
     request: Request,
     catalogue: Catalogue,
     photos: bool,
@@ -201,7 +203,7 @@ def _render_form(
         "said": error.detail if error else None,
         "scenarios": SCENARIOS,
         "gates": GATES,
-        "photos": photos and not imagenet_base.find_base_problem(),
+        "photos": photos and not imagenet_base.find_imagenet_base_problem(),
         "recommended": catalogue["recommended"],
         "pretrained": sorted(catalogue["pretrained"]),
     }

@@ -15,7 +15,7 @@ from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
 from api.pages.parts.render import render_page, root_of
-from api.predict.asking import Asked, predict_images
+from api.predict.asking import Asked, predict_requested_images
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
 from core.contract.responses.model import ModelOut
@@ -92,7 +92,9 @@ def show_predict_form(
 ) -> Response:
     """Show the form that sends photos to a version."""
     model_response = models.read_model(db, catalogue(), actor, model)
-    return _render_form(request, _load_page_content(db, actor, model_response, version))
+    return _render_predict_form(
+        request, _load_predict_page_content(db, actor, model_response, version)
+    )
 
 
 @router.post(PATH)
@@ -105,26 +107,28 @@ async def show_predictions(
     task: Head = None,
 ) -> Response:
     """Show the predicted labels of the chosen photos."""
-    # The body is no small form, so `read_form`, which checks the origin, is not used.
-    session.require_own_origin(request.scope)
+    # The body is no small form, so `read_form_values`, which checks the origin, is not used.
+    session.require_own_request_origin(request.scope)
     db = service.db
     model_response = await to_thread.run_sync(
         lambda: models.read_model(db, service.catalogue(), actor, model)
     )
-    content = await to_thread.run_sync(_load_page_content, db, actor, model_response, version)
+    content = await to_thread.run_sync(
+        _load_predict_page_content, db, actor, model_response, version
+    )
     question = Asked(actor, model_response["id"], version, task, TOP)
     try:
-        response, images, place = await predict_images(
+        response, images, place = await predict_requested_images(
             request, question, db, service.blobs, service.settings
         )
     except PerennialError as error:
-        return _render_form(request, replace(content, error=error))
+        return _render_predict_form(request, replace(content, error=error))
     try:
-        predictions = await to_thread.run_sync(_build_predictions, response, images.body)
+        predictions = await to_thread.run_sync(_build_shown_predictions, response, images.body)
     finally:
         # Until here, the place counts the photos, which are now copied into the page.
-        place.release_place()
-    return _render_form(request, replace(content, predictions=predictions, task=task))
+        place.release_request_place()
+    return _render_predict_form(request, replace(content, predictions=predictions, task=task))
 
 
 @router.post("/ui/models/{model}/versions/{version}/export/{format}")
@@ -137,7 +141,7 @@ async def redirect_to_export(
     service: Service,
 ) -> Response:
     """Redirect to the download of a version in a format, or to the job that creates it."""
-    await forms.read_form(request)
+    await forms.read_form_values(request)
     root = root_of(request.scope)
     db, max_open_jobs = service.db, service.settings.max_open_jobs
 
@@ -155,17 +159,19 @@ async def redirect_to_export(
     return RedirectResponse(await to_thread.run_sync(request_export), 303)
 
 
-def _load_page_content(db: Database, actor: Actor, model: ModelOut, version: str) -> _Content:
+def _load_predict_page_content(
+    db: Database, actor: Actor, model: ModelOut, version: str
+) -> _Content:
     number = versions.get_version(db, actor, model["id"], version)["number"]
     task_page = tasks.list_tasks(db, actor, model["id"], TASKS, None)
     return _Content(model, version, number, [one["number"] for one in task_page["items"]])
 
 
-def _build_predictions(body: bytes, photos: object) -> list[Prediction]:
+def _build_shown_predictions(body: bytes, photos: object) -> list[Prediction]:
     response: PredictOut = json.loads(body)
     predictions = []
     for index, (one, photo) in enumerate(zip(response["predictions"], photos, strict=True)):  # type: ignore[call-overload]
-        photo_url = _encode_photo(photo) if index < THUMBS else None
+        photo_url = _encode_photo_data_url(photo) if index < THUMBS else None
         if "error" in one:
             predictions.append(Prediction(one["name"], photo_url, [], one["error"]["detail"]))
         else:
@@ -181,7 +187,7 @@ def _build_predictions(body: bytes, photos: object) -> list[Prediction]:
     return predictions
 
 
-def _encode_photo(data: bytes | bytearray | memoryview) -> str | None:
+def _encode_photo_data_url(data: bytes | bytearray | memoryview) -> str | None:
     """Return a picture as a data URL for an `img`, where browsers run no scripts in it."""
     # By its first bytes: the media type that a client declares may be wrong.
     kind = next(
@@ -192,7 +198,7 @@ def _encode_photo(data: bytes | bytearray | memoryview) -> str | None:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def _render_form(request: Request, content: _Content) -> Response:
+def _render_predict_form(request: Request, content: _Content) -> Response:
     error = content.error
     context = {
         "model": content.model,

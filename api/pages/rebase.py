@@ -26,7 +26,7 @@ def find_rebase_to_show(db: Database, actor: Actor, model: ModelOut) -> RebaseOu
 
     A finished one is shown on the model that production moved to, to allow the way back.
     """
-    rebase = rebase_comparison.compare_counts(db, actor, model["id"])
+    rebase = rebase_comparison.compare_rebase_by_counts(db, actor, model["id"])
     if rebase is None or (rebase["state"] == "finished" and rebase["new"]["id"] != model["id"]):
         return None
     return rebase
@@ -38,8 +38,8 @@ async def show_rebase(
 ) -> Response:
     """Show the page of a rebase, image by image."""
     db, blobs = service.db, service.blobs
-    rebase = await service.picture_work.run_in_turn(
-        actor.owner_id, lambda: rebase_comparison.read_comparison(db, blobs, actor, model)
+    rebase = await service.picture_work.run_work_in_turn(
+        actor.owner_id, lambda: rebase_comparison.read_rebase_comparison(db, blobs, actor, model)
     )
     new = await to_thread.run_sync(
         lambda: models.read_model(db, service.catalogue(), actor, rebase["new"]["id"])
@@ -53,19 +53,19 @@ async def finish_rebase(
 ) -> Response:
     """Compare both models image by image, and give this one the other's name."""
     db, blobs = service.db, service.blobs
-    inputs = await forms.read_form(request)
+    inputs = await forms.read_form_values(request)
     # The page's versions, so that nothing is moved on the basis of an outdated comparison.
-    shown_versions = (forms.read_number(inputs, "old"), forms.read_number(inputs, "new"))
-    reason, missing = forms.read_reason(inputs), _parse_missing(inputs)
+    shown_versions = (forms.read_form_number(inputs, "old"), forms.read_form_number(inputs, "new"))
+    reason, missing = forms.read_form_reason(inputs), _parse_missing_policy(inputs)
 
     def finish_rebase() -> RebaseOut:
         decision = rebase_finish.Decision(reason, missing, shown_versions)
         return rebase_finish.finish_rebase(db, blobs, actor, model, decision)
 
-    await service.picture_work.run_in_turn(actor.owner_id, finish_rebase)
+    await service.picture_work.run_work_in_turn(actor.owner_id, finish_rebase)
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
 
 
-def _parse_missing(inputs: dict[str, str]) -> rebase_finish.Missing:
+def _parse_missing_policy(inputs: dict[str, str]) -> rebase_finish.Missing:
     """Return the policy for missing images; the ticked box moves production in spite of them."""
     return "allow" if inputs.get("sure") == "yes" else "refuse"

@@ -22,9 +22,9 @@ from api.pages.parts import forms, recipe_form
 from api.pages.parts.recipe_form import RecipeForm
 from api.pages.parts.render import render_page, root_of
 from api.schemas.common import ModelPath
-from api.uploads.assembled import assemble_upload
+from api.uploads.assembled import join_upload_pieces
 from api.uploads.body import Received
-from api.uploads.body import receive_body as receive
+from api.uploads.body import receive_body_into_spool as receive
 from api.uploads.head import Terms
 from api.uploads.order import BatchRequest, Order, parse_reading_options
 from api.uploads.upload import Upload
@@ -36,7 +36,7 @@ from core.ingest.readers.registry import FORMATS
 from core.ingest.rules.options import OPTIONS
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from core.models import models
-from core.tasks.held_out_batch import submit_batch
+from core.tasks.held_out_batch import submit_or_measure_batch
 from core.text import characters
 from core.uploads import whole_uploads
 
@@ -84,7 +84,7 @@ def show_submit_form(
         form.errors["recipe"] = (
             f"The link to this page names settings that do not exist: {left_out}."
         )
-    return _render_form(request, _Shown(model_response, form))
+    return _render_submit_form(request, _Shown(model_response, form))
 
 
 @router.post(f"{PATH}/plan")
@@ -92,14 +92,14 @@ async def show_recipe_plan(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Show the service's warnings about the form's values, and the equivalent commands."""
-    inputs = await forms.read_form(request, FIELDS)
+    inputs = await forms.read_form_values(request, FIELDS)
     model_response = await to_thread.run_sync(
         lambda: models.read_model(db, catalogue(), actor, model)
     )
     form = await to_thread.run_sync(
         lambda: recipe_form.build_recipe_form(db, catalogue(), actor, model_response, inputs)
     )
-    return _render_form(request, _Shown(model_response, form))
+    return _render_submit_form(request, _Shown(model_response, form))
 
 
 @router.post(f"{PATH}/check")
@@ -108,7 +108,7 @@ async def check_upload(
 ) -> Response:
     """Show the result of checking an upload without submitting it."""
     db, store, settings = service.db, service.store, service.settings
-    inputs = await forms.read_form(request, FIELDS)
+    inputs = await forms.read_form_values(request, FIELDS)
     model_response = await to_thread.run_sync(
         lambda: models.read_model(db, service.catalogue(), actor, model)
     )
@@ -123,21 +123,21 @@ async def check_upload(
     batch_request = BatchRequest(
         model_response["id"],
         validate="only",
-        conflicts_policy=_parse_conflicts(inputs),
+        conflicts_policy=_parse_conflicts_policy(inputs),
         options=parse_reading_options(inputs),
-        again=_is_repeat_wanted(inputs),
+        again=_is_learning_again_wanted(inputs),
     )
     order = Order(batch_request, override, actor, upload, store, service.bell, service.catalogue)
     whole = await to_thread.run_sync(
         whole_uploads.find_whole_upload, db, actor, inputs.get("upload", "")
     )
-    with upload.take_place():
-        async with assemble_upload(db, store, actor, whole, detect_format, settings) as file:
+    with upload.take_upload_place():
+        async with join_upload_pieces(db, store, actor, whole, detect_format, settings) as file:
             submission = await order.build_submission(file, None, whole)
             report = await to_thread.run_sync(submission.preview_submission)
     # The page shows the form's own warnings beside the recipe.
     report["warnings"] = [text for text in report["warnings"] if text not in form.warnings]
-    return _render_form(request, _Shown(model_response, form, report=report))
+    return _render_submit_form(request, _Shown(model_response, form, report=report))
 
 
 @router.post(PATH)
@@ -146,7 +146,7 @@ async def process_plain_form(
 ) -> Response:
     """Check or submit the file of a plain form."""
     db, catalogue, settings = service.db, service.catalogue, service.settings
-    session.require_own_origin(request.scope)
+    session.require_own_request_origin(request.scope)
     model_response = await to_thread.run_sync(
         lambda: models.read_model(db, catalogue(), actor, model)
     )
@@ -171,11 +171,11 @@ async def process_plain_form(
         lambda: recipe_form.build_recipe_form(db, catalogue_value, actor, model_response, {})
     )
     try:
-        head = upload.check_head(Limits.from_settings(settings).body_bytes)
+        head = upload.check_request_head(Limits.from_settings(settings).body_bytes)
         if head.boundary is None:
             raise Invalid("A batch is sent by the form of this page, as multipart/form-data.")
-        with upload.take_place():
-            await to_thread.run_sync(order.refuse_by_length, head.length)
+        with upload.take_upload_place():
+            await to_thread.run_sync(order.refuse_batch_by_length, head.length)
             async with receive(request, head, terms, settings) as file:
                 inputs = {name: value.strip() for name, value in file.fields.items()}
                 form = await to_thread.run_sync(
@@ -183,17 +183,17 @@ async def process_plain_form(
                         db, catalogue_value, actor, model_response, inputs
                     )
                 )
-                return await _submit_file(request, order, model_response, form, file)
+                return await _check_or_submit_file(request, order, model_response, form, file)
     except PerennialError as error:
         if isinstance(error, InvalidRecipe):
-            form.add_errors(error)
+            form.add_service_errors(error)
         content = _Shown(
             model_response, form, wrong=error.detail, remedies=error.extra.get("remedies", [])
         )
-        return _render_form(request, content, error.status)
+        return _render_submit_form(request, content, error.status)
 
 
-async def _submit_file(
+async def _check_or_submit_file(
     request: Request, order: Order, model: ModelOut, form: RecipeForm, file: Received
 ) -> Response:
     """Check or submit a received file with the values of its form.
@@ -201,36 +201,39 @@ async def _submit_file(
     Raises:
         InvalidRecipe: the form's recipe has errors.
         Invalid: another value of the form is invalid.
-        PerennialError: see `Submission.submit_batch`.
+        PerennialError: see `Submission.submit_as_next_task`.
     """
     if form.errors:
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
     is_check = form.inputs.get("do") == "check"
     kind = await to_thread.run_sync(detect_file_kind, file)
-    name, options = _parse_name(form.inputs.get("name", "")), parse_reading_options(form.inputs)
+    name, options = (
+        _parse_batch_name(form.inputs.get("name", "")),
+        parse_reading_options(form.inputs),
+    )
     batch_request = BatchRequest(
         model["id"],
         name,
         "only" if is_check else None,
-        conflicts_policy=_parse_conflicts(form.inputs),
+        conflicts_policy=_parse_conflicts_policy(form.inputs),
         options=options,
-        again=_is_repeat_wanted(form.inputs),
+        again=_is_learning_again_wanted(form.inputs),
     )
     order = replace(order, request=batch_request, override=form.patch or None)
     # The fields are in the order already: a second recipe would be refused.
     submission = await order.build_submission(replace(file, kind=kind, fields={}), None)
     if is_check:
-        return _render_form(
+        return _render_submit_form(
             request,
             _Shown(model, form, report=await to_thread.run_sync(submission.preview_submission)),
         )
-    result = await to_thread.run_sync(submit_batch, submission)
+    result = await to_thread.run_sync(submit_or_measure_batch, submission)
     if result.is_new:
         order.bell.notify_workers(result.job)
     return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{result.job}", 303)
 
 
-def _is_repeat_wanted(inputs: Mapping[str, str]) -> bool:
+def _is_learning_again_wanted(inputs: Mapping[str, str]) -> bool:
     """Return True if the batch should be learned even if the model already has it."""
     return inputs.get("again") == "true"
 
@@ -246,15 +249,15 @@ def detect_file_kind(file: Received) -> str:
         return detect_format(opened.read(SNIFF_BYTES), None)
 
 
-def _parse_conflicts(inputs: Mapping[str, str]) -> ConflictsPolicy:
+def _parse_conflicts_policy(inputs: Mapping[str, str]) -> ConflictsPolicy:
     return "keep" if inputs.get("conflicts") == "keep" else "reject"
 
 
-def _parse_name(text: str) -> str | None:
+def _parse_batch_name(text: str) -> str | None:
     try:
         if len(text) > characters.MAX_NAME_CHARS:
             raise ValueError(f"has {len(text)} characters; {characters.MAX_NAME_CHARS} are allowed")
-        return characters.clean_name(text) if text else None
+        return characters.normalise_name(text) if text else None
     except ValueError as error:
         raise Invalid(f"The name of the batch {error}.") from None
 
@@ -276,7 +279,7 @@ class _Shown:
     remedies: Sequence[Mapping[str, str]] = ()
 
 
-def _render_form(request: Request, shown: _Shown, status: int = 200) -> Response:
+def _render_submit_form(request: Request, shown: _Shown, status: int = 200) -> Response:
     inputs = shown.form.inputs
     files = [one for one in inputs.get("file_names", "").split("\n") if one.strip()][:FILES]
     settings = request.app.state.settings
@@ -289,12 +292,14 @@ def _render_form(request: Request, shown: _Shown, status: int = 200) -> Response
         "most": settings.max_body_bytes,
         "formats": FORMATS,
         "types": forms.ARCHIVE_TYPES,
-        "commands": _build_commands(request, shown, files or ["BATCH.zip"], inputs.get("name", "")),
+        "commands": _build_equivalent_commands(
+            request, shown, files or ["BATCH.zip"], inputs.get("name", "")
+        ),
     }
     return render_page(request, "submit.html", context, status)
 
 
-def _build_commands(
+def _build_equivalent_commands(
     request: Request, shown: _Shown, files: list[str], name: str
 ) -> tuple[str, str]:
     """Return the equivalent commands for the command line and for curl."""
@@ -310,7 +315,9 @@ def _build_commands(
         label = name if name and len(files) == 1 else ""
         named = f" --name {shlex.quote(label)}" if label else ""
         commands.append(f"perennial submit {model} {shlex.quote(file)}{named}{recipe}")
-        query = f"?name={quote(label or FORMATS.strip_ending(PurePath(file).name), safe='')}"
+        query = (
+            f"?name={quote(label or FORMATS.strip_archive_ending(PurePath(file).name), safe='')}"
+        )
         curl_commands.append(
             f'curl -H "Authorization: Bearer $PERENNIAL_API_KEY" -H \'Content-Type: '
             f"application/octet-stream'{header} \\\n  --data-binary {shlex.quote(f'@{file}')} "

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Read, Service, Write
-from api.pages.model import apply_model_change
+from api.pages.model import apply_change_and_redirect
 from api.pages.parts import forms
 from api.pages.parts.render import render_page, root_of
 from api.pages.parts.svg import HEIGHT, WIDTH, draw_sparkline
@@ -54,9 +54,11 @@ async def show_task(
         lambda: models.read_model(db, service.catalogue(), actor, model)
     )
     task = await to_thread.run_sync(tasks.read_task, db, actor, model_response["id"], n)
-    history = await to_thread.run_sync(_load_history, db, actor, model_response["id"], n)
-    read_samples = partial(_load_samples, db, service.blobs, actor, model_response["id"], task)
-    samples = await service.picture_work.run_in_turn(actor.owner_id, read_samples)
+    history = await to_thread.run_sync(_load_accuracy_history, db, actor, model_response["id"], n)
+    read_samples = partial(
+        _load_sample_images, db, service.blobs, actor, model_response["id"], task
+    )
+    samples = await service.picture_work.run_work_in_turn(actor.owner_id, read_samples)
     accuracy_line = draw_sparkline([accuracy for _, accuracy in history])
     context = {
         "model": model_response,
@@ -84,7 +86,7 @@ async def delete_task_data(
     request: Request, model: ModelPath, n: Number, actor: Write, service: Service
 ) -> Response:
     """Delete the images of a task after the box was ticked."""
-    inputs = await forms.read_form(request)
+    inputs = await forms.read_form_values(request)
     if inputs.get("sure") != "yes":
         raise Invalid("The images are deleted only with the box ticked that says so.")
     await to_thread.run_sync(
@@ -103,8 +105,8 @@ async def settle_task(
     service: Service,
 ) -> Response:
     """Continue without a task, discard it, or learn it again."""
-    inputs = await forms.read_form(request)
-    reason, recipe = forms.read_reason(inputs), forms.read_chosen_recipe(inputs)
+    inputs = await forms.read_form_values(request)
+    reason, recipe = forms.read_form_reason(inputs), forms.read_chosen_recipe(inputs)
     db, settings = service.db, service.settings
 
     def apply_verb() -> str | None:
@@ -117,7 +119,7 @@ async def settle_task(
                 f"A task cannot be told to {verb[:40]}: continue, discard and relearn are possible."
             )
         job_response, fresh = settling.relearn_task(
-            service.load_resources(),
+            service.load_use_case_resources(),
             actor,
             model,
             n,
@@ -126,15 +128,17 @@ async def settle_task(
         )
         return job_response["id"] if fresh else None
 
-    return await apply_model_change(request, model, apply_verb, service.bell)
+    return await apply_change_and_redirect(request, model, apply_verb, service.bell)
 
 
-def _load_history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[int, float]]:
+def _load_accuracy_history(
+    db: Database, actor: Actor, model: str, n: int
+) -> list[tuple[int, float]]:
     """Return (version, accuracy on the task) of each measured, published version, in ascending
     order.
     """
     try:
-        model_metrics = metrics.model_metrics(
+        model_metrics = metrics.build_model_metrics(
             db, actor, model, version="latest", window=Window(tasks=(n, n))
         )
     except PerennialError:  # there is no version yet
@@ -147,16 +151,18 @@ def _load_history(db: Database, actor: Actor, model: str, n: int) -> list[tuple[
     ]
 
 
-def _load_samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut) -> Samples:
+def _load_sample_images(
+    db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut
+) -> Samples:
     """Return images to show, from the training part while it is retained, else the held-out
     part.
     """
     why = ""
     for split in _PARTS:
         try:
-            part = task_images.find_part(db, actor, model, task["number"], split)
-            with task_images.guard_reading(db, actor, model, part):
-                return Samples(split, _list_sample_rows(blobs, part))
+            part = task_images.find_task_part(db, actor, model, task["number"], split)
+            with task_images.translate_deleted_part_errors(db, actor, model, part):
+                return Samples(split, _choose_sample_rows(blobs, part))
         # An outage says nothing about the images, and the other part would fail, too.
         except Unavailable:
             raise
@@ -165,10 +171,10 @@ def _load_samples(db: Database, blobs: Blobs, actor: Actor, model: str, task: Ta
     return Samples("held_out", {}, why)
 
 
-def _list_sample_rows(blobs: Blobs, part: task_images.Part) -> dict[str, list[int]]:
+def _choose_sample_rows(blobs: Blobs, part: task_images.Part) -> dict[str, list[int]]:
     rows = {}
     for label in part.labels[:CLASSES]:
-        images = task_images.list_images(blobs, part, label=label, limit=TILES, cursor=None)[
+        images = task_images.list_part_images(blobs, part, label=label, limit=TILES, cursor=None)[
             "items"
         ]
         if images:

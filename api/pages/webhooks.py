@@ -42,13 +42,13 @@ _NEW: Filled = {"url": "", "format": "standard", "model": "", "events": EVENTS}
 @router.get("/ui/webhooks")
 def show_webhooks(request: Request, actor: Read, db: Db, cursor: Cursor = None) -> Response:
     """Show all webhooks, and a form for a new one."""
-    return _render_list(request, db, actor, cursor=cursor)
+    return _render_webhook_list(request, db, actor, cursor=cursor)
 
 
 @router.post("/ui/webhooks")
 async def create_webhook(request: Request, actor: Write, db: Db, settings: Config) -> Response:
     """Create a webhook and show its secret, or show the form again with the error."""
-    inputs = await forms.read_form(request)
+    inputs = await forms.read_form_values(request)
     chosen_events = [event for event in EVENTS if inputs.get(f"event.{event}")]
     url, model = inputs.get("url", ""), inputs.get("model", "")
     chosen: WebhookFormat = next(
@@ -61,8 +61,8 @@ async def create_webhook(request: Request, actor: Write, db: Db, settings: Confi
             hook = webhooks.create_webhook(db, settings, actor, requested)
         except (Invalid, NotFound, TooManyRequests, WebhooksUnavailable) as error:
             filled: Filled = {"url": url, "format": chosen, "model": model, "events": chosen_events}
-            return _render_list(request, db, actor, filled=filled, wrong=error)
-        return _render_webhook(request, db, actor, hook["id"], made=hook)
+            return _render_webhook_list(request, db, actor, filled=filled, wrong=error)
+        return _render_webhook_page(request, db, actor, hook["id"], made=hook)
 
     return await to_thread.run_sync(create_from_form)
 
@@ -72,7 +72,7 @@ def show_webhook(
     request: Request, webhook: WebhookPath, actor: Read, db: Db, cursor: Cursor = None
 ) -> Response:
     """Show a webhook and its deliveries."""
-    return _render_webhook(request, db, actor, webhook, cursor=cursor)
+    return _render_webhook_page(request, db, actor, webhook, cursor=cursor)
 
 
 @router.post("/ui/webhooks/{webhook}/{verb}")
@@ -80,19 +80,19 @@ async def apply_webhook_action(
     request: Request, webhook: WebhookPath, verb: Verb, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Test, rotate, disable, enable or delete a webhook."""
-    inputs = await forms.read_form(request)
+    inputs = await forms.read_form_values(request)
 
     def run_action() -> Response:
         # Shown by this response: after a redirect, the secret would no longer be at hand.
         if verb == "rotate":
-            return _render_webhook(
+            return _render_webhook_page(
                 request,
                 db,
                 actor,
                 webhook,
                 made=webhooks.rotate_secret(db, settings, actor, webhook),
             )
-        _apply_verb(db, settings, actor, webhook, verb, sure=inputs.get("sure") == "yes")
+        _apply_webhook_verb(db, settings, actor, webhook, verb, sure=inputs.get("sure") == "yes")
         where = "/ui/webhooks" if verb == "delete" else f"/ui/webhooks/{webhook}"
         return RedirectResponse(f"{root_of(request.scope)}{where}", 303)
 
@@ -104,16 +104,16 @@ async def resend_delivery(
     request: Request, webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db
 ) -> Response:
     """Send a delivery again."""
-    await forms.read_form(request)
+    await forms.read_form_values(request)
     await to_thread.run_sync(webhook_deliveries.resend_delivery, db, actor, webhook, delivery)
     return RedirectResponse(f"{root_of(request.scope)}/ui/webhooks/{webhook}", 303)
 
 
-def _apply_verb(
+def _apply_webhook_verb(
     db: Database, settings: Settings, actor: Actor, webhook: str, verb: str, *, sure: bool
 ) -> None:
     if verb == "test":
-        webhooks.send_test(db, actor, webhook)
+        webhooks.send_test_delivery(db, actor, webhook)
     elif verb in ("disable", "enable"):
         webhooks.change_webhook(db, settings, actor, webhook, {"enabled": verb == "enable"})
     elif verb != "delete":
@@ -127,7 +127,7 @@ def _apply_verb(
         webhooks.remove_webhook(db, actor, webhook)
 
 
-def _render_list(
+def _render_webhook_list(
     request: Request,
     db: Database,
     actor: Actor,
@@ -149,7 +149,7 @@ def _render_list(
     )
 
 
-def _render_webhook(
+def _render_webhook_page(
     request: Request,
     db: Database,
     actor: Actor,

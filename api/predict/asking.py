@@ -6,12 +6,16 @@ from anyio import to_thread
 from fastapi import Request
 
 from api.limits.predict_limits import PredictLimits
-from api.predict.images import Images, read_declared_kind, read_images
+from api.predict.images import Images, read_declared_kind, read_request_images
 from api.predict.line import Place, PredictLine
 from api.predict.predictor import Predictor, Question
 from core.database.session import Database
 from core.errors import Invalid, StoreCorrupt
-from core.predictions.predictions import AskedVersions, explain_error, find_predictable
+from core.predictions.predictions import (
+    AskedVersions,
+    explain_stored_object_error,
+    find_version_to_predict,
+)
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.storage import Blobs
@@ -28,7 +32,7 @@ class Asked:
     top_k: int
 
 
-async def predict_images(
+async def predict_requested_images(
     request: Request, asked: Asked, db: Database, blobs: Blobs, settings: Settings
 ) -> tuple[bytes, Images, Place]:
     """Return the JSON response, the images that were sent, and the place, which the caller
@@ -37,8 +41,9 @@ async def predict_images(
     Raises:
         Invalid: more labels per image are requested than allowed.
         PerennialError: see `AskedVersions.find_version`, `read_declared_kind`,
-            `PredictLine.take_place`, `read_images`, `PredictLimits.take_images`, `Question.fetch_for_version` and
-            `Predictor.answer_question`.
+            `PredictLine.take_request_place`, `read_request_images`,
+            `PredictLimits.charge_further_images`, `Question.fetch_question` and
+            `Predictor.predict_and_encode_response`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task
     key = None if actor.bound is None else actor.key_id
@@ -50,36 +55,42 @@ async def predict_images(
     predictable_version = await to_thread.run_sync(
         versions.find_version, actor, model, version, task
     )
-    _check_top_k(asked.top_k, settings.predict_max_top_k)
+    _require_top_k_within(asked.top_k, settings.predict_max_top_k)
     kind = read_declared_kind(request)
     predict_line: PredictLine = request.app.state.predict_line
     helper: Predictor = request.app.state.predictor
-    place = predict_line.take_place(actor.owner_id, key)
+    place = predict_line.take_request_place(actor.owner_id, key)
     try:
-        images = await read_images(request, place, kind, settings)
+        images = await read_request_images(request, place, kind, settings)
         if key is not None:
             limits: PredictLimits = request.app.state.predict_limits
-            await limits.take_images(
+            await limits.charge_further_images(
                 key, len(images.body) - 1
             )  # The first image was counted with the request.
         try:
             # Outside the helper's turn: a store in an outage would delay versions whose parts are
             # here.
             question = await to_thread.run_sync(
-                Question.fetch_for_version, predictable_version, blobs, task, asked.top_k
+                Question.fetch_question, predictable_version, blobs, task, asked.top_k
             )
-            return await helper.answer_question(actor.owner_id, question, images), images, place
+            return (
+                await helper.predict_and_encode_response(actor.owner_id, question, images),
+                images,
+                place,
+            )
         # Perhaps the version was deleted after its row was read: then it is not found now.
         except StoreCorrupt as error:
-            await to_thread.run_sync(find_predictable, db, actor, model, version, task)
-            raise await to_thread.run_sync(explain_error, db, predictable_version, error) from error
+            await to_thread.run_sync(find_version_to_predict, db, actor, model, version, task)
+            raise await to_thread.run_sync(
+                explain_stored_object_error, db, predictable_version, error
+            ) from error
     # A cancelled request must return its place, too, or its owner would lack it for good.
     except BaseException:
-        place.release_place()
+        place.release_request_place()
         raise
 
 
-def _check_top_k(top_k: int, limit: int) -> None:
+def _require_top_k_within(top_k: int, limit: int) -> None:
     """Raise Invalid if more labels are requested than an image may have."""
     if top_k > limit:
         raise Invalid(

@@ -24,7 +24,7 @@ BoundOf = Callable[[bytes], int]
 """Function that returns a body's maximum size in bytes, given its first bytes."""
 
 
-async def read_body(
+async def read_counted_body(
     receive: Receive,
     place: Place,
     max_bytes: int,
@@ -46,7 +46,7 @@ async def read_body(
         TooManyRequests, Unavailable: there is no room for it now.
     """
     # A client that declares too much is refused before it sends it.
-    _require_few_bytes(declared, max_bytes)
+    _require_body_within(declared, max_bytes)
     body, more = bytearray(), True
     now = asyncio.get_running_loop().time
     idle, began = settings.upload_idle_s, now()
@@ -62,12 +62,12 @@ async def read_body(
         more = message.get("more_body", False)
         if len(body) + len(chunk) > max_bytes:
             raise BodyTooLarge(f"The body may have {max_bytes} bytes.")
-        place.count_bytes(len(chunk))
+        place.count_request_bytes(len(chunk))
         body += chunk
         # Asked once: the first bytes decide the kind of the whole body.
         if bound_of is not None and (len(body) >= HEAD_BYTES or not more):
             max_bytes, bound_of = min(max_bytes, bound_of(bytes(body[:HEAD_BYTES]))), None
-            _require_few_bytes(max(len(body), declared or 0), max_bytes)
+            _require_body_within(max(len(body), declared or 0), max_bytes)
         # Within the idle time, the rate of a short body says nothing.
         if more and now() - began > idle and len(body) < settings.upload_min_rate * (now() - began):
             raise BodyTimeout(f"The body comes at less than {settings.upload_min_rate} bytes/s.")
@@ -76,7 +76,7 @@ async def read_body(
     return body
 
 
-def _require_few_bytes(announced: int | None, max_bytes: int) -> None:
+def _require_body_within(announced: int | None, max_bytes: int) -> None:
     """Raise BodyTooLarge for more bytes than a body may have."""
     if announced is not None and announced > max_bytes:
         raise BodyTooLarge(f"The body may have {max_bytes} bytes; this one has {announced}.")
@@ -122,4 +122,4 @@ class HeldResponse(Response):
         except TimeoutError:
             raise ClientDisconnect from None
         finally:
-            self._place.release_place()
+            self._place.release_request_place()

@@ -16,7 +16,7 @@ from typing import Any
 
 from core.errors import Invalid, Unavailable
 from core.ingest.limits import Limits
-from core.ingest.members import write_all
+from core.ingest.members import write_all_bytes
 from core.processes import helper_process
 from core.processes.messages import read_message, write_message
 from core.settings import Settings
@@ -74,7 +74,7 @@ class Decoded:
     spent_s: float = 0.0
     paused: bool = False
 
-    def is_done(self, wanted: Wanted) -> bool:
+    def is_turn_done(self, wanted: Wanted) -> bool:
         """Return True if nothing is left to do in this turn."""
         if self.count is None:
             return False
@@ -108,10 +108,10 @@ class ImageDecoder:
         """
         so_far = Decoded()
         died_at: int | None = None
-        while not so_far.is_done(wanted):
+        while not so_far.is_turn_done(wanted):
             done_before = len(so_far.images)
             try:
-                self._decode_rest(wanted, so_far)
+                self._decode_remaining_images(wanted, so_far)
             # Try each image twice: the first crash may have had another cause.
             except _Gone:
                 if len(so_far.images) > done_before or died_at != len(so_far.images):
@@ -124,49 +124,53 @@ class ImageDecoder:
 
     def end_process(self) -> None:
         """End the process; the next request starts another."""
-        self._end_process()
+        self._end_decoder_process()
 
     def close(self) -> None:
         """End the process for good; further requests fail."""
         self._closed = True
-        self._end_process()
+        self._end_decoder_process()
 
-    def _decode_rest(self, wanted: Wanted, so_far: Decoded) -> None:
+    def _decode_remaining_images(self, wanted: Wanted, so_far: Decoded) -> None:
         """Decode the images after those in `so_far`, until all are done or the process ends."""
-        process = self._ensure_running()
+        process = self._ensure_decoder_running()
         assert process.stdin is not None and process.stdout is not None
         try:
-            write_message(process.stdin, json.dumps(self._build_header(wanted, so_far)).encode())
+            write_message(
+                process.stdin, json.dumps(self._build_decoder_header(wanted, so_far)).encode()
+            )
             for data in wanted.body:
-                write_all(process.stdin.fileno(), data)
+                write_all_bytes(process.stdin.fileno(), data)
             # The first message says that the process is ready: its start-up does not count as
             # decoding time.
             read_message(process.stdout, _SAID_BYTES)
             began = time.monotonic()
             try:
-                self._read_messages(process, wanted, so_far, began + wanted.left_s - so_far.spent_s)
+                self._read_decoder_messages(
+                    process, wanted, so_far, began + wanted.left_s - so_far.spent_s
+                )
             finally:
                 so_far.spent_s += time.monotonic() - began
         except (EOFError, BrokenPipeError):
-            self._end_process()
+            self._end_decoder_process()
             raise _Gone from None
 
-    def _read_messages(
+    def _read_decoder_messages(
         self, process: "subprocess.Popen[bytes]", wanted: Wanted, so_far: Decoded, end: float
     ) -> None:
         """Read the decoder's messages until it has finished or has to be ended."""
         assert process.stdout is not None
-        if not _wait_readable(process.stdout, end):
-            self._end_process()
+        if not _wait_until_readable(process.stdout, end):
+            self._end_decoder_process()
             raise Invalid(
-                f"The images cannot be used: {self.describe_late()}; send fewer or smaller ones."
+                f"The images cannot be used: {self.describe_late_images()}; send fewer or smaller ones."
             )
-        so_far.count = _parse_count(wanted, read_message(process.stdout, _SAID_BYTES))
+        so_far.count = _parse_image_count(wanted, read_message(process.stdout, _SAID_BYTES))
         pixels = 1 + wanted.size * wanted.size * wanted.channels
-        while not so_far.is_done(wanted):
+        while not so_far.is_turn_done(wanted):
             image_end = time.monotonic() + self._settings.predict_image_s
-            if not _wait_readable(process.stdout, min(image_end, end)):
-                self._end_process()
+            if not _wait_until_readable(process.stdout, min(image_end, end)):
+                self._end_decoder_process()
                 if end > image_end:
                     so_far.images.append(
                         f"decoding takes longer than {self._settings.predict_image_s:g} s"
@@ -184,19 +188,19 @@ class ImageDecoder:
                 so_far.images.append(payload.decode())
                 # This process has too little memory left; another one decodes the remaining images.
                 if kind == b"M":
-                    return self._end_process()
+                    return self._end_decoder_process()
             else:
                 # This is not the protocol: treat the process as gone.
                 raise EOFError
 
-    def describe_late(self) -> str:
+    def describe_late_images(self) -> str:
         """Return the reason why images of a request were not decoded in time."""
         return (
             f"decoding the images of this request takes longer than "
             f"{self._settings.predict_decode_s:g} s"
         )
 
-    def _build_header(self, wanted: Wanted, so_far: Decoded) -> dict[str, Any]:
+    def _build_decoder_header(self, wanted: Wanted, so_far: Decoded) -> dict[str, Any]:
         return {
             "kind": wanted.kind,
             "size": wanted.size,
@@ -211,12 +215,12 @@ class ImageDecoder:
             "cpu_s": 2 * self._settings.predict_decode_s,
         }
 
-    def _ensure_running(self) -> "subprocess.Popen[bytes]":
+    def _ensure_decoder_running(self) -> "subprocess.Popen[bytes]":
         if self._closed:
             raise Unavailable("The service is shutting down.")
         if self._process is not None and self._process.poll() is None:
             return self._process
-        self._end_process()
+        self._end_decoder_process()
         self._process = subprocess.Popen(
             [
                 sys.executable,
@@ -229,17 +233,19 @@ class ImageDecoder:
             bufsize=0,  # A selector does not see bytes that a buffer holds.
             cwd=helper_process.ROOT,
             # One thread each: there are several decoders, which share the cores.
-            env=helper_process.build_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
+            env=helper_process.build_helper_environment(
+                OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"
+            ),
         )
         return self._process
 
-    def _end_process(self) -> None:
+    def _end_decoder_process(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            helper_process.kill_and_close(process)
+            helper_process.kill_helper_process(process)
 
 
-def _parse_count(wanted: Wanted, message: bytes) -> int:
+def _parse_image_count(wanted: Wanted, message: bytes) -> int:
     """Return the number of images in the body. Raises Invalid if it is not a list of images."""
     if message[:1] == b"R":
         raise Invalid(message[1:].decode())
@@ -248,7 +254,7 @@ def _parse_count(wanted: Wanted, message: bytes) -> int:
     return int(message[1:])
 
 
-def _wait_readable(pipe: Any, end: float) -> bool:
+def _wait_until_readable(pipe: Any, end: float) -> bool:
     """Wait until there is something to read or the clock reaches `end`; return True if readable."""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)

@@ -23,7 +23,7 @@ class FormImage:
     data: bytes | memoryview
 
 
-def parse_boundary(content_type: str) -> bytes:
+def parse_form_boundary(content_type: str) -> bytes:
     """Return the boundary that a Content-Type names.
 
     Raises:
@@ -37,7 +37,7 @@ def parse_boundary(content_type: str) -> bytes:
     return boundary
 
 
-def list_form_files(body: bytes | bytearray, boundary: bytes, max_images: int) -> list[FormImage]:
+def parse_form_files(body: bytes | bytearray, boundary: bytes, max_images: int) -> list[FormImage]:
     """Return the files of a form in order.
 
     Args:
@@ -104,7 +104,7 @@ class _Form:
         if len(self.files) >= self.max_images:
             raise Invalid(f"At most {self.max_images} images can be sent at once.")
         # A response repeats the name: one that is not UTF-8 must not fail the request.
-        self.file_name = _clean_name(options.get(b"filename", b"").decode("utf-8", "replace"))
+        self.file_name = _clean_file_name(options.get(b"filename", b"").decode("utf-8", "replace"))
 
     def add_data(self, data: bytes, start: int, end: int) -> None:
         self.chunks.append(memoryview(data)[start:end])
@@ -118,7 +118,7 @@ class _Form:
         self.ended = True
 
 
-def _clean_name(name: str) -> str | None:
+def _clean_file_name(name: str) -> str | None:
     """Return a file name that a response may repeat: bounded, and without control characters."""
     name = "".join(c if c.isprintable() else "\ufffd" for c in name)
     return (name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}…") or None

@@ -44,7 +44,7 @@ class _Piece:
     is_alone: bool = False
 
     @property
-    def left(self) -> Sequence[bytes]:
+    def remaining_images(self) -> Sequence[bytes]:
         """The images of the piece that have no result yet."""
         return self.pixels[len(self.answered.items) :]
 
@@ -70,7 +70,7 @@ class Gathering:
         """
 
     @contextlib.contextmanager
-    def announce_images(self, owner: str) -> Iterator[None]:
+    def announce_images_to_come(self, owner: str) -> Iterator[None]:
         """Announce, for the length of the block, that images of an owner's request are being
         decoded.
         """
@@ -81,9 +81,9 @@ class Gathering:
             self._coming[owner] -= 1
             if not self._coming[owner]:
                 del self._coming[owner]
-            self._signal_change(owner)
+            self._signal_owner_change(owner)
 
-    async def predict_gathered(
+    async def predict_with_others(
         self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]
     ) -> Answered:
         """Return the predictions of all images. Arguments and errors are those of
@@ -95,24 +95,24 @@ class Gathering:
         self._last = (owner, loop.time())
         piece = _Piece(header, manifest, pixels, loop.time(), loop.create_future())
         self._waiting.setdefault(owner, deque()).append(piece)
-        self._signal_change(owner)
+        self._signal_owner_change(owner)
         if owner not in self._asking:
-            self._asking[owner] = asyncio.create_task(self._ask_for(owner))
+            self._asking[owner] = asyncio.create_task(self._predict_waiting_of_owner(owner))
         return await piece.result
 
-    def _signal_change(self, owner: str) -> None:
+    def _signal_owner_change(self, owner: str) -> None:
         if owner in self._changed:
             self._changed[owner].set()
 
-    async def _ask_for(self, owner: str) -> None:
+    async def _predict_waiting_of_owner(self, owner: str) -> None:
         """Process an owner's images until none are waiting."""
         self._changed[owner] = asyncio.Event()
         try:
-            while self._has_waiting(owner):
-                await self._wait_for_more(owner)
-                async with self._turns.take_turn(owner) as network:
-                    if pieces := self._choose_pieces(owner):
-                        await self._ask_about(network, pieces)
+            while self._has_waiting_images(owner):
+                await self._wait_for_more_images(owner)
+                async with self._turns.lend_resource_in_turn(owner) as network:
+                    if pieces := self._choose_pieces_of_turn(owner):
+                        await self._predict_pieces_together(network, pieces)
         except BaseException as error:
             # The task ends here, so nothing else would complete these requests.
             for piece in self._waiting.get(owner, ()):
@@ -124,7 +124,7 @@ class Gathering:
             for per_owner in (self._waiting, self._asking, self._changed):
                 per_owner.pop(owner, None)
 
-    def _has_waiting(self, owner: str) -> bool:
+    def _has_waiting_images(self, owner: str) -> bool:
         """Drop pieces that are finished or whose client has left; return True if any are
         waiting.
         """
@@ -133,32 +133,32 @@ class Gathering:
             waiting.popleft()
         return bool(waiting)
 
-    async def _wait_for_more(self, owner: str) -> None:
+    async def _wait_for_more_images(self, owner: str) -> None:
         changed, waiting = self._changed[owner], self._waiting[owner]
         end = waiting[0].since + GATHER_S
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(end):
                 while (
                     self._coming[owner]
-                    and sum(len(piece.left) for piece in waiting) < GATHER_IMAGES
+                    and sum(len(piece.remaining_images) for piece in waiting) < GATHER_IMAGES
                 ):
                     changed.clear()
                     await changed.wait()
 
-    def _choose_pieces(self, owner: str) -> list[_Piece]:
+    def _choose_pieces_of_turn(self, owner: str) -> list[_Piece]:
         """Return the pieces of one turn: the longest-waiting one, and others with the same
         question.
         """
         waiting = [piece for piece in self._waiting[owner] if not piece.result.done()]
-        max_images = SHARED_IMAGES if self._is_shared(owner) else GATHER_IMAGES
+        max_images = SHARED_IMAGES if self._is_shared_with_others(owner) else GATHER_IMAGES
         chosen = waiting[:1]
         if chosen and not chosen[0].is_alone:
             first = chosen[0]
-            images = len(first.left)
+            images = len(first.remaining_images)
             for piece in waiting[1:]:
-                images += len(piece.left)
+                images += len(piece.remaining_images)
                 # The longest-waiting piece is always sent: this limits only what joins it.
-                if images > max_images or images * len(first.left[0]) > GATHER_BYTES:
+                if images > max_images or images * len(first.remaining_images[0]) > GATHER_BYTES:
                     break
                 if (piece.header, piece.manifest, piece.is_alone) == (
                     first.header,
@@ -168,12 +168,12 @@ class Gathering:
                     chosen.append(piece)
         return chosen
 
-    def _is_shared(self, owner: str) -> bool:
+    def _is_shared_with_others(self, owner: str) -> bool:
         other_at = self._last_other if self._last[0] == owner else self._last[1]
         return other_at > asyncio.get_running_loop().time() - SHARED_S
 
-    async def _ask_about(self, network: NetworkProcess, pieces: list[_Piece]) -> None:
-        first, pixels = pieces[0], [one for piece in pieces for one in piece.left]
+    async def _predict_pieces_together(self, network: NetworkProcess, pieces: list[_Piece]) -> None:
+        first, pixels = pieces[0], [one for piece in pieces for one in piece.remaining_images]
         call = asyncio.get_running_loop().run_in_executor(
             self._thread, network.predict_first_images, first.header, first.manifest, pixels
         )
@@ -187,11 +187,11 @@ class Gathering:
             return
         at = 0
         for piece in pieces:
-            count = len(piece.left)
-            piece.answered.add_predictions(
+            count = len(piece.remaining_images)
+            piece.answered.append_predictions(
                 Answered(answered.items[at : at + count], answered.engines)
             )
             at += count
             # A turn may predict only the first images: the others wait for the next turn.
-            if not piece.left and not piece.result.done():
+            if not piece.remaining_images and not piece.result.done():
                 piece.result.set_result(piece.answered)

@@ -10,10 +10,10 @@ from anyio import to_thread
 from starlette.requests import Request
 
 from api.authentication.guard import read_declared_length
-from api.limits.fair_share import release_slot
+from api.limits.fair_share import release_current_slot
 from api.predict import form, instances
-from api.predict.body import read_body
-from api.predict.line import Place, limit_held_bytes
+from api.predict.body import read_counted_body
+from api.predict.line import Place, compute_held_bytes_limit
 from core.errors import Invalid, UnsupportedType
 from core.ingest.limits import PREDICT_IMAGES
 from core.settings import Settings
@@ -59,7 +59,7 @@ def read_declared_kind(request: Request) -> BodyKind:
     content_type = request.headers.get("content-type", "")
     media_type = content_type.partition(";")[0].strip().lower()
     if media_type == FORM:
-        return BodyKind("form", form.parse_boundary(content_type))
+        return BodyKind("form", form.parse_form_boundary(content_type))
     if media_type == JSON:
         return BodyKind("json")
     if _COMMON.get(media_type, media_type) in FILES:
@@ -71,19 +71,22 @@ def read_declared_kind(request: Request) -> BodyKind:
     )
 
 
-async def read_images(request: Request, place: Place, kind: BodyKind, settings: Settings) -> Images:
+async def read_request_images(
+    request: Request, place: Place, kind: BodyKind, settings: Settings
+) -> Images:
     """Read the images of a request, counting their bytes at its place.
 
     Raises:
         Invalid: a key of scope predict sends nested arrays.
-        PerennialError: see `read_body`, `form.list_form_files` and `instances.decode_instances`.
+        PerennialError: see `read_counted_body`, `form.parse_form_files` and
+            `instances.decode_base64_instances`.
     """
-    max_bytes = min(settings.predict_body_bytes, limit_held_bytes(settings, place.key))
+    max_bytes = min(settings.predict_body_bytes, compute_held_bytes_limit(settings, place.key))
     has_instances = False
 
     def bound_of(head: bytes) -> int:
         nonlocal has_instances
-        has_instances = instances.has_instances(head)
+        has_instances = instances.has_instances_form(head)
         if has_instances:
             return max_bytes
         # Arrays take far more work than their size suggests, and web pages have image files.
@@ -95,9 +98,9 @@ async def read_images(request: Request, place: Place, kind: BodyKind, settings: 
 
     declared = read_declared_length(request.headers.get("content-length"))
     # For the rest of the request, too: `place` limits how many an owner has in progress.
-    release_slot()
+    release_current_slot()
     is_json = kind.kind == "json"
-    body = await read_body(
+    body = await read_counted_body(
         request.receive, place, max_bytes, declared, settings, bound_of if is_json else None
     )
     if kind.kind == "file":
@@ -105,13 +108,13 @@ async def read_images(request: Request, place: Place, kind: BodyKind, settings: 
     if is_json and not has_instances:
         return Images("arrays", [body])
     if len(body) <= INLINE_BYTES:
-        return _parse_images(body, kind)
-    return await to_thread.run_sync(_parse_images, body, kind)
+        return _parse_body_images(body, kind)
+    return await to_thread.run_sync(_parse_body_images, body, kind)
 
 
-def _parse_images(body: bytearray, kind: BodyKind) -> Images:
+def _parse_body_images(body: bytearray, kind: BodyKind) -> Images:
     if kind.kind == "json":
-        files = instances.decode_instances(body, PREDICT_IMAGES)
+        files = instances.decode_base64_instances(body, PREDICT_IMAGES)
         return Images("files", files, [None] * len(files))
-    sent = form.list_form_files(body, kind.boundary, PREDICT_IMAGES)
+    sent = form.parse_form_files(body, kind.boundary, PREDICT_IMAGES)
     return Images("files", [image.data for image in sent], [image.name for image in sent])

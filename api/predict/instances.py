@@ -18,12 +18,12 @@ CHUNK = 256 << 10
 """Characters decoded at once; longer pieces would delay the other threads."""
 
 
-def has_instances(head: bytes) -> bool:
+def has_instances_form(head: bytes) -> bool:
     """Return True if a body with these first bytes contains instances rather than nested arrays."""
     return head.translate(None, _SPACE).startswith(_BEGIN)
 
 
-def decode_instances(body: bytearray, max_images: int) -> list[memoryview]:
+def decode_base64_instances(body: bytearray, max_images: int) -> list[memoryview]:
     """Return the image files in order; they replace their base64 texts in the body.
 
     Args:
@@ -38,20 +38,22 @@ def decode_instances(body: bytearray, max_images: int) -> list[memoryview]:
     while True:
         name = f"instances[{len(images)}]"
         if len(images) >= max_images:
-            raise _build_error("instances", f"at most {max_images} images can be sent at once")
+            raise _build_instances_error(
+                "instances", f"at most {max_images} images can be sent at once"
+            )
         begin = _skip_tokens(body, at, name, b"{", b'"b64"', b":", b'"')
         end = body.find(b'"', begin)
         if end < 0:
-            raise _build_error(name, "its text does not end")
+            raise _build_instances_error(name, "its text does not end")
         images.append(whole[begin : begin + _decode_base64(body, whole, begin, end, name)])
         at = _skip_tokens(body, end + 1, name, b"}")
-        at = _skip_space(body, at)
+        at = _skip_white_space(body, at)
         if body[at : at + 1] != b",":
             break
         at += 1
-    at = _skip_space(body, _skip_tokens(body, at, "the body", b"]", b"}"))
+    at = _skip_white_space(body, _skip_tokens(body, at, "the body", b"]", b"}"))
     if at != len(body):
-        raise _build_error("the body", "something follows its last bracket")
+        raise _build_instances_error("the body", "something follows its last bracket")
     return images
 
 
@@ -60,14 +62,14 @@ def _skip_tokens(body: bytearray, at: int, name: str, *tokens: bytes) -> int:
     anything else.
     """
     for token in tokens:
-        at = _skip_space(body, at)
+        at = _skip_white_space(body, at)
         if body[at : at + len(token)] != token:
-            raise _build_error(name, f"{token.decode()} is expected at byte {at}")
+            raise _build_instances_error(name, f"{token.decode()} is expected at byte {at}")
         at += len(token)
     return at
 
 
-def _skip_space(body: bytearray, at: int) -> int:
+def _skip_white_space(body: bytearray, at: int) -> int:
     """Return the position of the next byte that is not white space."""
     while True:
         piece = body[at : at + _STEP]
@@ -80,7 +82,9 @@ def _skip_space(body: bytearray, at: int) -> int:
 def _decode_base64(body: bytearray, whole: memoryview, begin: int, end: int, name: str) -> int:
     """Decode a base64 text in place and return the number of decoded bytes. Raises Invalid."""
     if body[begin : begin + 5] == b"data:":
-        raise _build_error(name, "send what stands after the comma of a data: URL, not the URL")
+        raise _build_instances_error(
+            name, "send what stands after the comma of a data: URL, not the URL"
+        )
     start, to, undecoded = begin, begin, b""
     # Some programs escape slashes, which JSON allows.
     is_escaped = body.find(b"\\", begin, end) >= 0
@@ -98,7 +102,7 @@ def _decode_base64(body: bytearray, whole: memoryview, begin: int, end: int, nam
             if begin < end and text[:usable].endswith(b"="):
                 raise binascii.Error("Excess data after padding")
         except binascii.Error as error:
-            raise _build_error(
+            raise _build_instances_error(
                 name, f"its b64 is not base64 without line breaks ({str(error).lower()})"
             ) from None
         undecoded = text[usable:]
@@ -108,7 +112,7 @@ def _decode_base64(body: bytearray, whole: memoryview, begin: int, end: int, nam
     return to - start
 
 
-def _build_error(name: str, message: str) -> Invalid:
+def _build_instances_error(name: str, message: str) -> Invalid:
     return Invalid(
         f"The body must be {FORM}, with one image file in each b64: {name}: {message}.",
         fields=[{"field": name, "message": message}],

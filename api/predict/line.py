@@ -23,7 +23,7 @@ class PredictLine:
         self.key_bytes: Counter[str] = Counter()
         """The same counts for keys of scope predict, in addition to those of their owners."""
 
-    def take_place(self, owner: str, key: str | None = None) -> "Place":
+    def take_request_place(self, owner: str, key: str | None = None) -> "Place":
         """Take a place for a request, before its body is read, until its response has been
         delivered.
 
@@ -50,13 +50,13 @@ class PredictLine:
                 retry_after_s=RETRY_S,
             )
         if self.requests.total() >= self._settings.predict_requests:
-            raise _build_full_error()
+            raise _build_queue_full_error()
         self.requests[owner] += 1
         if key is not None:
             self.key_requests[key] += 1
         return Place(self, owner, key)
 
-    def count_bytes(self, owner: str, key: str | None, count: int) -> None:
+    def count_held_bytes(self, owner: str, key: str | None, count: int) -> None:
         """Count bytes for an owner and a key. Raises TooManyRequests or Unavailable."""
         # Check all limits before counting, so that a refusal leaves nothing counted.
         used, limit = self.bytes[owner], self._settings.predict_owner_bytes
@@ -76,22 +76,22 @@ class PredictLine:
                 retry_after_s=RETRY_S,
             )
         if self.bytes.total() + count > self._settings.predict_bytes:
-            raise _build_full_error()
+            raise _build_queue_full_error()
         self.bytes[owner] += count
         if key is not None:
             self.key_bytes[key] += count
 
-    def release_counts(self, owner: str, key: str | None, requests: int, count: int) -> None:
+    def release_held_counts(self, owner: str, key: str | None, requests: int, count: int) -> None:
         """Return places and bytes of an owner and of a key."""
-        _subtract_held(self.requests, owner, requests)
-        _subtract_held(self.bytes, owner, count)
+        _subtract_held_count(self.requests, owner, requests)
+        _subtract_held_count(self.bytes, owner, count)
         if key is not None:
-            _subtract_held(self.key_requests, key, requests)
-            _subtract_held(self.key_bytes, key, count)
+            _subtract_held_count(self.key_requests, key, requests)
+            _subtract_held_count(self.key_bytes, key, count)
 
 
 class Place:
-    """One request's place. `release_place` may be called more than once."""
+    """One request's place. `release_request_place` may be called more than once."""
 
     def __init__(self, line: PredictLine, owner: str, key: str | None = None) -> None:
         self.owner = owner
@@ -99,28 +99,28 @@ class Place:
         self._line: PredictLine | None = line
         self._bytes = 0
 
-    def count_bytes(self, count: int) -> None:
+    def count_request_bytes(self, count: int) -> None:
         """Count more bytes for this request. Raises TooManyRequests or Unavailable."""
         assert self._line is not None
-        self._line.count_bytes(self.owner, self.key, count)
+        self._line.count_held_bytes(self.owner, self.key, count)
         self._bytes += count
 
-    def count_response(self, count: int) -> None:
+    def count_only_response_bytes(self, count: int) -> None:
         """Count only the response's bytes from now on. Raises TooManyRequests or Unavailable."""
         assert self._line is not None
         # Released first, or images and response would count together against the limit.
-        self._line.release_counts(self.owner, self.key, 0, self._bytes)
+        self._line.release_held_counts(self.owner, self.key, 0, self._bytes)
         self._bytes = 0
-        self.count_bytes(count)
+        self.count_request_bytes(count)
 
-    def release_place(self) -> None:
+    def release_request_place(self) -> None:
         """Release the place and all of its bytes."""
         predict_line, self._line = self._line, None
         if predict_line is not None:
-            predict_line.release_counts(self.owner, self.key, 1, self._bytes)
+            predict_line.release_held_counts(self.owner, self.key, 1, self._bytes)
 
 
-def limit_held_bytes(settings: Settings, key: str | None) -> int:
+def compute_held_bytes_limit(settings: Settings, key: str | None) -> int:
     """Return the bytes that all predictions in progress of an owner, or of a key, may hold."""
     return (
         settings.predict_owner_bytes if key is None else _halve_limit(settings.predict_owner_bytes)
@@ -131,14 +131,14 @@ def _halve_limit(limit: int) -> int:
     return max(1, limit // 2)
 
 
-def _subtract_held(held: Counter[str], name: str, count: int) -> None:
+def _subtract_held_count(held: Counter[str], name: str, count: int) -> None:
     held[name] -= count
     # A Counter keeps names whose count is 0.
     if not held[name]:
         del held[name]
 
 
-def _build_full_error() -> Unavailable:
+def _build_queue_full_error() -> Unavailable:
     return Unavailable(
         "Too many predictions are under way; try again shortly.", retry_after_s=RETRY_S
     )

@@ -38,7 +38,7 @@ class Answered:
     items: list[bytes] = field(default_factory=list)
     engines: set[str] = field(default_factory=set)
 
-    def add_predictions(self, more: "Answered") -> None:
+    def append_predictions(self, more: "Answered") -> None:
         """Append predictions of further images."""
         if more.items:
             self.items += more.items
@@ -70,7 +70,7 @@ class NetworkProcess:
     def close(self) -> None:
         """End the process for good; further questions fail."""
         self._closed = True
-        self._end_process()
+        self._end_network_process()
 
     def predict_first_images(
         self, header: bytes, manifest: bytes, pixels: Sequence[bytes]
@@ -87,9 +87,9 @@ class NetworkProcess:
             StoreCorrupt: a file of the version is gone.
             Unavailable: the process died or took too long.
         """
-        process = self.ensure_running()
+        process = self.ensure_process_running()
         assert process.stdin is not None and process.stdout is not None
-        watchdog, expired = self._start_watchdog(process, self._settings.predict_answer_s)
+        watchdog, expired = self._start_process_watchdog(process, self._settings.predict_answer_s)
         try:
             for message in (header, manifest, b"".join(pixels)):
                 write_message(process.stdin, message)
@@ -98,7 +98,7 @@ class NetworkProcess:
             engines = {str(status["engine"])} if items else set()
         except (EOFError, OSError, ValueError, KeyError, struct.error):
             # Whatever it sent, it is out of step now: the next question needs another process.
-            self._end_process()
+            self._end_network_process()
             log.error("predict helper gone", exit=process.returncode, timeout=expired.is_set())
             if expired.is_set():
                 raise Unavailable(
@@ -119,38 +119,40 @@ class NetworkProcess:
 
     def end_process(self) -> None:
         """End the process; the next question starts another."""
-        self._end_process()
+        self._end_network_process()
 
-    def ensure_running(self) -> subprocess.Popen[bytes]:
+    def ensure_process_running(self) -> subprocess.Popen[bytes]:
         """Return the process, ready to use, and start it if necessary. Raises Unavailable."""
         if self._closed:
             raise Unavailable("The service is shutting down.")
         if self._process is not None and self._process.poll() is None:
             return self._process
-        self._end_process()
+        self._end_network_process()
         # The helper stores graphs of versions here, and is killed in the end, so it cannot remove
         # them itself.
         self._folder = ScratchFolder(self._settings.make_folder("predict"))
         process = subprocess.Popen(
             self._command,
             cwd=helper_process.ROOT,
-            env=helper_process.build_environment(TMPDIR=str(self._folder.create_folder())),
+            env=helper_process.build_helper_environment(
+                TMPDIR=str(self._folder.create_scratch_folder())
+            ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         self._process = process
         assert process.stdout is not None
-        watchdog, _ = self._start_watchdog(process, START_S)
+        watchdog, _ = self._start_process_watchdog(process, START_S)
         try:
             read_message(process.stdout)
         except (EOFError, OSError, struct.error):
-            self._end_process()
+            self._end_network_process()
             raise Unavailable("The predict helper could not be started; try again.") from None
         finally:
             watchdog.cancel()
         return process
 
-    def _start_watchdog(
+    def _start_process_watchdog(
         self, process: "subprocess.Popen[bytes]", seconds: float
     ) -> tuple[threading.Timer, threading.Event]:
         # Reading from a pipe has no time limit: killing the process ends it.
@@ -165,9 +167,9 @@ class NetworkProcess:
         timer.start()
         return timer, expired
 
-    def _end_process(self) -> None:
+    def _end_network_process(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            helper_process.kill_and_close(process)
+            helper_process.kill_helper_process(process)
         if self._folder is not None:
-            self._folder.remove_folder()
+            self._folder.remove_scratch_folder()

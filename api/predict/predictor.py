@@ -63,13 +63,13 @@ class Question:
     sure: SureOut | None = None
 
     @staticmethod
-    def fetch_for_version(
+    def fetch_question(
         version: Predictable, blobs: Blobs, task: int | None, top_k: int
     ) -> "Question":
         """Return a question to a version after fetching its parts. Raises StoreCorrupt or
         Unavailable.
         """
-        paths, classes = version.fetch_paths(blobs), version.count_classes(task)
+        paths, classes = version.fetch_part_paths(blobs), version.count_classes(task)
         manifest = json.dumps(version.manifest.to_json()).encode()
         return Question(
             version.id,
@@ -113,7 +113,9 @@ class Predictor:
         self._under_way = 0
         self._rest: asyncio.TimerHandle | None = None
 
-    async def answer_question(self, owner: str, question: Question, images: Images) -> bytes:
+    async def predict_and_encode_response(
+        self, owner: str, question: Question, images: Images
+    ) -> bytes:
         """Return the response as JSON: a prediction or an error for each image, in the order sent.
 
         Args:
@@ -127,20 +129,20 @@ class Predictor:
         """
         self._under_way += 1
         try:
-            return await self._predict_pieces(owner, question, images)
+            return await self._predict_in_pieces(owner, question, images)
         finally:
             self._under_way -= 1
-            self._rest_later()
+            self._schedule_idle_end()
 
-    async def _predict_pieces(self, owner: str, question: Question, images: Images) -> bytes:
+    async def _predict_in_pieces(self, owner: str, question: Question, images: Images) -> bytes:
         # Start the process now, so that it becomes ready while images are decoded.
         if self._network.pid is None:
             loop = asyncio.get_running_loop()
             # A process that fails to start is reported by the first question that needs it.
-            loop.run_in_executor(self._ask_thread, self._network.ensure_running).add_done_callback(
-                _ignore_failure
-            )
-        header = _encode_question(owner, question, self._settings.predict_turn_s)
+            loop.run_in_executor(
+                self._ask_thread, self._network.ensure_process_running
+            ).add_done_callback(_mark_exception_retrieved)
+        header = _encode_prediction_request(owner, question, self._settings.predict_turn_s)
         items: list[bytes] = []
         engines: set[str] = set()
         decoded_images = 0
@@ -149,29 +151,29 @@ class Predictor:
         asking: asyncio.Task[tuple[list[bytes | str], Answered]] | None = None
         try:
             while count is None or decoded_images < count:
-                with self._gathering.announce_images(owner):
-                    decoded, count = await self._decode_piece(
+                with self._gathering.announce_images_to_come(owner):
+                    decoded, count = await self._decode_image_piece(
                         owner, question, images, decoded_images, count, left_s
                     )
                 # Decoding alone counts: waiting for a turn is due to the requests of others.
                 left_s -= decoded.spent_s
                 decoded_images += len(decoded.images)
                 if count == 1 and decoded.images and isinstance(decoded.images[0], str):
-                    raise ImageInvalid(_describe_unusable(decoded.images[0]))
+                    raise ImageInvalid(_describe_unusable_image(decoded.images[0]))
                 if asking is not None:
-                    _add_items(items, engines, images.names, *await asking)
-                prediction = self._predict_decoded(
+                    _append_piece_results(items, engines, images.names, *await asking)
+                prediction = self._predict_decoded_images(
                     owner, header, question.manifest_json, decoded.images
                 )
                 # A task of its own, so that the next piece is decoded while this one is predicted.
                 asking = asyncio.create_task(prediction)
-                asking.add_done_callback(_ignore_failure)
+                asking.add_done_callback(_mark_exception_retrieved)
             if asking is not None:
-                _add_items(items, engines, images.names, *await asking)
+                _append_piece_results(items, engines, images.names, *await asking)
         finally:
             if asking is not None:
                 asking.cancel()
-        return _encode_response(question, items, engines)
+        return _encode_prediction_response(question, items, engines)
 
     def close(self) -> None:
         """End the helpers for good; further requests fail."""
@@ -189,7 +191,7 @@ class Predictor:
         """Process id of the helper that predicts, or None if none is running."""
         return self._network.pid
 
-    async def _decode_piece(
+    async def _decode_image_piece(
         self,
         owner: str,
         question: Question,
@@ -208,14 +210,14 @@ class Predictor:
         if images.kind == "files":
             max_images = min(max_images, PIECE_IMAGES)
         if count is not None:
-            self._check_labels(count, question)
+            self._require_label_count_allowed(count, question)
             # The images before these keep their predictions.
             if left_s <= 0:
-                late = f"{self._decoders[0].describe_late()}; send fewer at once, or smaller ones"
+                late = f"{self._decoders[0].describe_late_images()}; send fewer at once, or smaller ones"
                 return Decoded(count, [late] * (count - begin)), count
         body, passed_over = images.body, begin
         if images.kind == "files":
-            body, passed_over = _select_files(images.body, begin, max_images), 0
+            body, passed_over = _select_files_of_turn(images.body, begin, max_images), 0
         images_to_decode = Wanted(
             images.kind,
             body,
@@ -228,7 +230,7 @@ class Predictor:
             image.interpolation,
             image.decoding,
         )
-        async with self._decoding.take_turn(owner) as decoder:
+        async with self._decoding.lend_resource_in_turn(owner) as decoder:
             decoded = await _run_in_thread(
                 self._decode_threads, decoder.decode_images, images_to_decode
             )
@@ -236,10 +238,10 @@ class Predictor:
             assert decoded.count is not None
             # Now known, and checked before any image is predicted.
             count = decoded.count
-            self._check_labels(count, question)
+            self._require_label_count_allowed(count, question)
         return decoded, count
 
-    def _check_labels(self, count: int, question: Question) -> None:
+    def _require_label_count_allowed(self, count: int, question: Question) -> None:
         """Raise Invalid if the response would contain more labels than allowed."""
         labels, limit = min(question.top_k, question.classes), self._settings.predict_max_labels
         if count * labels > limit:
@@ -252,34 +254,36 @@ class Predictor:
                 ],
             )
 
-    async def _predict_decoded(
+    async def _predict_decoded_images(
         self, owner: str, header: bytes, manifest: bytes, images: list[bytes | str]
     ) -> tuple[list[bytes | str], Answered]:
         """Return the decoder's findings, and the prediction of each decoded image."""
         pixels = [one for one in images if isinstance(one, bytes)]
         if not pixels:
             return images, Answered()
-        return images, await self._gathering.predict_gathered(owner, header, manifest, pixels)
+        return images, await self._gathering.predict_with_others(owner, header, manifest, pixels)
 
-    def _rest_later(self) -> None:
+    def _schedule_idle_end(self) -> None:
         """Schedule the end of the processes after `IDLE_S` seconds without a prediction."""
         if self._rest is not None:
             self._rest.cancel()
         loop = asyncio.get_running_loop()
-        self._rest = loop.call_later(IDLE_S, lambda: loop.create_task(self._end_idle()))
+        self._rest = loop.call_later(IDLE_S, lambda: loop.create_task(self._end_idle_processes()))
 
-    async def _end_idle(self) -> None:
+    async def _end_idle_processes(self) -> None:
         if self._under_way:
             return  # The end of that prediction restarts the timer.
         await _run_in_thread(self._ask_thread, self._network.end_process)
         # Take every decoder's turn before ending it, so that none is in use.
         async with AsyncExitStack() as lent_decoders:
             for _ in self._decoders:
-                decoder = await lent_decoders.enter_async_context(self._decoding.take_turn(_NOBODY))
+                decoder = await lent_decoders.enter_async_context(
+                    self._decoding.lend_resource_in_turn(_NOBODY)
+                )
                 await _run_in_thread(self._decode_threads, decoder.end_process)
 
 
-def _encode_question(owner: str, question: Question, turn_s: float) -> bytes:
+def _encode_prediction_request(owner: str, question: Question, turn_s: float) -> bytes:
     """Return a question about images as `core.predictions.helper.answers` reads it."""
     header = {
         "owner": owner,
@@ -294,7 +298,7 @@ def _encode_question(owner: str, question: Question, turn_s: float) -> bytes:
     return json.dumps(header).encode()
 
 
-def _add_items(
+def _append_piece_results(
     items: list[bytes],
     engines: set[str],
     names: Sequence[str | None],
@@ -309,11 +313,15 @@ def _add_items(
     for one in found:
         name = names[len(items)] if names else None
         items.append(
-            _encode_item(name, _encode_error(one) if isinstance(one, str) else next(predictions))
+            _encode_named_prediction(
+                name, _encode_image_error(one) if isinstance(one, str) else next(predictions)
+            )
         )
 
 
-def _encode_response(question: Question, items: Sequence[bytes], engines: set[str]) -> bytes:
+def _encode_prediction_response(
+    question: Question, items: Sequence[bytes], engines: set[str]
+) -> bytes:
     """Return the whole response. If several engines took part, it names torch."""
     engine = "torch" if "torch" in engines else next(iter(engines), None)
     promised = {} if question.sure is None else {"answers": question.sure}
@@ -339,7 +347,7 @@ async def _run_in_thread(
         raise
 
 
-def _ignore_failure(start: "asyncio.Future[Any]") -> None:
+def _mark_exception_retrieved(start: "asyncio.Future[Any]") -> None:
     """Mark an exception as retrieved: any waiting caller receives it, and otherwise nobody needs
     it.
     """
@@ -347,7 +355,7 @@ def _ignore_failure(start: "asyncio.Future[Any]") -> None:
         start.exception()
 
 
-def _select_files(
+def _select_files_of_turn(
     files: Sequence[bytes | bytearray | memoryview], begin: int, max_images: int
 ) -> list[bytes | bytearray | memoryview]:
     """Return the files from `begin` on for one turn."""
@@ -359,16 +367,16 @@ def _select_files(
     return piece
 
 
-def _encode_item(name: str | None, answer: bytes) -> bytes:
+def _encode_named_prediction(name: str | None, answer: bytes) -> bytes:
     """Return a prediction with its name; `answer` is a JSON object."""
     return b'{"name": ' + json.dumps(name).encode() + b", " + answer[1:]
 
 
-def _encode_error(why: str) -> bytes:
+def _encode_image_error(why: str) -> bytes:
     return json.dumps(
-        {"error": {"code": ImageInvalid.code, "detail": _describe_unusable(why)}}
+        {"error": {"code": ImageInvalid.code, "detail": _describe_unusable_image(why)}}
     ).encode()
 
 
-def _describe_unusable(why: str) -> str:
+def _describe_unusable_image(why: str) -> str:
     return f"The image cannot be used: {why}."

@@ -2,10 +2,10 @@
 
 from fastapi import Response
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.dependencies import Bell, Db, Page, Read, Write
 from api.description.described import make_router
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import AliasIn, AliasPath, RollbackIn
 from core.contract.responses.versions.alias import AliasHistory, AliasOut
@@ -15,7 +15,9 @@ router = make_router("aliases")
 
 
 @router.put(
-    "/v1/models/{model}/aliases/{alias}", response_model=AliasOut, responses=problem_responses(409)
+    "/v1/models/{model}/aliases/{alias}",
+    response_model=AliasOut,
+    responses=describe_problem_responses(409),
 )
 def set_alias(
     model: ModelPath, alias: AliasPath, body: AliasIn, actor: Write, db: Db, bell: Bell
@@ -25,7 +27,7 @@ def set_alias(
     """
     decision = aliases.Decision(body.reason)
     moved = aliases.set_alias(db, actor, model, alias, body.version, decision)
-    return _answer_move(moved, bell)
+    return _build_move_response(moved, bell)
 
 
 @router.get(
@@ -39,8 +41,8 @@ def list_alias_moves(
     page: Page,
 ) -> Response:
     """List an alias's moves, oldest first."""
-    return json_answer(
-        aliases.list_moves(db, actor, model, alias, limit=page.limit, cursor=page.cursor)
+    return build_json_response(
+        aliases.list_alias_moves(db, actor, model, alias, limit=page.limit, cursor=page.cursor)
     )
 
 
@@ -48,7 +50,7 @@ def list_alias_moves(
     "/v1/models/{model}/aliases/{alias}/rollback",
     summary="Rollback",
     response_model=AliasOut,
-    responses=problem_responses(409),
+    responses=describe_problem_responses(409),
 )
 def roll_back_alias(
     model: ModelPath,
@@ -62,7 +64,7 @@ def roll_back_alias(
     request = body or RollbackIn()
     decision = aliases.Decision(request.reason)
     moved = aliases.roll_alias_back(db, actor, model, alias, decision, request.version)
-    return _answer_move(moved, bell)
+    return _build_move_response(moved, bell)
 
 
 @router.post("/v1/models/{model}/aliases/{alias}/follow", summary="Follow", response_model=AliasOut)
@@ -70,7 +72,7 @@ def follow_lineage(
     model: ModelPath, alias: AliasPath, actor: Write, db: Db, bell: Bell
 ) -> Response:
     """Move `production` to the newest version of the lineage, and let it follow from now on."""
-    return _answer_move(aliases.follow_lineage(db, actor, model, alias), bell)
+    return _build_move_response(aliases.follow_lineage(db, actor, model, alias), bell)
 
 
 @router.delete("/v1/models/{model}/aliases/{alias}", summary="Delete", status_code=204)
@@ -80,8 +82,8 @@ def delete_alias(model: ModelPath, alias: AliasPath, actor: Write, db: Db) -> Re
     return Response(status_code=204)
 
 
-def _answer_move(move: tuple[AliasOut, str | None], bell: Bell) -> Response:
+def _build_move_response(move: tuple[AliasOut, str | None], bell: Bell) -> Response:
     alias_response, job = move
     if job is not None:
         bell.notify_workers(job)  # its turn may have come
-    return json_answer(alias_response)
+    return build_json_response(alias_response)

@@ -6,7 +6,7 @@ from anyio import to_thread
 from fastapi import Depends, Path, Query, Response
 from pydantic import JsonValue
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.dependencies import (
     BlobStore,
     Db,
@@ -17,11 +17,16 @@ from api.dependencies import (
     Write,
 )
 from api.description.described import make_router
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from api.uploads.body import Received
 from api.uploads.head import Terms
 from api.uploads.upload import Upload, make_upload_dependency
-from api.uploads.weights import AskedBase, load_expected, parse_classes, resolve_base
+from api.uploads.weights import (
+    AskedBase,
+    load_expected_tensors,
+    parse_requested_classes,
+    resolve_requested_base,
+)
 from core.bases import bases
 from core.contract.responses.base import BaseOut, BasePage
 from core.recipe.base_images import Preset, parse_image_config
@@ -66,7 +71,7 @@ _upload: dict[str, JsonValue] = {
 }
 
 
-async def _parse_query(
+async def _parse_base_query(
     architecture: Annotated[
         str,
         Query(
@@ -115,11 +120,11 @@ async def _parse_query(
     summary="Create",
     status_code=201,
     response_model=BaseOut,
-    responses=problem_responses(409, 429),
+    responses=describe_problem_responses(409, 429),
     openapi_extra=_upload,
 )
 async def create_base(
-    asked: Annotated[AskedBase, Depends(_parse_query)],
+    asked: Annotated[AskedBase, Depends(_parse_base_query)],
     actor: Write,
     upload: Annotated[Upload, Depends(make_upload_dependency(WEIGHTS))],
     service: Service,
@@ -132,42 +137,48 @@ async def create_base(
     model that starts from the base adopts the classifier.
     """
     db, settings, catalogue = service.db, service.settings, service.catalogue
-    head = upload.check_head(min(MAX_BYTES, settings.max_body_bytes))
+    head = upload.check_request_head(min(MAX_BYTES, settings.max_body_bytes))
 
-    def require_room(length: int | None) -> None:
+    def require_base_room(length: int | None) -> None:
         quota.require_storage_room(db, actor.owner_id, settings.max_owner_bytes, length)
 
-    with upload.take_place():
+    with upload.take_upload_place():
         # Before the upload, so that an impossible architecture costs no transfer.
-        wanted = await to_thread.run_sync(resolve_base, asked, head.length, catalogue, settings)
-        expected = await load_expected(wanted, settings, work, actor.owner_id)
+        wanted = await to_thread.run_sync(
+            resolve_requested_base, asked, head.length, catalogue, settings
+        )
+        expected = await load_expected_tensors(wanted, settings, work, actor.owner_id)
 
-        async def store_base(file: Received, repeat: idempotency.Request | None) -> Response:
-            classes = parse_classes(asked, file, settings)
+        async def check_and_store_base(
+            file: Received, repeat: idempotency.Request | None
+        ) -> Response:
+            classes = parse_requested_classes(asked, file, settings)
             network = bases.Network(**vars(wanted), expected=expected, classes=classes)
-            resources = await to_thread.run_sync(service.load_resources)
+            resources = await to_thread.run_sync(service.load_use_case_resources)
             base_response = await to_thread.run_sync(
                 bases.create_base, resources, settings, actor, network, file.path, repeat
             )
-            return json_answer(base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"})
+            return build_json_response(
+                base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"}
+            )
 
-        return await upload.receive_and_commit(head, require_room, store_base)
+        return await upload.receive_and_commit_upload(head, require_base_room, check_and_store_base)
 
 
 @router.get("/v1/bases", response_model=BasePage)
 def list_bases(actor: Read, db: Db, page: Page) -> Response:
     """List your bases, newest first, with the models that started from each."""
-    return json_answer(bases.list_bases(db, actor, limit=page.limit, cursor=page.cursor))
+    return build_json_response(bases.list_bases(db, actor, limit=page.limit, cursor=page.cursor))
 
 
 @router.get("/v1/bases/{base}", summary="Read", response_model=BaseOut)
 def read_base(base: BasePath, actor: Read, db: Db) -> Response:
     """Return one base."""
-    return json_answer(bases.get_base(db, actor, base))
+    return build_json_response(bases.get_base(db, actor, base))
 
 
 @router.delete(
-    "/v1/bases/{base}", summary="Delete", status_code=204, responses=problem_responses(409)
+    "/v1/bases/{base}", summary="Delete", status_code=204, responses=describe_problem_responses(409)
 )
 def delete_base(base: BasePath, actor: Write, db: Db, blobs: BlobStore) -> Response:
     """Delete a base that no model started from."""

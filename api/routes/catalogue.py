@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Path, Response
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.dependencies import CatalogueOf, Page, Read
 from api.description.described import make_router
 from core.contract.responses.catalogue import (
@@ -14,7 +14,7 @@ from core.contract.responses.catalogue import (
     MethodOut,
 )
 from core.errors import NotFound
-from core.requests.pages import cut_page
+from core.requests.pages import cut_page_from_mapping
 
 router = make_router("catalogue")
 
@@ -28,7 +28,7 @@ def list_methods(actor: Read, catalogue: CatalogueOf, page: Page) -> Response:
     items: dict[str, MethodOut] = {
         name: {"name": name, **entry} for name, entry in sorted(catalogue_value["methods"].items())
     }
-    item_page = cut_page(items, page.limit, page.cursor)
+    item_page = cut_page_from_mapping(items, page.limit, page.cursor)
     response: MethodList = {
         "items": list(item_page.rows),
         "next_cursor": item_page.next_cursor,
@@ -36,7 +36,7 @@ def list_methods(actor: Read, catalogue: CatalogueOf, page: Page) -> Response:
         "optimizers": catalogue_value["optimizers"],
         "presets": catalogue_value["presets"],
     }
-    return json_answer(response)
+    return build_json_response(response)
 
 
 @router.get("/v1/methods/{name}", response_model=MethodOut)
@@ -49,7 +49,7 @@ def read_method(
     if entry is None:
         raise NotFound(f"There is no method {name!r}.")
     method: MethodOut = {"name": name, **entry}
-    return json_answer(method)
+    return build_json_response(method)
 
 
 @router.get("/v1/architectures", response_model=ArchitectureList)
@@ -60,9 +60,9 @@ def list_architectures(actor: Read, catalogue: CatalogueOf, page: Page) -> Respo
     items: dict[str, ArchitectureOut] = {
         name: {"name": name, **entry} for name, entry in sorted(architectures.items())
     }
-    item_page = cut_page(items, page.limit, page.cursor)
+    item_page = cut_page_from_mapping(items, page.limit, page.cursor)
     response: ArchitectureList = {
         "items": list(item_page.rows),
         "next_cursor": item_page.next_cursor,
     }
-    return json_answer(response)
+    return build_json_response(response)

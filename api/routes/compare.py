@@ -6,10 +6,10 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import Depends, Query, Response
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.dependencies import Page, Read, Service
 from api.description.described import make_router
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from core.comparisons import compare, compared_tasks
 from core.comparisons.compared_tasks import Pair
@@ -34,7 +34,7 @@ Kind = Annotated[
         "(both_wrong)"
     ),
 ]
-_responses = problem_responses(409, 410)
+_responses = describe_problem_responses(409, 410)
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,9 @@ async def compare_versions(
             db, actor, pair, task, lambda left: compare.compare_versions(blobs, left)
         )
 
-    return json_answer(await service.picture_work.run_in_turn(actor.owner_id, compare_pair))
+    return build_json_response(
+        await service.picture_work.run_work_in_turn(actor.owner_id, compare_pair)
+    )
 
 
 @router.get(
@@ -88,12 +90,16 @@ async def compare_images(
         compared_tasks.find_version_pair, db, actor, model, flips.a, flips.b, flips.task
     )
 
-    def list_flips(left: Pair) -> ComparedImagePage:
+    def list_image_flips(left: Pair) -> ComparedImagePage:
         return compare.list_compared_images(
             blobs, left, kind=flips.kind, label=flips.label, limit=page.limit, cursor=page.cursor
         )
 
     def load_flips() -> ComparedImagePage:
-        return compared_tasks.run_without_deleted_tasks(db, actor, pair, flips.task, list_flips)
+        return compared_tasks.run_without_deleted_tasks(
+            db, actor, pair, flips.task, list_image_flips
+        )
 
-    return json_answer(await service.picture_work.run_in_turn(actor.owner_id, load_flips))
+    return build_json_response(
+        await service.picture_work.run_work_in_turn(actor.owner_id, load_flips)
+    )

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from fastapi import Path, Query, Response
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.dependencies import Bell, BlobStore, Db, IdempotencyKey, Page, Read, Service, Write
 from api.description.described import make_router
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.edits import EditIn, UndoIn
 from core.admission.admission import Admission, JobLimits
@@ -27,7 +27,7 @@ Number = Annotated[int, Path(ge=1, lt=2**31, description="Number of the edit")]
     response_model=EditOut,
     responses={
         200: {"model": EditPlanOut, "description": "`?validate=only`: what the edit would do"},
-        **problem_responses(409, 429),
+        **describe_problem_responses(409, 429),
     },
     name="Edit a model",
 )
@@ -42,9 +42,9 @@ def submit_edit(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Relabel or remove images, rename, merge or drop classes: a job makes one new version."""
-    resources = service.load_resources()
+    resources = service.load_use_case_resources()
     if validate == "only":
-        return json_answer(accept.plan_edit(resources, actor, model, body.operations))
+        return build_json_response(accept.plan_edit(resources, actor, model, body.operations))
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
         mark = idempotency.digest_request_parts(model, body.model_dump_json())
@@ -55,25 +55,25 @@ def submit_edit(
     if not is_replay:
         service.bell.notify_workers(edit["job"])
     location = {"Location": f"/v1/models/{model}/edits/{edit['number']}"}
-    return json_answer(edit, 202, location, replay=is_replay)
+    return build_json_response(edit, 202, location, replay=is_replay)
 
 
 @router.get("/v1/models/{model}/edits", response_model=EditPage, name="List edits")
 def list_edits(model: ModelPath, actor: Read, db: Db, page: Page) -> Response:
     """List the model's edits, newest first."""
-    return json_answer(listing.list_edits(db, actor, model, page.limit, page.cursor))
+    return build_json_response(listing.list_edits(db, actor, model, page.limit, page.cursor))
 
 
 @router.get("/v1/models/{model}/edits/{n}", response_model=EditOut, name="Read an edit")
 def read_edit(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
     """Return one edit: its job, its version, and how many images it changed."""
-    return json_answer(listing.read_edit(db, actor, model, n))
+    return build_json_response(listing.read_edit(db, actor, model, n))
 
 
 @router.post(
     "/v1/models/{model}/edits/{n}/undo",
     response_model=EditOut,
-    responses=problem_responses(409, 410),
+    responses=describe_problem_responses(409, 410),
     name="Undo an edit",
 )
 def undo_edit(
@@ -83,20 +83,20 @@ def undo_edit(
     edit, job = undo.undo_edit(db, actor, model, n, None if body is None else body.reason)
     if job is not None:
         bell.notify_workers(job)  # its turn may have come
-    return json_answer(edit)
+    return build_json_response(edit)
 
 
 @router.post(
     "/v1/models/{model}/edits/{n}/purge",
     response_model=EditOut,
-    responses=problem_responses(409),
+    responses=describe_problem_responses(409),
     name="Purge what an edit removed",
 )
 def purge_edit(model: ModelPath, n: Number, actor: Write, db: Db, blobs: BlobStore) -> Response:
     """Delete from older versions the features and stored images of the tasks from which an edit
     removed images.
     """
-    return json_answer(purge.purge_edit(db, blobs, actor, model, n))
+    return build_json_response(purge.purge_edit(db, blobs, actor, model, n))
 
 
 @router.get(
@@ -106,7 +106,7 @@ def purge_edit(model: ModelPath, n: Number, actor: Write, db: Db, blobs: BlobSto
 )
 def list_class_aliases(model: ModelPath, actor: Read, db: Db) -> Response:
     """List former class names, which batches may still use, with the classes they stand for."""
-    return json_answer({"items": listing.list_class_aliases(db, actor, model)})
+    return build_json_response({"items": listing.list_class_aliases(db, actor, model)})
 
 
 @router.delete(

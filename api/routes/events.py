@@ -7,7 +7,7 @@ from typing import Annotated
 from anyio import to_thread
 from fastapi import Depends, Query, Request, Response
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.dependencies import Db, Page, Read
 from api.description.described import make_router
 from api.event_stream import (
@@ -16,10 +16,10 @@ from api.event_stream import (
     LastEventId,
     Look,
     StreamEvent,
-    follow_events,
+    build_event_stream_response,
     parse_last_event_id,
 )
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from core.contract.responses.owner_event import OWNER_EVENT_TYPES, OwnerEventOut, OwnerEventPage
 from core.database.polling import About, OwnerEventRow, PollingReads
 from core.database.session import Database
@@ -61,7 +61,7 @@ async def _build_event_filters(
             "description": "A page, or a stream of what happens from now on with `Accept: "
             "text/event-stream`",
         },
-        **problem_responses(404),
+        **describe_problem_responses(404),
     },
 )
 async def stream_owner_events(
@@ -74,7 +74,7 @@ async def stream_owner_events(
 ) -> Response:
     """List events of your jobs, versions and aliases, oldest first."""
     reads: PollingReads = request.app.state.polling
-    about = await to_thread.run_sync(_select_events, db, actor, filters.model)
+    about = await to_thread.run_sync(_select_visible_events, db, actor, filters.model)
     types, limit, cursor = filters.types, page.limit, page.cursor
     # An EventSource that reconnects repeats its URL's cursor, and adds the last id it got.
     after = max(
@@ -84,17 +84,19 @@ async def stream_owner_events(
         # A stream begins now, unless the client says where an earlier one ended.
         if cursor is None and not last_event_id:
             after = await reads.read_newest_owner_event(about)
-        return follow_events(request, partial(_read_owner_events, reads, about, types), after)
+        return build_event_stream_response(
+            request, partial(_poll_owner_events, reads, about, types), after
+        )
     # One row more than asked for shows whether another page follows.
     rows = await reads.read_owner_events(about, after, limit + 1, types)
     event_page: OwnerEventPage = {
         "items": [_event_to_json(row) for row in rows[:limit]],
         "next_cursor": encode_cursor(rows[limit - 1].id) if len(rows) > limit else None,
     }
-    return json_answer(event_page)
+    return build_json_response(event_page)
 
 
-def _select_events(db: Database, actor: Actor, model: str | None) -> About:
+def _select_visible_events(db: Database, actor: Actor, model: str | None) -> About:
     """Return the selection of events that the caller may see. Raises NotFound."""
     if model is None:
         return About(owner_id=None if actor.is_admin else actor.owner_id)
@@ -102,7 +104,7 @@ def _select_events(db: Database, actor: Actor, model: str | None) -> About:
         return About(model_id=find_model(session, actor, model).id)
 
 
-async def _read_owner_events(
+async def _poll_owner_events(
     reads: PollingReads, about: About, types: tuple[str, ...] | None, after: int
 ) -> Look:
     rows = await reads.read_owner_events(about, after, PAGE, types)

@@ -9,10 +9,10 @@ from anyio import to_thread
 from fastapi import Depends, Path, Query, Request, Response
 from pydantic import JsonValue
 
-from api.answers import json_answer, matches_tag
+from api.answers import build_json_response, matches_etag
 from api.dependencies import Page, Read, Service
 from api.description.described import make_router
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
 from core.contract.responses.task_image import Split, TaskImagePage
@@ -40,7 +40,7 @@ _picture: dict[int | str, dict[str, JsonValue]] = {
         "headers": {"ETag": {"schema": {"type": "string"}}},
     },
     304: {"description": "The client has this picture"},
-    **problem_responses(409, 410),
+    **describe_problem_responses(409, 410),
 }
 _if_none_match: dict[str, JsonValue] = {
     "parameters": [
@@ -96,7 +96,7 @@ async def _build_sheet_query(rows: Rows, split: SplitQuery = "held_out") -> Shee
 @router.get(
     "/v1/models/{model}/tasks/{n}/images",
     response_model=TaskImagePage,
-    responses=problem_responses(409, 410),
+    responses=describe_problem_responses(409, 410),
 )
 async def list_images(
     model: ModelPath,
@@ -108,16 +108,16 @@ async def list_images(
 ) -> Response:
     """List the images of a part of a task's data, by number, with their labels."""
     db, blobs = service.db, service.blobs
-    part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, images.split)
+    part = await to_thread.run_sync(task_images.find_task_part, db, actor, model, n, images.split)
 
-    def load_page() -> TaskImagePage:
-        with task_images.guard_reading(db, actor, model, part):
-            return task_images.list_images(
+    def load_image_page() -> TaskImagePage:
+        with task_images.translate_deleted_part_errors(db, actor, model, part):
+            return task_images.list_part_images(
                 blobs, part, label=images.label, limit=page.limit, cursor=page.cursor
             )
 
-    return json_answer(
-        await service.picture_work.run_in_turn(actor.owner_id, load_page), 200, _PRIVATE
+    return build_json_response(
+        await service.picture_work.run_work_in_turn(actor.owner_id, load_image_page), 200, _PRIVATE
     )
 
 
@@ -138,18 +138,18 @@ async def read_task_image(
 ) -> Response:
     """Return one image as it is used for learning: decoded, resized, not augmented."""
     db, blobs = service.db, service.blobs
-    part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, image.split)
+    part = await to_thread.run_sync(task_images.find_task_part, db, actor, model, n, image.split)
     # Known without drawing: a client that has the picture costs no turn.
-    tag = part.build_etag([image.index])
-    if matches_tag(request.headers.get("if-none-match", ""), tag):
-        return _answer_unchanged(tag)
+    tag = part.build_picture_etag([image.index])
+    if matches_etag(request.headers.get("if-none-match", ""), tag):
+        return _build_unchanged_response(tag)
 
-    def draw_picture() -> bytes:
-        with task_images.guard_reading(db, actor, model, part):
+    def render_picture() -> bytes:
+        with task_images.translate_deleted_part_errors(db, actor, model, part):
             return task_images.render_task_image(blobs, part, image.index)
 
-    png = await service.picture_work.run_in_turn(actor.owner_id, draw_picture)
-    return _answer_picture(png, tag)
+    png = await service.picture_work.run_work_in_turn(actor.owner_id, render_picture)
+    return _build_picture_response(png, tag)
 
 
 @router.get(
@@ -169,26 +169,26 @@ async def read_contact_sheet(
 ) -> Response:
     """Return up to 64 images side by side, eight per row, each at most 128 pixels per side."""
     db, blobs = service.db, service.blobs
-    row_numbers = task_images.parse_rows(tiles.rows)
-    part = await to_thread.run_sync(task_images.find_part, db, actor, model, n, tiles.split)
+    row_numbers = task_images.parse_row_numbers(tiles.rows)
+    part = await to_thread.run_sync(task_images.find_task_part, db, actor, model, n, tiles.split)
     # With the count, so that a sheet of one image has another tag than the image itself.
-    tag = part.build_etag([len(row_numbers), *row_numbers])
-    if matches_tag(request.headers.get("if-none-match", ""), tag):
-        return _answer_unchanged(tag)
+    tag = part.build_picture_etag([len(row_numbers), *row_numbers])
+    if matches_etag(request.headers.get("if-none-match", ""), tag):
+        return _build_unchanged_response(tag)
 
-    def draw_sheet() -> bytes:
-        with task_images.guard_reading(db, actor, model, part):
-            return task_images.contact_sheet(blobs, part, row_numbers)
+    def render_sheet_png() -> bytes:
+        with task_images.translate_deleted_part_errors(db, actor, model, part):
+            return task_images.render_contact_sheet(blobs, part, row_numbers)
 
-    png = await service.picture_work.run_in_turn(actor.owner_id, draw_sheet)
-    return _answer_picture(png, tag)
+    png = await service.picture_work.run_work_in_turn(actor.owner_id, render_sheet_png)
+    return _build_picture_response(png, tag)
 
 
-def _answer_unchanged(tag: str) -> Response:
+def _build_unchanged_response(tag: str) -> Response:
     return Response(status_code=304, headers={"ETag": f"W/{tag}", **_PRIVATE})
 
 
-def _answer_picture(png: bytes, tag: str) -> Response:
+def _build_picture_response(png: bytes, tag: str) -> Response:
     """Return a picture. Its ETag is weak: another release may encode the same pixels
     differently.
     """

@@ -7,8 +7,8 @@ from typing import Annotated, Any, cast, get_args
 from fastapi import Header, Query, Request, Response
 from pydantic import JsonValue
 
-from api.answers import answer_queued, json_answer, matches_tag
-from api.authentication.guard import mark_polling
+from api.answers import build_json_response, build_queued_job_response, matches_etag
+from api.authentication.guard import mark_as_polling_route
 from api.dependencies import (
     LIMIT,
     Bell,
@@ -22,17 +22,17 @@ from api.dependencies import (
     Write,
 )
 from api.description.described import make_router
-from api.downloads import DOWNLOAD_HEADERS, download_responses, serve_file
+from api.downloads import DOWNLOAD_HEADERS, build_file_response, describe_download_responses
 from api.event_stream import (
     EVENT_STREAM,
     PAGE,
     LastEventId,
     Look,
     StreamEvent,
-    follow_events,
+    build_event_stream_response,
     parse_last_event_id,
 )
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from api.schemas.common import JobPath
 from api.schemas.jobs import Choice, Retry
 from core.admission.admission import Admission, JobLimits
@@ -54,7 +54,7 @@ from core.database.polling import EventRow, JobRow, PollingReads
 from core.database.states import Action, State
 from core.errors import Invalid
 from core.jobs import job_response, jobs
-from core.jobs.anytime import get_anytime_download
+from core.jobs.anytime import get_best_state_download
 from core.requests.actor import Actor
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT, decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
@@ -83,25 +83,27 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
     response_model=JobOut,
     responses={200: {"headers": _etag}, **_not_modified},
 )
-@mark_polling
+@mark_as_polling_route
 async def read_job(
     request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None
 ) -> Response:
     """Return one job; poll it with `If-None-Match`."""
-    row = await _find_job(request, actor, job)
-    aside = await _load_facts_beside_job(request, row)
-    tag = job_response.build_etag(row, aside)
+    row = await _find_visible_job(request, actor, job)
+    aside = await _load_job_response_facts(request, row)
+    tag = job_response.build_job_etag(row, aside)
     # Clients poll this most of all, so it avoids building an object for its headers.
     for name, value in request.scope["headers"]:
-        if name == b"if-none-match" and matches_tag(value.decode("latin-1"), tag):
+        if name == b"if-none-match" and matches_etag(value.decode("latin-1"), tag):
             return Response(status_code=304, headers={"ETag": tag})
     # Retry-After asks a client to poll again, which a finished job does not need.
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
     encoded_jobs: job_response.EncodedJobs = request.app.state.encoded_jobs
-    return Response(encoded_jobs.encode_cached(row, aside, tag), 200, headers, "application/json")
+    return Response(
+        encoded_jobs.encode_job_response_cached(row, aside, tag), 200, headers, "application/json"
+    )
 
 
-@router.get("/v1/jobs", response_model=JobPage, responses=problem_responses(404))
+@router.get("/v1/jobs", response_model=JobPage, responses=describe_problem_responses(404))
 def list_jobs(
     actor: Read,
     db: Db,
@@ -119,19 +121,19 @@ def list_jobs(
         limit=page.limit,
         cursor=page.cursor,
     )
-    return json_answer(job_page)
+    return build_json_response(job_page)
 
 
 def _build_action_handler(action: Action) -> Any:
-    def act(job: JobPath, actor: Write, db: Db, bell: Bell) -> Response:
+    def apply_action(job: JobPath, actor: Write, db: Db, bell: Bell) -> Response:
         job_json = jobs.apply_job_action(db, actor, job, action)
         if action is not Action.PAUSE:
             # wakes a worker for the model's next job, or for this one again
             bell.notify_workers(job_json["id"])
-        return json_answer(job_json)
+        return build_json_response(job_json)
 
-    act.__doc__ = _DOCS[action]
-    return act
+    apply_action.__doc__ = _DOCS[action]
+    return apply_action
 
 
 _DOCS = {
@@ -146,7 +148,7 @@ for _action in _DOCS:
         _build_action_handler(_action),
         methods=["POST"],
         response_model=JobOut,
-        responses=problem_responses(409),
+        responses=describe_problem_responses(409),
         name=str(_action),
     )
 
@@ -156,7 +158,7 @@ for _action in _DOCS:
     summary="Retry",
     status_code=202,
     response_model=JobOut,
-    responses=problem_responses(409, 429),
+    responses=describe_problem_responses(409, 429),
 )
 def retry_job(job: JobPath, actor: Write, service: Service, body: Retry | None = None) -> Response:
     """Learn the task again in its place: a failed or cancelled job again, a held version by a new
@@ -172,27 +174,27 @@ def retry_job(job: JobPath, actor: Write, service: Service, body: Retry | None =
     )
     if fresh:
         service.bell.notify_workers(job_json["id"])
-    return answer_queued(job_json)
+    return build_queued_job_response(job_json)
 
 
 @router.get("/v1/jobs/{job}/trials", summary="Trials", response_model=TrialsOut)
 def read_job_trials(job: JobPath, actor: Read, db: Db) -> Response:
     """Return the trials of a job: recipe, state and figures of each, and why it lost."""
-    return json_answer(listing.read_job_trials(db, actor, job))
+    return build_json_response(listing.read_job_trials(db, actor, job))
 
 
 @router.post(
     "/v1/jobs/{job}/choose",
     summary="Choose",
     response_model=TrialsOut,
-    responses=problem_responses(409),
+    responses=describe_problem_responses(409),
 )
 def choose_trial(job: JobPath, body: Choice, actor: Write, db: Db, bell: Bell) -> Response:
     """Choose the trial of a waiting job whose result becomes the version."""
     trials, fresh = choosing.choose_trial(db, actor, job, body.trial)
     if fresh:
         bell.notify_workers(job)
-    return json_answer(trials)
+    return build_json_response(trials)
 
 
 @router.get(
@@ -209,7 +211,7 @@ def choose_trial(job: JobPath, body: Choice, actor: Write, db: Db, bell: Bell) -
         **_not_modified,
     },
 )
-@mark_polling
+@mark_as_polling_route
 async def stream_job_events(
     request: Request,
     actor: Read,
@@ -225,22 +227,22 @@ async def stream_job_events(
     """List the events of a job, oldest first."""
     # The guard calls this handler itself, and its declared parameters only document the route.
     query = request.query_params
-    types = _parse_types(query.get("type"))
-    after = _decode_after(query.get("cursor"))
+    types = _parse_event_types(query.get("type"))
+    after = _decode_event_cursor(query.get("cursor"))
     accepted_types = request.headers.get("accept", "")
     if EVENT_STREAM in accepted_types:
-        row = await _find_job(request, actor, job)
+        row = await _find_visible_job(request, actor, job)
         # An EventSource that reconnects repeats its URL's cursor, and adds the last id it got.
         after = max(after, parse_last_event_id(request.headers.get("last-event-id")))
         if row.finished_at is not None and not await _get_polling_reads(request).list_events(
             row.id, after, 1, None
         ):
             return Response(status_code=204)  # 204 keeps an EventSource from reconnecting
-        return follow_events(
-            request, partial(_read_events, _get_polling_reads(request), row.id, types), after
+        return build_event_stream_response(
+            request, partial(_poll_job_events, _get_polling_reads(request), row.id, types), after
         )
-    event_limit = _parse_limit(query.get("limit"))
-    row = await _find_job(request, actor, job)
+    event_limit = _parse_page_limit(query.get("limit"))
+    row = await _find_visible_job(request, actor, job)
     rows = await _get_polling_reads(request).list_events(row.id, after, event_limit + 1, types)
     page: EventPage = {
         "items": [event_to_json(e) for e in rows[:event_limit]],
@@ -249,9 +251,9 @@ async def stream_job_events(
     last = rows[-1].id if rows else after
     # Events never change, so the last id and the count identify the page.
     tag = f'"{row.id[4:]}-{last}-{len(rows)}"'
-    if matches_tag(request.headers.get("if-none-match", ""), tag):
+    if matches_etag(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers={"ETag": tag})
-    return json_answer(page, 200, {"ETag": tag})
+    return build_json_response(page, 200, {"ETag": tag})
 
 
 @router.get("/v1/jobs/{job}/logs", summary="Logs", response_model=LogPage)
@@ -269,27 +271,27 @@ async def list_job_logs(request: Request, job: JobPath, actor: Read, page: Page)
         for event, log_data in log_events
     ]
     log_page: LogPage = {"items": items, "next_cursor": after}
-    return json_answer(log_page)
+    return build_json_response(log_page)
 
 
 @router.get("/v1/jobs/{job}/metrics", summary="Metrics", response_model=PointPage)
 async def list_job_metrics(request: Request, job: JobPath, actor: Read, page: Page) -> Response:
     """List the measurements taken while learning, oldest first: loss, accuracy, ADP and the
     method's own."""
-    row = await _find_job(request, actor, job)
+    row = await _find_visible_job(request, actor, job)
     points: list[Point] = []
-    after, more = _decode_after(page.cursor), True
+    after, more = _decode_event_cursor(page.cursor), True
     # An event may hold no measurement: read on until the page is full.
     while more and len(points) <= page.limit:
         rows = await _get_polling_reads(request).list_events(
             row.id, after, MAX_LIMIT, ("metric", "progress")
         )
-        points += [point for point in map(_build_point, rows) if point is not None]
+        points += [point for point in map(_build_metric_point, rows) if point is not None]
         more = len(rows) == MAX_LIMIT
         after = rows[-1].id if rows else after
     following = encode_cursor(points[page.limit - 1]["id"]) if len(points) > page.limit else None
     point_page: PointPage = {"items": points[: page.limit], "next_cursor": following}
-    return json_answer(point_page)
+    return build_json_response(point_page)
 
 
 async def download_anytime(
@@ -298,30 +300,30 @@ async def download_anytime(
     """Download the best validated state of an unfinished job, in the format of a version's
     download."""
     db, store, spool = service.db, service.store, service.settings.make_folder("spool")
-    file = await service.export_work.run_in_turn(
+    file = await service.export_work.run_work_in_turn(
         actor.owner_id,
-        lambda: get_anytime_download(db, store, service.catalogue(), actor, job, spool),
+        lambda: get_best_state_download(db, store, service.catalogue(), actor, job, spool),
     )
-    return serve_file(request, file, file.sha256, file.size, ZIP, file.filename)
+    return build_file_response(request, file, file.sha256, file.size, ZIP, file.filename)
 
 
 router.get(
     "/v1/jobs/{job}/anytime/download",
     response_class=Response,
-    responses={**download_responses(ZIP), **problem_responses(409)},
+    responses={**describe_download_responses(ZIP), **describe_problem_responses(409)},
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
 )(download_anytime)
 # Unlike Starlette, FastAPI answers HEAD only at routes that declare it.
 router.head(
     "/v1/jobs/{job}/anytime/download",
     response_class=Response,
-    responses={**download_responses(ZIP), **problem_responses(409)},
+    responses={**describe_download_responses(ZIP), **describe_problem_responses(409)},
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
     operation_id="head_download_anytime",
 )(download_anytime)
 
 
-def _build_point(event: EventRow) -> Point | None:
+def _build_metric_point(event: EventRow) -> Point | None:
     """Return a measurement; None for progress without a loss (decoding, a change of phase)."""
     if event.type == "metric":
         metric = cast(MetricData, event.data)
@@ -348,7 +350,7 @@ def event_to_json(event: EventRow) -> EventOut:
     return {"id": event.id, "type": event.type, "at": format_rfc3339(event.at), "data": event.data}
 
 
-async def _read_events(
+async def _poll_job_events(
     reads: PollingReads, job_id: str, types: tuple[str, ...] | None, after: int
 ) -> Look:
     """Read the events of a job after an id; the stream ends once the job has finished."""
@@ -368,21 +370,21 @@ async def _read_events(
     )
 
 
-async def _load_facts_beside_job(request: Request, row: JobRow) -> job_response.Aside:
+async def _load_job_response_facts(request: Request, row: JobRow) -> job_response.Aside:
     """Return the parts of a job's response beside its row; query again only for a task that stops
     it."""
     device = None
     if row.wants_gpus is not None:
         device = job_response.find_missing_device(row, row.wants_gpus, row.device_seen, time.time())
-    base = job_response.find_base_job(row)
+    base = job_response.find_base_fetching_job(row)
     if row.stop_task is None or base is not None:
         return job_response.Aside(row.outcome, base=base, device=device)
-    stop_fields = await _get_polling_reads(request).find_stop(row.model_id, row.stop_task)
+    stop_fields = await _get_polling_reads(request).find_stopping_task(row.model_id, row.stop_task)
     stop = None if stop_fields is None else job_response.Stop(row.stop_task, *stop_fields)
     return job_response.Aside(row.outcome, stop, device=device)
 
 
-async def _find_job(request: Request, actor: Actor, job_id: str) -> JobRow:
+async def _find_visible_job(request: Request, actor: Actor, job_id: str) -> JobRow:
     row = await _get_polling_reads(request).find_job(job_id)
     # Hidden jobs look like missing ones, so that ids of other owners cannot be guessed.
     if row is None or not actor.can_see(row.owner_id):
@@ -398,13 +400,13 @@ def _get_polling_reads(request: Request) -> PollingReads:
 async def _read_event_page(
     request: Request, actor: Actor, job: str, page: PageQuery, types: tuple[str, ...]
 ) -> tuple[list[EventRow], str | None]:
-    row = await _find_job(request, actor, job)
-    limit, after = page.limit, _decode_after(page.cursor)
+    row = await _find_visible_job(request, actor, job)
+    limit, after = page.limit, _decode_event_cursor(page.cursor)
     rows = await _get_polling_reads(request).list_events(row.id, after, limit + 1, types)
     return rows[:limit], encode_cursor(rows[limit - 1].id) if len(rows) > limit else None
 
 
-def _decode_after(cursor: str | None) -> int:
+def _decode_event_cursor(cursor: str | None) -> int:
     if cursor is None:
         return 0
     value = decode_cursor(cursor, int)
@@ -412,7 +414,7 @@ def _decode_after(cursor: str | None) -> int:
     return value
 
 
-def _parse_limit(text: str | None) -> int:
+def _parse_page_limit(text: str | None) -> int:
     if text is None:
         return DEFAULT_LIMIT
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= MAX_LIMIT):
@@ -423,7 +425,7 @@ def _parse_limit(text: str | None) -> int:
     return int(text)
 
 
-def _parse_types(text: str | None) -> tuple[str, ...] | None:
+def _parse_event_types(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
     types = tuple(text.split(","))

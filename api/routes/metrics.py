@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Header, Query, Response
 from pydantic import JsonValue
 
-from api.answers import matches_tag
+from api.answers import matches_etag
 from api.dependencies import Read, Service
 from api.description.described import make_router
 from api.schemas.common import ModelPath
@@ -85,6 +85,6 @@ def read_model_metrics(
         window=query.window,
     )
     headers = {"ETag": cached_response.tag}
-    if if_none_match is not None and matches_tag(if_none_match, cached_response.tag):
+    if if_none_match is not None and matches_etag(if_none_match, cached_response.tag):
         return Response(status_code=304, headers=headers)
     return Response(cached_response.body, 200, headers, "application/json")

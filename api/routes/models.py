@@ -4,7 +4,7 @@ from typing import Annotated, Literal, cast
 
 from fastapi import Query, Response
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.dependencies import (
     BlobStore,
     CatalogueOf,
@@ -18,7 +18,7 @@ from api.dependencies import (
     Write,
 )
 from api.description.described import make_router
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import ModelIn, ModelPatch
 from core.admission.admission import Admission
@@ -38,7 +38,7 @@ router = make_router("models")
     summary="Create",
     status_code=201,
     response_model=ModelOut,
-    responses=problem_responses(404, 409, 429),
+    responses=describe_problem_responses(404, 409, 429),
 )
 def create_model(
     body: ModelIn, actor: Write, service: Service, idempotency_key: IdempotencyKey = None
@@ -55,12 +55,12 @@ def create_model(
     bounds = Admission.from_settings(service.settings)
     terms = pretrained.Terms.from_settings(service.settings)
     model_response, replay = models.create_model(
-        service.load_resources(), actor, new_model, repeat, Limits(bounds, terms)
+        service.load_use_case_resources(), actor, new_model, repeat, Limits(bounds, terms)
     )
     # A repeated response starts no job: the first request has notified the worker.
     if model_response["job"] is not None and not replay:
         service.bell.notify_workers(model_response["job"])
-    return json_answer(
+    return build_json_response(
         model_response, 201, {"Location": f"/v1/models/{model_response['id']}"}, replay=replay
     )
 
@@ -88,13 +88,13 @@ def list_models(
         page.cursor,
         models.Listing(q, summary=include is not None),
     )
-    return json_answer(model_page)
+    return build_json_response(model_page)
 
 
 @router.get("/v1/models/{model}", summary="Read", response_model=ModelOut)
 def read_model(model: ModelPath, actor: Read, db: Db, catalogue: CatalogueOf) -> Response:
     """Return one model, by id or name."""
-    return json_answer(models.read_model(db, catalogue(), actor, model))
+    return build_json_response(models.read_model(db, catalogue(), actor, model))
 
 
 @router.patch("/v1/models/{model}", summary="Change", response_model=ModelOut)
@@ -108,7 +108,7 @@ def change_model(
 ) -> Response:
     """Change the recipe or gate for later tasks, or the texts about the model."""
     patch = cast(ModelChange, body.model_dump(exclude_unset=True))
-    return json_answer(
+    return build_json_response(
         models.change_model(db, catalogue(), actor, model, patch, Admission.from_settings(settings))
     )
 
@@ -127,7 +127,7 @@ def read_memory(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) -> Resp
     """Return bytes and counts of the production version's replay buffer and exemplars, never
     images.
     """
-    return json_answer(memory.read_memory(db, blobs, actor, model))
+    return build_json_response(memory.read_memory(db, blobs, actor, model))
 
 
 @router.delete("/v1/models/{model}/memory", status_code=204)

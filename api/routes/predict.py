@@ -7,11 +7,11 @@ from pydantic import JsonValue
 
 from api.dependencies import Predict, Service
 from api.description.described import make_router
-from api.predict.asking import Asked, predict_images
+from api.predict.asking import Asked, predict_requested_images
 from api.predict.body import HeldResponse
 from api.predict.form import FIELDS
 from api.predict.images import FILES
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
 from core.contract.responses.versions.predict import PredictOut
@@ -44,7 +44,7 @@ _base64: JsonValue = {
 }
 
 
-def _build_list_schema(name: str, description: str, items: JsonValue) -> JsonValue:
+def _build_image_list_schema(name: str, description: str, items: JsonValue) -> JsonValue:
     """Return the schema of a body that contains only a list of images."""
     listed: JsonValue = {"type": "array", "items": items, "minItems": 1, "maxItems": PREDICT_IMAGES}
     return {
@@ -75,10 +75,10 @@ _body: dict[str, JsonValue] = {
             "application/json": {
                 "schema": {
                     "oneOf": [
-                        _build_list_schema(
+                        _build_image_list_schema(
                             "instances", "Image files in base64, without line breaks.", _base64
                         ),
-                        _build_list_schema("images", "Nested arrays.", _pixels),
+                        _build_image_list_schema("images", "Nested arrays.", _pixels),
                     ]
                 }
             },
@@ -87,7 +87,7 @@ _body: dict[str, JsonValue] = {
 }
 
 
-async def _build_question(
+async def _build_prediction_question(
     request: Request,
     model: ModelPath,
     version: VersionPath,
@@ -101,14 +101,14 @@ async def _build_question(
     "/v1/models/{model}/versions/{version}/predict",
     summary="Predict",
     response_model=PredictOut,
-    responses=problem_responses(409),
+    responses=describe_problem_responses(409),
     openapi_extra=_body,
 )
 async def predict_labels(
     request: Request,
     actor: Predict,
     service: Service,
-    question: Annotated[Asked, Depends(_build_question)],
+    question: Annotated[Asked, Depends(_build_prediction_question)],
 ) -> Response:
     """Return labels and probabilities for images, in the order sent; decoded as for training.
 
@@ -117,15 +117,15 @@ async def predict_labels(
     """
     del actor  # declared for the guard; the question holds it
     settings = service.settings
-    predictions, images, place = await predict_images(
+    predictions, images, place = await predict_requested_images(
         request, question, service.db, service.blobs, settings
     )
     # Free the images now: a slow client may delay the end of the response.
     del images
     try:
-        place.count_response(len(predictions))
+        place.count_only_response_bytes(len(predictions))
         # From here on, the response owns the place.
         return HeldResponse(predictions, place, settings)
     except BaseException:
-        place.release_place()
+        place.release_request_place()
         raise

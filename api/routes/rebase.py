@@ -4,7 +4,7 @@ from typing import cast
 
 from fastapi import Response
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.dependencies import (
     BlobStore,
     Db,
@@ -15,7 +15,7 @@ from api.dependencies import (
     Write,
 )
 from api.description.described import make_router
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import RebaseFinish, RebaseIn
 from core.admission.admission import Admission
@@ -34,7 +34,7 @@ router = make_router("models")
     summary="Begin",
     status_code=201,
     response_model=RebaseOut,
-    responses=problem_responses(409, 429),
+    responses=describe_problem_responses(409, 429),
 )
 def begin_rebase(
     model: ModelPath,
@@ -57,13 +57,13 @@ def begin_rebase(
     bounds = Admission.from_settings(service.settings)
     terms = pretrained.Terms.from_settings(service.settings)
     rebase_response, queued_jobs, replay = rebase.begin_rebase(
-        service.load_resources(), actor, model, new_base, repeat, Limits(bounds, terms)
+        service.load_use_case_resources(), actor, model, new_base, repeat, Limits(bounds, terms)
     )
     # A repeated response has none: the first request has notified the workers.
     for job in queued_jobs:
         service.bell.notify_workers(job)
     location = {"Location": f"/v1/models/{rebase_response['new']['id']}/rebase"}
-    return json_answer(rebase_response, 201, location, replay=replay)
+    return build_json_response(rebase_response, 201, location, replay=replay)
 
 
 @router.get("/v1/models/{model}/rebase", summary="Read", response_model=RebaseOut)
@@ -71,17 +71,17 @@ async def read_rebase(
     model: ModelPath, actor: Read, db: Db, blobs: BlobStore, work: PictureWork
 ) -> Response:
     """Return the progress of a rebase, with both models compared on the same held-out images."""
-    rebase_response = await work.run_in_turn(
-        actor.owner_id, lambda: rebase_comparison.read_comparison(db, blobs, actor, model)
+    rebase_response = await work.run_work_in_turn(
+        actor.owner_id, lambda: rebase_comparison.read_rebase_comparison(db, blobs, actor, model)
     )
-    return json_answer(rebase_response)
+    return build_json_response(rebase_response)
 
 
 @router.post(
     "/v1/models/{model}/rebase/finish",
     summary="Finish",
     response_model=RebaseOut,
-    responses=problem_responses(409),
+    responses=describe_problem_responses(409),
 )
 async def finish_rebase(
     model: ModelPath,
@@ -101,4 +101,4 @@ async def finish_rebase(
         decision = rebase_finish.Decision(request.reason, request.missing)
         return rebase_finish.finish_rebase(db, blobs, actor, model, decision)
 
-    return json_answer(await work.run_in_turn(actor.owner_id, finish_rebase))
+    return build_json_response(await work.run_work_in_turn(actor.owner_id, finish_rebase))

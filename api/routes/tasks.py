@@ -11,8 +11,8 @@ from fastapi import Depends, Header, Path, Query, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import JsonValue, ValidationError
 
-from api.answers import answer_queued, json_answer
-from api.authentication.guard import MAX_JSON_BYTES, read_body
+from api.answers import build_json_response, build_queued_job_response
+from api.authentication.guard import MAX_JSON_BYTES, read_small_body
 from api.dependencies import (
     Bell,
     BlobStore,
@@ -25,14 +25,14 @@ from api.dependencies import (
     Write,
 )
 from api.description.described import make_router
-from api.limits.fair_share import release_slot, retake_slot
-from api.problems import problem_responses
+from api.limits.fair_share import release_current_slot, retake_current_slot
+from api.problems import describe_problem_responses
 from api.schemas.common import FreeName, ModelPath
 from api.schemas.jobs import Retry
 from api.schemas.tasks import FromUpload, Settle
-from api.strict_json import parse_json
-from api.uploads.assembled import assemble_upload
-from api.uploads.body import Received, check_digest
+from api.strict_json import parse_strict_json
+from api.uploads.assembled import join_upload_pieces
+from api.uploads.body import Received, require_announced_digest
 from api.uploads.head import Head, Terms
 from api.uploads.order import (
     BatchRequest,
@@ -99,7 +99,7 @@ _upload: dict[str, JsonValue] = {
 }
 
 
-async def _parse_query(
+async def _parse_batch_query(
     model: ModelPath,
     name: TaskName | None = None,
     validate: Annotated[
@@ -200,12 +200,12 @@ async def _parse_query(
             "`repeats` says which",
         },
         202: {"description": "The task and its job; with `?validate=full` the job alone"},
-        **problem_responses(409, 429),
+        **describe_problem_responses(409, 429),
     },
     openapi_extra=_upload,
 )
 async def submit_batch(
-    batch_request: Annotated[BatchRequest, Depends(_parse_query)],
+    batch_request: Annotated[BatchRequest, Depends(_parse_batch_query)],
     actor: Write,
     upload: Annotated[Upload, Depends(make_upload_dependency(ARCHIVE))],
     store: ObjectStore,
@@ -215,7 +215,7 @@ async def submit_batch(
     """Submit a batch: it becomes the model's next task, unless the model has one of the same
     content.
     """
-    head = upload.check_head(Limits.from_settings(upload.settings).body_bytes)
+    head = upload.check_request_head(Limits.from_settings(upload.settings).body_bytes)
     # Starlette decodes headers as Latin-1: this restores the bytes that were sent.
     override = (
         None
@@ -228,11 +228,11 @@ async def submit_batch(
         )  # It changes nothing, so a repetition is processed again.
     trials = parse_trials(batch_request.trials, batch_request.choose)
     order = Order(batch_request, override, actor, upload, store, bell, catalogue, trials)
-    with upload.take_place():
+    with upload.take_upload_place():
         if head.media_type == JSON:
-            return await _process_whole_upload(order, head)
-        return await upload.receive_and_commit(
-            head, order.refuse_by_length, partial(_validate_or_submit_file, order)
+            return await _process_resumable_upload(order, head)
+        return await upload.receive_and_commit_upload(
+            head, order.refuse_batch_by_length, partial(_validate_or_submit_file, order)
         )
 
 
@@ -243,15 +243,15 @@ async def _validate_or_submit_file(
     batch_submission = await order.build_submission(file, repeat, whole)
     # Each runs to its end in a thread: a client that disconnects now has submitted its batch.
     if order.request.validate == "only":
-        return json_answer(await to_thread.run_sync(batch_submission.preview_submission))
+        return build_json_response(await to_thread.run_sync(batch_submission.preview_submission))
     if order.request.validate == "full":
-        validation = await to_thread.run_sync(validations.begin_validation, batch_submission)
-        return _answer_accepted(validation, validation.response, order.bell)
-    result = await to_thread.run_sync(held_out_batch.submit_batch, batch_submission)
-    return _answer_accepted(result, result.response["job"], order.bell)
+        validation = await to_thread.run_sync(validations.queue_batch_validation, batch_submission)
+        return _build_accepted_response(validation, validation.response, order.bell)
+    result = await to_thread.run_sync(held_out_batch.submit_or_measure_batch, batch_submission)
+    return _build_accepted_response(result, result.response["job"], order.bell)
 
 
-async def _process_whole_upload(order: Order, head: Head) -> Response:
+async def _process_resumable_upload(order: Order, head: Head) -> Response:
     """Handle a batch that was uploaded in pieces; a validation keeps the upload, a submit consumes
     it.
 
@@ -260,35 +260,37 @@ async def _process_whole_upload(order: Order, head: Head) -> Response:
     """
     upload, actor = order.upload, order.actor
     db, settings = upload.db, upload.settings
-    await to_thread.run_sync(submission.require_model, db, actor, order.request.model)
-    release_slot()
-    body = await read_body(upload.request.receive, MAX_JSON_BYTES, head.length)
-    await retake_slot()
+    await to_thread.run_sync(submission.require_visible_model, db, actor, order.request.model)
+    release_current_slot()
+    body = await read_small_body(upload.request.receive, MAX_JSON_BYTES, head.length)
+    await retake_current_slot()
     sha256 = hashlib.sha256(body).hexdigest()
-    check_digest(head, sha256)
-    fields = _parse_body(body)
+    require_announced_digest(head, sha256)
+    fields = _parse_upload_reference(body)
     batch_request, override = (
-        _merge_name(order.request, fields),
-        _merge_recipe(order.override, fields),
+        _merge_batch_name(order.request, fields),
+        _merge_recipe_override(order.override, fields),
     )
     trials = _merge_trials(order.trials, fields)
     order = replace(order, request=batch_request, override=override, trials=trials, is_here=True)
     async with Repeat(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
-        request = repeat.add_body(sha256, sha256)
+        request = repeat.add_body_fingerprint(sha256, sha256)
         # The first request may have consumed the upload.
         if repeat.earlier is not None:
-            return repeat.answer_to(request)
-        await to_thread.run_sync(order.refuse_by_length, None)
+            return repeat.find_response_by_body(request)
+        await to_thread.run_sync(order.refuse_batch_by_length, None)
         whole = await to_thread.run_sync(whole_uploads.find_whole_upload, db, actor, fields.upload)
-        async with assemble_upload(db, order.store, actor, whole, detect_format, settings) as file:
+        async with join_upload_pieces(
+            db, order.store, actor, whole, detect_format, settings
+        ) as file:
             response = await _validate_or_submit_file(order, file, request, whole)
             repeat.is_done = True
             return response
 
 
-def _parse_body(body: bytes) -> FromUpload:
+def _parse_upload_reference(body: bytes) -> FromUpload:
     """Parse the JSON body. Raises RequestValidationError, like bodies that FastAPI reads."""
-    value = parse_json(body)
+    value = parse_strict_json(body)
     try:
         return FromUpload.model_validate(value)
     except ValidationError as error:
@@ -296,13 +298,13 @@ def _parse_body(body: bytes) -> FromUpload:
         raise RequestValidationError(wrong, body=value) from None
 
 
-def _merge_name(batch_request: BatchRequest, body: FromUpload) -> BatchRequest:
+def _merge_batch_name(batch_request: BatchRequest, body: FromUpload) -> BatchRequest:
     if body.name is not None and batch_request.name is not None:
         raise Invalid("Send the name in the query or in the body, not in both.")
     return batch_request if body.name is None else replace(batch_request, name=body.name)
 
 
-def _merge_recipe(override: RecipePatch | None, body: FromUpload) -> RecipePatch | None:
+def _merge_recipe_override(override: RecipePatch | None, body: FromUpload) -> RecipePatch | None:
     if body.recipe is not None and override is not None:
         raise InvalidRecipe(
             "Send the recipe in the header Perennial-Recipe or in the body, not in both."
@@ -320,32 +322,32 @@ def _merge_trials(trials: TrialsAsked | None, body: FromUpload) -> TrialsAsked |
     return TrialsAsked(body.trials, body.choose or "best")
 
 
-def _answer_accepted(done: Done[Any], job: JobOut, bell: Bell) -> Response:
+def _build_accepted_response(done: Done[Any], job: JobOut, bell: Bell) -> Response:
     """Return the task and its job, or the job of a validation; a new job wakes a worker."""
     if done.is_new and not done.is_replay:
         event = "check accepted" if job is done.response else "task accepted"
         log.info(event, model=job["model"], job=job["id"], task=job["task"])
         bell.notify_workers(job["id"])
-    return json_answer(done.response, done.status, done.headers, replay=done.is_replay)
+    return build_json_response(done.response, done.status, done.headers, replay=done.is_replay)
 
 
 @router.get("/v1/models/{model}/tasks", response_model=TaskPage)
 def list_tasks(model: ModelPath, actor: Read, db: Db, page: Page) -> Response:
     """List the model's batches, in order."""
-    return json_answer(tasks.list_tasks(db, actor, model, page.limit, page.cursor))
+    return build_json_response(tasks.list_tasks(db, actor, model, page.limit, page.cursor))
 
 
 @router.get("/v1/models/{model}/tasks/{n}", summary="Read", response_model=TaskOut)
 def read_task(model: ModelPath, n: Number, actor: Read, db: Db) -> Response:
     """Return one batch: digest, classes, counts, report, job, version and accuracy."""
-    return json_answer(tasks.read_task(db, actor, model, n))
+    return build_json_response(tasks.read_task(db, actor, model, n))
 
 
 @router.post(
     "/v1/models/{model}/tasks/{n}/continue",
     summary="Go On",
     response_model=TaskOut,
-    responses=problem_responses(409),
+    responses=describe_problem_responses(409),
 )
 def continue_without_task(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
@@ -353,7 +355,7 @@ def continue_without_task(
     """Continue the lineage without a task whose version is held: the version stays, the task is
     skipped.
     """
-    return _answer_settled_task(
+    return _build_settled_task_response(
         settling.continue_without_task(db, actor, model, n, None if body is None else body.reason),
         bell,
     )
@@ -363,13 +365,13 @@ def continue_without_task(
     "/v1/models/{model}/tasks/{n}/discard",
     summary="Discard",
     response_model=TaskOut,
-    responses=problem_responses(409),
+    responses=describe_problem_responses(409),
 )
 def discard_task(
     model: ModelPath, n: Number, actor: Write, db: Db, bell: Bell, body: Settle | None = None
 ) -> Response:
     """Discard a task that no version has learned, so that nothing waits for it."""
-    return _answer_settled_task(
+    return _build_settled_task_response(
         settling.discard_task(db, actor, model, n, None if body is None else body.reason), bell
     )
 
@@ -379,7 +381,7 @@ def discard_task(
     summary="Relearn",
     status_code=202,
     response_model=JobOut,
-    responses=problem_responses(409, 429),
+    responses=describe_problem_responses(409, 429),
 )
 def relearn_task(
     model: ModelPath,
@@ -391,7 +393,7 @@ def relearn_task(
     """Learn again a task that the lineage lacks, before all waiting ones."""
     override = None if body is None else body.recipe
     job_response, fresh = settling.relearn_task(
-        service.load_resources(),
+        service.load_use_case_resources(),
         actor,
         model,
         n,
@@ -400,18 +402,18 @@ def relearn_task(
     )
     if fresh:
         service.bell.notify_workers(job_response["id"])
-    return answer_queued(job_response)
+    return build_queued_job_response(job_response)
 
 
-def _answer_settled_task(settled: tuple[TaskOut, str | None], bell: Bell) -> Response:
+def _build_settled_task_response(settled: tuple[TaskOut, str | None], bell: Bell) -> Response:
     task_response, job = settled
     if job is not None:
         bell.notify_workers(job)  # its turn may have come
-    return json_answer(task_response)
+    return build_json_response(task_response)
 
 
 @router.delete(
-    "/v1/models/{model}/tasks/{n}/data", status_code=204, responses=problem_responses(409)
+    "/v1/models/{model}/tasks/{n}/data", status_code=204, responses=describe_problem_responses(409)
 )
 def delete_data(
     model: ModelPath, n: Number, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore

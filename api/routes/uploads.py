@@ -9,13 +9,13 @@ from anyio import to_thread
 from fastapi import Depends, Header, Path, Request, Response
 from pydantic import JsonValue
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.dependencies import Config, Db, IdempotencyKey, ObjectStore, Page, Read, Write
 from api.description.described import make_router
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from api.uploads import tus
-from api.uploads.head import Terms, parse_sha256
-from api.uploads.piece import check_piece_size, hold_upload, receive_piece
+from api.uploads.head import Terms, parse_sha256_field
+from api.uploads.piece import check_piece_size, hold_upload_lease, receive_upload_piece
 from api.uploads.upload import Upload, make_upload_dependency
 from core.contract.responses.upload import UploadOut, UploadPage
 from core.errors import BodyTooLarge, UnsupportedType
@@ -23,7 +23,7 @@ from core.requests import idempotency
 from core.uploads import uploads
 
 
-async def _require_tus(
+async def _require_tus_header(
     request: Request,
     tus_resumable: Annotated[
         str | None, Header(alias="Tus-Resumable", description="The version of tus, 1.0.0")
@@ -35,7 +35,7 @@ async def _require_tus(
         tus.require_known_extension(request.headers)
 
 
-router = make_router("uploads", dependencies=[Depends(_require_tus)])
+router = make_router("uploads", dependencies=[Depends(_require_tus_header)])
 
 UploadPath = Annotated[str, Path(description="Id of the upload", max_length=40)]
 PIECE = Terms(
@@ -97,7 +97,7 @@ def describe_upload_protocol(actor: Read, settings: Config) -> Response:
     """Return the supported versions, extensions and limits of uploads."""
     return Response(
         status_code=204,
-        headers=tus.build_limit_headers(settings.max_body_bytes, settings.upload_hours),
+        headers=tus.build_upload_limit_headers(settings.max_body_bytes, settings.upload_hours),
     )
 
 
@@ -106,7 +106,7 @@ def describe_upload_protocol(actor: Read, settings: Config) -> Response:
     summary="Create",
     status_code=201,
     response_model=UploadOut,
-    responses=problem_responses(409, 412, 413, 415),
+    responses=describe_problem_responses(409, 412, 413, 415),
     dependencies=[Depends(_declare_upload_headers)],
 )
 def create_upload(
@@ -130,8 +130,8 @@ def create_upload(
             f"An upload may have {settings.max_body_bytes} bytes; this one has {length}."
         )
     details, sha256 = (
-        tus.get_metadata(headers),
-        parse_sha256(tus.get_header(headers, "Repr-Digest"), "Repr-Digest"),
+        tus.get_upload_metadata(headers),
+        parse_sha256_field(tus.get_single_header(headers, "Repr-Digest"), "Repr-Digest"),
     )
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
@@ -145,30 +145,36 @@ def create_upload(
         repeat,
     )
     location = {"Location": f"/v1/uploads/{upload_response['id']}", "Upload-Offset": "0"}
-    return json_answer(upload_response, 201, location, replay=replay)
+    return build_json_response(upload_response, 201, location, replay=replay)
 
 
-@router.get("/v1/uploads", response_model=UploadPage, responses=problem_responses(412))
+@router.get("/v1/uploads", response_model=UploadPage, responses=describe_problem_responses(412))
 def list_uploads(actor: Read, db: Db, page: Page) -> Response:
     """List your uploads that are neither submitted nor removed, newest first.
 
     Their received bytes count towards your storage.
     """
-    return json_answer(uploads.list_uploads(db, actor, limit=page.limit, cursor=page.cursor))
+    return build_json_response(
+        uploads.list_uploads(db, actor, limit=page.limit, cursor=page.cursor)
+    )
 
 
 @router.head(
     "/v1/uploads/{upload}",
     summary="Read",
     response_class=Response,
-    responses=problem_responses(412),
+    responses=describe_problem_responses(412),
 )
 def read_upload_offset(upload: UploadPath, actor: Read, db: Db) -> Response:
     """Return the number of received bytes in `Upload-Offset`."""
-    state = uploads.read_upload(db, actor, upload)
+    state = uploads.read_upload_progress(db, actor, upload)
     metadata = {} if state.details is None else {"Upload-Metadata": state.details}
     return Response(
-        headers={**tus.build_state_headers(state), "Upload-Length": str(state.length), **metadata}
+        headers={
+            **tus.build_upload_state_headers(state),
+            "Upload-Length": str(state.length),
+            **metadata,
+        }
     )
 
 
@@ -176,7 +182,7 @@ def read_upload_offset(upload: UploadPath, actor: Read, db: Db) -> Response:
     "/v1/uploads/{upload}",
     summary="Append",
     status_code=204,
-    responses=problem_responses(409, 412, 423, 429, 460),
+    responses=describe_problem_responses(409, 412, 423, 429, 460),
     openapi_extra=_piece,
     dependencies=[Depends(_declare_piece_headers)],
 )
@@ -191,35 +197,45 @@ async def append_to_upload(
     """
     db, settings, request = sent.db, sent.settings, sent.request
     # First of all, so that no other error reveals that an upload exists.
-    await to_thread.run_sync(uploads.read_upload, db, actor, upload)
-    head = sent.check_head(settings.max_body_bytes)
+    await to_thread.run_sync(uploads.read_upload_progress, db, actor, upload)
+    head = sent.check_request_head(settings.max_body_bytes)
     offset, checksum = (
         tus.get_byte_count(request.headers, "Upload-Offset"),
-        tus.get_checksum(request.headers),
+        tus.get_upload_checksum(request.headers),
     )
     # For its check alone: an invalid value is refused before a byte is read.
     tus.is_last_piece(request.headers)
     terms = uploads.Terms.from_settings(settings)
-    with sent.take_place():
-        async with hold_upload(db, actor, upload, offset) as writing:
+    with sent.take_upload_place():
+        async with hold_upload_lease(db, actor, upload, offset) as writing:
             check_piece_size(request, head, writing)
-            await to_thread.run_sync(uploads.require_room, db, writing, head.length, terms)
-            async with receive_piece(request, head, writing, checksum, settings) as (piece, cut):
+            await to_thread.run_sync(
+                uploads.require_room_for_piece, db, writing, head.length, terms
+            )
+            async with receive_upload_piece(request, head, writing, checksum, settings) as (
+                piece,
+                cut,
+            ):
                 if piece.bytes:
                     state = await to_thread.run_sync(
-                        uploads.append_piece, db, store, actor, writing, piece, terms
+                        uploads.append_upload_piece, db, store, actor, writing, piece, terms
                     )
                 else:
-                    await to_thread.run_sync(uploads.release_lease, db, writing)
-                    state = await to_thread.run_sync(uploads.read_upload, db, actor, upload)
+                    await to_thread.run_sync(uploads.release_upload_lease, db, writing)
+                    state = await to_thread.run_sync(
+                        uploads.read_upload_progress, db, actor, upload
+                    )
                 # A piece that was cut off is stored first, and then reported.
                 if cut is not None:
                     raise cut
-    return Response(status_code=204, headers=tus.build_state_headers(state))
+    return Response(status_code=204, headers=tus.build_upload_state_headers(state))
 
 
 @router.delete(
-    "/v1/uploads/{upload}", summary="Delete", status_code=204, responses=problem_responses(412)
+    "/v1/uploads/{upload}",
+    summary="Delete",
+    status_code=204,
+    responses=describe_problem_responses(412),
 )
 def delete_upload(upload: UploadPath, actor: Write, db: Db, store: ObjectStore) -> Response:
     """Remove an upload and its received bytes."""

@@ -7,7 +7,7 @@ from anyio import to_thread
 from fastapi import Depends, Path, Query, Request, Response
 from pydantic import JsonValue
 
-from api.answers import answer_queued, json_answer
+from api.answers import build_json_response, build_queued_job_response
 from api.dependencies import (
     Db,
     Page,
@@ -17,13 +17,18 @@ from api.dependencies import (
     Write,
 )
 from api.description.described import make_router
-from api.downloads import DOWNLOAD_HEADERS, download_responses, redirect_to_store, serve_file
-from api.problems import problem_responses
+from api.downloads import (
+    DOWNLOAD_HEADERS,
+    build_file_response,
+    describe_download_responses,
+    redirect_to_store,
+)
+from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPatch, VersionPath
 from core.contract.responses.versions.version import FileList, ResultPage, VersionOut, VersionPage
 from core.export.registry import FORMATS
-from core.requests.actor import guard_model_files
+from core.requests.actor import translate_deleted_file_errors
 from core.versions import export_jobs, exports, versions
 
 router = make_router("versions")
@@ -33,14 +38,14 @@ Format = Annotated[
     str, Query(description=" or ".join(f"`{name}`" for name in FORMATS), max_length=40)
 ]
 _downloads: dict[int | str, dict[str, JsonValue]] = {
-    **download_responses(
+    **describe_download_responses(
         *dict.fromkeys(format.media_type for format in FORMATS.values()), redirect=True
     ),
     202: {
         "description": "A job makes it: ask again once it has succeeded",
         "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobOut"}}},
     },
-    **problem_responses(429),
+    **describe_problem_responses(429),
 }
 PartPath = Annotated[str, Path(description="Name of the part", max_length=100)]
 
@@ -48,7 +53,7 @@ PartPath = Annotated[str, Path(description="Name of the part", max_length=100)]
 @router.get("/v1/models/{model}/versions", response_model=VersionPage)
 def list_versions(model: ModelPath, actor: Read, db: Db, page: Page) -> Response:
     """List a model's versions in ascending order."""
-    return json_answer(
+    return build_json_response(
         versions.list_versions(db, actor, model, limit=page.limit, cursor=page.cursor)
     )
 
@@ -56,7 +61,7 @@ def list_versions(model: ModelPath, actor: Read, db: Db, page: Page) -> Response
 @router.get("/v1/models/{model}/versions/{version}", response_model=VersionOut)
 def get_version(model: ModelPath, version: VersionPath, actor: Read, db: Db) -> Response:
     """Return one version, by number or alias."""
-    return json_answer(versions.get_version(db, actor, model, version))
+    return build_json_response(versions.get_version(db, actor, model, version))
 
 
 @router.patch("/v1/models/{model}/versions/{version}", summary="Change", response_model=VersionOut)
@@ -64,7 +69,7 @@ def change_version_note(
     model: ModelPath, version: VersionPath, body: VersionPatch, actor: Write, db: Db
 ) -> Response:
     """Set the note of a version; nothing else of it can be changed."""
-    return json_answer(versions.set_note(db, actor, model, version, body.note))
+    return build_json_response(versions.set_version_note(db, actor, model, version, body.note))
 
 
 @router.get(
@@ -80,7 +85,7 @@ def list_version_results(
     """List a version's counts of correct predictions on each measured task, in total and by
     class.
     """
-    return json_answer(
+    return build_json_response(
         versions.list_results(db, actor, model, version, limit=page.limit, cursor=page.cursor)
     )
 
@@ -93,7 +98,7 @@ class Download:
     redirect: bool
 
 
-async def _get_download(
+async def _build_download_choice(
     format: Format = "safetensors",
     redirect: Annotated[
         bool, Query(description="307 to the object store, where it has URLs")
@@ -108,7 +113,7 @@ async def download_version(
     version: VersionPath,
     actor: Read,
     service: Service,
-    download: Annotated[Download, Depends(_get_download)],
+    download: Annotated[Download, Depends(_build_download_choice)],
 ) -> Response:
     """Download a version as one zip: weights, configuration, and a model card with loading code.
 
@@ -117,42 +122,47 @@ async def download_version(
     """
     db, blobs, format = service.db, service.blobs, download.format
 
-    def find_stored() -> exports.ExportFile | None:
-        with guard_model_files(db, actor, model):
+    def find_stored_download() -> exports.ExportFile | None:
+        with translate_deleted_file_errors(db, actor, model):
             return exports.find_stored_export(
                 db, blobs, actor, exports.Download(model, version, format)
             )
 
     def build_export() -> exports.ExportFile:
-        with guard_model_files(db, actor, model):
+        with translate_deleted_file_errors(db, actor, model):
             spool = service.settings.make_folder("spool")
             return exports.get_or_build_export(
-                service.load_resources(), actor, exports.Download(model, version, format), spool
+                service.load_use_case_resources(),
+                actor,
+                exports.Download(model, version, format),
+                spool,
             )
 
     # Hash the file before any of it is sent, here or by redirect.
-    def answer_file(file: exports.ExportFile) -> Response:
-        with guard_model_files(db, actor, model):
+    def build_download_response(file: exports.ExportFile) -> Response:
+        with translate_deleted_file_errors(db, actor, model):
             redirection = None
             if download.redirect:
                 redirection = redirect_to_store(
                     request, service.store, blobs, file.sha256, file.media_type, file.filename
                 )
-            return redirection or serve_file(
+            return redirection or build_file_response(
                 request, blobs, file.sha256, file.bytes, file.media_type, file.filename
             )
 
-    stored_file = await to_thread.run_sync(find_stored)
+    stored_file = await to_thread.run_sync(find_stored_download)
     # Formats that take long are built by a job; the others during the request.
     if stored_file is None and FORMATS[format].by_job:
-        return await to_thread.run_sync(_request_export, service, actor, model, version, format)
+        return await to_thread.run_sync(
+            _queue_export_response, service, actor, model, version, format
+        )
     file = stored_file
     if file is None:
-        file = await service.export_work.run_in_turn(actor.owner_id, build_export)
-    return await to_thread.run_sync(answer_file, file)
+        file = await service.export_work.run_work_in_turn(actor.owner_id, build_export)
+    return await to_thread.run_sync(build_download_response, file)
 
 
-def _request_export(
+def _queue_export_response(
     service: ServiceParts, actor: Read, model: str, version: str, format: str
 ) -> Response:
     """Return the 202 of a download that a job builds; a new job wakes a worker."""
@@ -162,7 +172,7 @@ def _request_export(
     )
     if fresh:
         service.bell.notify_workers(job["id"])
-    return answer_queued(job)
+    return build_queued_job_response(job)
 
 
 router.get(
@@ -190,7 +200,7 @@ def list_files(
     page: Page,
 ) -> Response:
     """List the version's downloadable parts; never buffers with training images."""
-    return json_answer(
+    return build_json_response(
         versions.list_version_files(db, actor, model, version, limit=page.limit, cursor=page.cursor)
     )
 
@@ -198,7 +208,7 @@ def list_files(
 @router.get(
     "/v1/models/{model}/versions/{version}/files/{part}",
     response_class=Response,
-    responses=download_responses(SAFETENSORS),
+    responses=describe_download_responses(SAFETENSORS),
     openapi_extra={"parameters": DOWNLOAD_HEADERS},
 )
 def get_file(
@@ -211,6 +221,8 @@ def get_file(
 ) -> Response:
     """Return one part as a safetensors file."""
     db, blobs = service.db, service.blobs
-    with guard_model_files(db, actor, model):
+    with translate_deleted_file_errors(db, actor, model):
         file = versions.get_version_file(db, actor, model, version, part)
-        return serve_file(request, blobs, file.sha256, file.bytes, SAFETENSORS, file.filename)
+        return build_file_response(
+            request, blobs, file.sha256, file.bytes, SAFETENSORS, file.filename
+        )

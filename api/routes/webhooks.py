@@ -4,10 +4,10 @@ from typing import Annotated, Literal, cast
 
 from fastapi import Path, Query, Response
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.dependencies import Config, Db, Page, Read, Write
 from api.description.described import make_router
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from api.routes.service.keys import NO_STORE
 from api.schemas.owners import WebhookIn, WebhookPatch
 from core.contract.responses.webhook import (
@@ -31,25 +31,27 @@ DeliveryPath = Annotated[str, Path(description="Id of the delivery", max_length=
     summary="Create",
     status_code=201,
     response_model=NewWebhook,
-    responses=problem_responses(404, 429),
+    responses=describe_problem_responses(404, 429),
 )
 def create_webhook(body: WebhookIn, actor: Write, db: Db, settings: Config) -> Response:
     """Register a URL to be notified of events; the signing secret is only in this response."""
     requested = webhooks.RequestedWebhook(body.url, body.events, body.model, body.format)
     hook = webhooks.create_webhook(db, settings, actor, requested)
-    return json_answer(hook, 201, {"Location": f"/v1/webhooks/{hook['id']}", **NO_STORE})
+    return build_json_response(hook, 201, {"Location": f"/v1/webhooks/{hook['id']}", **NO_STORE})
 
 
 @router.get("/v1/webhooks", response_model=WebhookPage)
 def list_webhooks(actor: Read, db: Db, page: Page) -> Response:
     """List your webhooks, each with its last delivery."""
-    return json_answer(webhooks.list_webhooks(db, actor, limit=page.limit, cursor=page.cursor))
+    return build_json_response(
+        webhooks.list_webhooks(db, actor, limit=page.limit, cursor=page.cursor)
+    )
 
 
 @router.get("/v1/webhooks/{webhook}", summary="Read", response_model=WebhookOut)
 def read_webhook(webhook: WebhookPath, actor: Read, db: Db) -> Response:
     """Return one webhook."""
-    return json_answer(webhooks.read_webhook(db, actor, webhook))
+    return build_json_response(webhooks.read_webhook(db, actor, webhook))
 
 
 @router.patch("/v1/webhooks/{webhook}", summary="Change", response_model=WebhookOut)
@@ -58,7 +60,7 @@ def change_webhook(
 ) -> Response:
     """Change address, format, events or model of a webhook; disable or enable it."""
     patch = cast(WebhookChange, body.model_dump(exclude_unset=True))
-    return json_answer(webhooks.change_webhook(db, settings, actor, webhook, patch))
+    return build_json_response(webhooks.change_webhook(db, settings, actor, webhook, patch))
 
 
 @router.delete("/v1/webhooks/{webhook}", summary="Delete", status_code=204)
@@ -73,11 +75,11 @@ def delete_webhook(webhook: WebhookPath, actor: Write, db: Db) -> Response:
     summary="Test",
     status_code=202,
     response_model=DeliveryDetail,
-    responses=problem_responses(409, 429),
+    responses=describe_problem_responses(409, 429),
 )
 def send_test_event(webhook: WebhookPath, actor: Write, db: Db) -> Response:
     """Send a webhook.test event; GET the delivery to see its result."""
-    return _answer_delivery(webhooks.send_test(db, actor, webhook))
+    return _build_delivery_accepted_response(webhooks.send_test_delivery(db, actor, webhook))
 
 
 @router.post("/v1/webhooks/{webhook}/rotate", summary="Rotate", response_model=NewWebhook)
@@ -85,7 +87,7 @@ def rotate_secret(webhook: WebhookPath, actor: Write, db: Db, settings: Config) 
     """Create a new secret, only in this response; for a day deliveries are signed with the old one
     too.
     """
-    return json_answer(webhooks.rotate_secret(db, settings, actor, webhook), 200, NO_STORE)
+    return build_json_response(webhooks.rotate_secret(db, settings, actor, webhook), 200, NO_STORE)
 
 
 @router.get("/v1/webhooks/{webhook}/deliveries", response_model=DeliveryPage)
@@ -102,13 +104,13 @@ def list_deliveries(
     delivery_page = webhook_deliveries.list_deliveries(
         db, actor, webhook, state=state, limit=page.limit, cursor=page.cursor
     )
-    return json_answer(delivery_page)
+    return build_json_response(delivery_page)
 
 
 @router.get("/v1/webhooks/{webhook}/deliveries/{delivery}", response_model=DeliveryDetail)
 def read_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Read, db: Db) -> Response:
     """Return one delivery with its payload."""
-    return json_answer(webhook_deliveries.read_delivery(db, actor, webhook, delivery))
+    return build_json_response(webhook_deliveries.read_delivery(db, actor, webhook, delivery))
 
 
 @router.post(
@@ -116,13 +118,15 @@ def read_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Read, db:
     summary="Redeliver",
     status_code=202,
     response_model=DeliveryDetail,
-    responses=problem_responses(409, 429),
+    responses=describe_problem_responses(409, 429),
 )
 def resend_delivery(webhook: WebhookPath, delivery: DeliveryPath, actor: Write, db: Db) -> Response:
     """Send a delivery again at once, under the same id."""
-    return _answer_delivery(webhook_deliveries.resend_delivery(db, actor, webhook, delivery))
+    return _build_delivery_accepted_response(
+        webhook_deliveries.resend_delivery(db, actor, webhook, delivery)
+    )
 
 
-def _answer_delivery(delivery: DeliveryDetail) -> Response:
+def _build_delivery_accepted_response(delivery: DeliveryDetail) -> Response:
     place = f"/v1/webhooks/{delivery['webhook']}/deliveries/{delivery['id']}"
-    return json_answer(delivery, 202, {"Location": place, "Retry-After": "1"})
+    return build_json_response(delivery, 202, {"Location": place, "Retry-After": "1"})

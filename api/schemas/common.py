@@ -14,13 +14,13 @@ JobPath = Annotated[str, Path(description="Id of the job", max_length=40)]
 FreeName = Annotated[
     str,
     StringConstraints(min_length=1, max_length=characters.MAX_NAME_CHARS),
-    AfterValidator(characters.clean_name),
+    AfterValidator(characters.normalise_name),
 ]
 """A name that a person chose, in any script (`core.text.characters`)."""
 Prose = Annotated[
     str,
     StringConstraints(max_length=characters.MAX_PROSE_CHARS),
-    AfterValidator(characters.clean_prose),
+    AfterValidator(characters.normalise_reason),
 ]
 """A text that a person wrote, in any script, of one or more lines."""
 Reason = Prose

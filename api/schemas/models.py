@@ -85,7 +85,7 @@ Promise = Annotated[
 
 
 Tag = Annotated[
-    str, StringConstraints(min_length=1, max_length=63), AfterValidator(characters.clean_name)
+    str, StringConstraints(min_length=1, max_length=63), AfterValidator(characters.normalise_name)
 ]
 
 

@@ -52,7 +52,7 @@ class Boundary:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id, length, coding, hosts = _read_headers(scope)
+        request_id, length, coding, hosts = _read_boundary_headers(scope)
         structlog.contextvars.clear_contextvars()
         structlog.contextvars.bind_contextvars(request=request_id.decode())
         began = time.perf_counter()
@@ -87,17 +87,17 @@ class Boundary:
         try:
             # Hardly any request has one of these, so the others are spared the full check.
             if hosts > 1 or coding is not None or b"%" in scope.get("raw_path", b""):
-                _refuse_ambiguous(scope, hosts, coding)
+                _refuse_ambiguous_request(scope, hosts, coding)
             await self.app(scope, watched_receive if unread else receive, named_send)
         except ClientDisconnect:
             log.info("client gone", path=scope["path"])
         except Exception as error:
-            problem = _answer_error(error, request_id.decode(), scope)
+            problem = _send_error_response(error, request_id.decode(), scope)
             # The response has begun, so a problem can no longer be sent: let the server cut the
             # connection.
             if status:
                 raise
-            await send_answer(
+            await send_whole_response(
                 errors.render_problem_page(scope, problem)
                 if errors.is_page_request(scope)
                 else problem,
@@ -120,7 +120,7 @@ def _log_request(scope: Scope, status: int, seconds: float) -> None:
     )
 
 
-async def send_answer(answer: tuple[int, dict[str, str], bytes], send: Send) -> None:
+async def send_whole_response(answer: tuple[int, dict[str, str], bytes], send: Send) -> None:
     """Send a status, headers and body as one response."""
     status, headers, body = answer
     raw = [(k.lower().encode(), v.encode("latin-1")) for k, v in headers.items()]
@@ -129,7 +129,7 @@ async def send_answer(answer: tuple[int, dict[str, str], bytes], send: Send) -> 
     await send({"type": "http.response.body", "body": body})
 
 
-def _refuse_ambiguous(scope: Scope, hosts: int, coding: bytes | None) -> None:
+def _refuse_ambiguous_request(scope: Scope, hosts: int, coding: bytes | None) -> None:
     """Refuse requests that this service and a proxy in front of it might interpret differently.
 
     Raises:
@@ -148,7 +148,7 @@ def _refuse_ambiguous(scope: Scope, hosts: int, coding: bytes | None) -> None:
         )
 
 
-def _read_headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
+def _read_boundary_headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
     """Return request id, declared body length, transfer coding, and number of Host headers."""
     request_id, length, coding, hosts = b"", 0, None, 0
     for name, value in scope["headers"]:
@@ -164,7 +164,7 @@ def _read_headers(scope: Scope) -> tuple[bytes, int, bytes | None, int]:
     return request_id or b"%016x" % (next(_numbers) & _SIXTY_FOUR_BITS), length, coding, hosts
 
 
-def _answer_error(
+def _send_error_response(
     error: Exception, request_id: str, scope: Scope
 ) -> tuple[int, dict[str, str], bytes]:
     # First, because SQLite reports a full disk by the class of errors that an outage has, too.
@@ -180,10 +180,10 @@ def _answer_error(
     if isinstance(error, PerennialError):
         if error.status >= 500:
             log.error("request failed", path=scope["path"], code=error.code, detail=error.detail)
-        return problems.describe_error(error)
+        return problems.convert_error_to_response(error)
     if isinstance(error, SQLAlchemyError) and session.is_outage(error):
         log.error("database outage", path=scope["path"], error=str(error)[:500])
-        status, headers, _ = problems.describe_status(503)
+        status, headers, _ = problems.convert_status_to_response(503)
         headers["Retry-After"] = str(problems.OUTAGE_RETRY_S)
         detail = "The database does not answer. Try again in a few seconds."
         return (
@@ -194,7 +194,7 @@ def _answer_error(
     # Only the log gets the exception: its text may contain private data.
     log.exception("unexpected error", method=scope["method"], path=scope["path"])
     detail = f"Something went wrong that should not. The log has it under request {request_id}."
-    status, headers, _ = problems.describe_status(500)
+    status, headers, _ = problems.convert_status_to_response(500)
     return (
         status,
         headers,

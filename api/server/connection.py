@@ -24,7 +24,7 @@ from api import problems
 from api.server.connections import Connections
 from api.server.delivery import Delivery
 from api.server.headers import add_security_headers
-from api.server.proxies import derive_address_key
+from api.server.proxies import derive_counting_key
 from core.errors import (
     BadRequest,
     HeadTimeout,
@@ -101,7 +101,7 @@ class Connection(HttpToolsProtocol):
                 self, self.client[0] if self.client else None, descriptor
             )
         except TooManyConnections as error:
-            self._refuse_request(error)
+            self._refuse_request_and_close(error)
         else:
             self._until = self.loop.time() + self._limits.head_s
 
@@ -109,7 +109,7 @@ class Connection(HttpToolsProtocol):
         """Release the connection's place and the requests counted for its clients."""
         self._all.remove_connection(self)
         while self._clients:
-            self._uncount_client(self._clients.popleft())
+            self._uncount_client_request(self._clients.popleft())
         super().connection_lost(exc)
 
     # Receiving
@@ -117,19 +117,19 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse received bytes, in pieces of at most a head's size unless they belong to a body."""
         if self._is_deaf:
-            self._throw_away(len(data))
+            self._discard_received_bytes(len(data))
             return
         # Only heads are limited: bytes that certainly belong to a body need no splitting.
-        if len(data) + self._fed <= self._most or len(data) <= self.count_body_left():
-            self._feed_parser(data)
+        if len(data) + self._fed <= self._most or len(data) <= self.count_missing_body_bytes():
+            self._feed_http_parser(data)
             return
         remaining = memoryview(data)
         while remaining and not self._is_deaf:
             room = max(1, self._most - self._fed)
-            self._feed_parser(remaining[:room])
+            self._feed_http_parser(remaining[:room])
             remaining = remaining[room:]
 
-    def _feed_parser(self, piece: bytes | memoryview) -> None:
+    def _feed_http_parser(self, piece: bytes | memoryview) -> None:
         self._went_on = False
         try:
             self.parser.feed_data(piece)
@@ -140,23 +140,23 @@ class Connection(HttpToolsProtocol):
             self._is_deaf = True
         # The parser wraps what its callbacks raise; `_refusal` has the error itself.
         except httptools.HttpParserCallbackError:
-            self._refuse_request(
+            self._refuse_request_and_close(
                 self._refusal or BadRequest("The request's target cannot be read.")
             )
         except httptools.HttpParserError as error:
-            self._refuse_request(BadRequest(f"This is no HTTP request: {error}."))
+            self._refuse_request_and_close(BadRequest(f"This is no HTTP request: {error}."))
         else:
             self._fed = 0 if self._went_on else self._fed + len(piece)
             if self._fed >= self._most:
                 # Sizes of chunks and trailers are no body, and could go on without end.
                 part = "head of a request" if self._in_head else "framing or trailer of a body"
-                self._refuse_request(
+                self._refuse_request_and_close(
                     HeadTooLarge(
                         f"The {part} may have {self._most} bytes. Send fewer or shorter fields."
                     )
                 )
 
-    def count_body_left(self) -> int:
+    def count_missing_body_bytes(self) -> int:
         """Return the bytes still expected of a body with a declared length."""
         if self._in_head or self.cycle is None:
             return 0
@@ -166,7 +166,7 @@ class Connection(HttpToolsProtocol):
             self._declared = int(lengths[0]) if lengths else 0
         return self._declared - self._received
 
-    def _throw_away(self, size: int) -> None:
+    def _discard_received_bytes(self, size: int) -> None:
         # A response is still in progress: leave the bytes unread until it is complete.
         if not self._left:
             self.flow.pause_reading()
@@ -178,8 +178,8 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Start counting a request at its first byte, also on a kept connection."""
         # Waiting requests take memory, and their keys are checked only when their turn comes.
-        if len(self.pipeline) >= self._limits.max_pipelined and self._is_answering():
-            self._abort_parsing(
+        if len(self.pipeline) >= self._limits.max_pipelined and self._is_response_in_progress():
+            self._refuse_while_parsing(
                 TooManyRequests(
                     f"{len(self.pipeline)} requests of this connection wait: await their answers."
                 )
@@ -197,21 +197,21 @@ class Connection(HttpToolsProtocol):
         self._went_on = True
         if len(self.headers) > self._limits.max_headers:
             max_headers = self._limits.max_headers
-            self._abort_parsing(
+            self._refuse_while_parsing(
                 HeadTooLarge(f"A request may have {max_headers} header fields. Send fewer.")
             )
-        self._check_form()
-        is_waiting = self._is_answering()
+        self._refuse_ambiguous_head()
+        is_waiting = self._is_response_in_progress()
         if is_waiting:
             size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
             if sum(self._waiting) + size > self._most:
-                self._abort_parsing(
+                self._refuse_while_parsing(
                     TooManyRequests(
                         "Too many bytes of requests wait on this connection: await the answers."
                     )
                 )
         if self._is_of_proxy:
-            self._clients.append(self._count_client())
+            self._clients.append(self._count_client_request())
         super().on_headers_complete()
         # The parser would append trailers here: nothing uses them.
         self.headers = []
@@ -219,16 +219,16 @@ class Connection(HttpToolsProtocol):
             self._waiting.appendleft(size)
         self._until = math.inf
 
-    def _check_form(self) -> None:
+    def _refuse_ambiguous_head(self) -> None:
         """Refuse heads that the parser accepts and that a proxy might read differently."""
         version, names = self.parser.get_http_version(), {name for name, _ in self.headers}
         if version not in ("1.0", "1.1"):
-            self._abort_parsing(BadRequest("Send the request as HTTP/1.1."))
+            self._refuse_while_parsing(BadRequest("Send the request as HTTP/1.1."))
         if version == "1.1" and b"host" not in names:
-            self._abort_parsing(BadRequest("The request has no Host header. Send one."))
+            self._refuse_while_parsing(BadRequest("The request has no Host header. Send one."))
         # A proxy that ignores the header would see the body end elsewhere, and another request.
         if version == "1.0" and b"transfer-encoding" in names:
-            self._abort_parsing(
+            self._refuse_while_parsing(
                 BadRequest(
                     "HTTP/1.0 has no Transfer-Encoding: send the request as HTTP/1.1, or with "
                     "Content-Length."
@@ -245,20 +245,20 @@ class Connection(HttpToolsProtocol):
     def _should_upgrade(self) -> bool:
         return False
 
-    def _count_client(self) -> str | None:
+    def _count_client_request(self) -> str | None:
         """Count a request for the client that a proxy names, and return the client's key."""
-        client = self._all.proxies.find_client(
+        client = self._all.proxies.find_client_address(
             [value for name, value in self.headers if name == b"x-forwarded-for"]
         )
         if client is None:
             return None
         try:
-            self._all.count_address(derive_address_key(client))
+            self._all.count_address(derive_counting_key(client))
         except TooManyConnections as error:
-            self._abort_parsing(error)
-        return derive_address_key(client)
+            self._refuse_while_parsing(error)
+        return derive_counting_key(client)
 
-    def _uncount_client(self, client: str | None) -> None:
+    def _uncount_client_request(self, client: str | None) -> None:
         if client is not None:
             self._all.uncount_address(client)
 
@@ -270,14 +270,14 @@ class Connection(HttpToolsProtocol):
         self.server_state.total_requests += 1
         # A response follows the request with which it was counted, so the oldest client is done.
         if self._clients:
-            self._uncount_client(self._clients.popleft())
+            self._uncount_client_request(self._clients.popleft())
         if self.transport.is_closing():
             return
         if self.pipeline:
             self._waiting.pop()
             self._start_asgi_task(*self.pipeline.pop())
         elif self._last_words:
-            self._write_final(self._last_words)
+            self._write_final_response(self._last_words)
         else:
             # A head that has begun in the meantime has its own limit, as on a new connection.
             allowed_s = self._limits.head_s if self._in_head else self._limits.keep_alive_s
@@ -285,20 +285,20 @@ class Connection(HttpToolsProtocol):
         if not self._is_deaf:
             self.flow.resume_reading()
 
-    def _is_answering(self) -> bool:
+    def _is_response_in_progress(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _abort_parsing(self, error: PerennialError) -> None:
+    def _refuse_while_parsing(self, error: PerennialError) -> None:
         """Refuse the request from within a parser callback, so that parsing stops."""
         self._refusal = error
         raise error
 
-    def _refuse_request(self, error: PerennialError) -> None:
+    def _refuse_request_and_close(self, error: PerennialError) -> None:
         """Stop parsing, and send the reason after all earlier responses have been written."""
         self._is_deaf = True
-        words = self._encode_problem(error)
-        if not self._is_answering():
-            self._write_final(words)
+        words = self._encode_problem_response(error)
+        if not self._is_response_in_progress():
+            self._write_final_response(words)
             return
         in_body = self.cycle.more_body and not self._in_head
         if in_body and not self.pipeline:
@@ -308,7 +308,7 @@ class Connection(HttpToolsProtocol):
                 return
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-            self._write_final(words)
+            self._write_final_response(words)
             return
         if in_body:
             # The newest request is the malformed one: it gets the reason and must not be processed.
@@ -317,8 +317,8 @@ class Connection(HttpToolsProtocol):
         self._last_words = words
         self.flow.pause_reading()
 
-    def _encode_problem(self, error: PerennialError) -> bytes:
-        status, named, body = problems.describe_error(error)
+    def _encode_problem_response(self, error: PerennialError) -> bytes:
+        status, named, body = problems.convert_error_to_response(error)
         headers = [
             (name.lower().encode(), value.encode("latin-1")) for name, value in named.items()
         ]
@@ -329,10 +329,10 @@ class Connection(HttpToolsProtocol):
         ]
         return STATUS_LINE[status] + b"\r\n".join(header_lines) + b"\r\n\r\n" + body
 
-    def _write_final(self, words: bytes) -> None:
+    def _write_final_response(self, words: bytes) -> None:
         """Write the final response of this connection, and close it once the client has read it."""
         self.transport.write(words)
-        if not self._all.can_stay(self) or not self.transport.can_write_eof():
+        if not self._all.keep_refused_connection_open(self) or not self.transport.can_write_eof():
             self.transport.close()
             return
         # Half-closed, so that the client sees the end while what it still sends is read.
@@ -343,18 +343,18 @@ class Connection(HttpToolsProtocol):
 
     # Timeouts
 
-    def check_deadline(self, now: float) -> None:
+    def check_connection_deadline(self, now: float) -> None:
         """Check the deadline and the client's reading speed at this time (`api.server.connections`)."""
         if now >= self._until:
-            self._end_overdue()
+            self._end_overdue_connection()
         # Something waits to be read only during a response, or while the connection is closing.
         elif self._until == math.inf or self.transport.is_closing():
-            if self._delivery.is_stalled(now):
+            if self._delivery.is_delivery_stalled(now):
                 self._delivery.abort_connection()
         else:
-            self._delivery.pause_timing()
+            self._delivery.pause_stall_timing()
 
-    def abort_if_idle(self) -> bool:
+    def abort_connection_if_idle(self) -> bool:
         """Abort the connection unless a request is in progress; return True if aborted
         (`api.server.connections`).
         """
@@ -363,11 +363,11 @@ class Connection(HttpToolsProtocol):
         self._delivery.abort_connection()
         return True
 
-    def _end_overdue(self) -> None:
+    def _end_overdue_connection(self) -> None:
         self._until = math.inf
         if self._in_head and not self._is_deaf:
             seconds = self._limits.head_s
-            self._refuse_request(
+            self._refuse_request_and_close(
                 HeadTimeout(f"The head of the request was not complete after {seconds:g} s.")
             )
         else:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from api.server.proxies import Proxies, derive_address_key
+from api.server.proxies import Proxies, derive_counting_key
 from core import telemetry
 from core.errors import TooManyConnections
 from core.files import descriptors
@@ -35,10 +35,10 @@ times.
 class Watched(Protocol):
     """A connection that can be checked and aborted."""
 
-    def check_deadline(self, now: float) -> None:
+    def check_connection_deadline(self, now: float) -> None:
         """Do what is due at this time of the event loop."""
 
-    def abort_if_idle(self) -> bool:
+    def abort_connection_if_idle(self) -> bool:
         """Abort the connection unless a request is in progress; return True if aborted."""
 
 
@@ -89,24 +89,24 @@ class Connections:
         key = (
             None
             if address is None or self.proxies.is_trusted_proxy(address)
-            else derive_address_key(address)
+            else derive_counting_key(address)
         )
         if key is not None:
             # Check the limit of the address first, so that it cannot displace idle connections of
             # others.
             self.count_address(key)
-        is_full = len(self._places) >= self.most and not self._make_room()
+        is_full = len(self._places) >= self.most and not self._abort_oldest_idle_connection()
         if is_full or descriptor >= self._first_reserved:
             if key is not None:
                 self.uncount_address(key)
-            self._report_limit("all")
+            self._report_connection_limit("all")
             raise TooManyConnections(
                 f"The service answers on {len(self._places)} connections and takes no more now. "
                 f"Try again in a while.",
                 retry_after_s=RETRY_S,
             )
         self._places[connection] = key
-        self._start_timer()
+        self._start_deadline_timer()
         return key is None
 
     def count_address(self, key: str) -> None:
@@ -117,7 +117,7 @@ class Connections:
         """
         count = self._by_address.get(key, 0)
         if count >= self.most_of_one:
-            self._report_limit("address")
+            self._report_connection_limit("address")
             raise TooManyConnections(
                 f"Your address has {count} connections open, as many as one may have. Close some, "
                 f"or try again later.",
@@ -131,7 +131,7 @@ class Connections:
         if not self._by_address[key]:
             del self._by_address[key]
 
-    def can_stay(self, connection: Watched) -> bool:
+    def keep_refused_connection_open(self, connection: Watched) -> bool:
         """Keep a refused connection open until the client has read the reason; False if there is no
         room.
         """
@@ -140,7 +140,7 @@ class Connections:
         if len(self._leaving) >= MAX_LEAVING:
             return False
         self._leaving.add(connection)
-        self._start_timer()
+        self._start_deadline_timer()
         return True
 
     def remove_connection(self, connection: Watched) -> None:
@@ -150,29 +150,29 @@ class Connections:
         if key is not None:
             self.uncount_address(key)
 
-    def _make_room(self) -> bool:
+    def _abort_oldest_idle_connection(self) -> bool:
         # A dictionary keeps the order of insertion: the first that gives way is the oldest.
-        oldest = next((one for one in self._places if one.abort_if_idle()), None)
+        oldest = next((one for one in self._places if one.abort_connection_if_idle()), None)
         if oldest is None:
             return False
-        self._report_limit("idle")
+        self._report_connection_limit("idle")
         self.remove_connection(oldest)
         return True
 
-    def _start_timer(self) -> None:
+    def _start_deadline_timer(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_later(self._look_s, self._check_deadlines)
+            self._timer = self._loop.call_later(self._look_s, self._check_connection_deadlines)
 
-    def _check_deadlines(self) -> None:
+    def _check_connection_deadlines(self) -> None:
         self._timer = None
         now = self._loop.time()
         # A copy, since a check may close a connection, which leaves these sets.
         for connection in [*self._places, *self._leaving]:
-            connection.check_deadline(now)
+            connection.check_connection_deadline(now)
         if self._places or self._leaving:
-            self._start_timer()
+            self._start_deadline_timer()
 
-    def _report_limit(self, limit: str) -> None:
+    def _report_connection_limit(self, limit: str) -> None:
         telemetry.CONNECTIONS_REFUSED.labels(limit).inc()
         now = self._loop.time()
         if now >= self._told.get(limit, 0.0):

@@ -11,7 +11,7 @@ import re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.server.headers import Headers, add_security_headers
-from api.server.loopback import find_header
+from api.server.loopback import find_request_header
 
 _PATH = re.compile(r"/v1/models/[^/]+/versions/[^/]+/predict")
 _METHOD = "POST"
@@ -37,15 +37,15 @@ class Cors:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The route is not known yet: preflight requests have none.
-        if scope["type"] != "http" or not _PATH.fullmatch(_strip_prefix(scope)):
+        if scope["type"] != "http" or not _PATH.fullmatch(_strip_path_prefix(scope)):
             await self.app(scope, receive, send)
             return
-        origin = find_header(scope, b"origin")
+        origin = find_request_header(scope, b"origin")
         allowed: Headers = []
         if origin is not None and origin in self._origins:
             allowed = [(b"access-control-allow-origin", origin.encode())]
         if allowed and scope["method"] == "OPTIONS":
-            await _send_preflight(scope, allowed, send)
+            await _send_preflight_response(scope, allowed, send)
             return
 
         async def send_with_cors(message: Message) -> None:
@@ -61,15 +61,15 @@ class Cors:
         await self.app(scope, receive, send_with_cors)
 
 
-def _strip_prefix(scope: Scope) -> str:
+def _strip_path_prefix(scope: Scope) -> str:
     """Return the path of a request within the service, without a prefix in front of it."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
-async def _send_preflight(scope: Scope, allowed: Headers, send: Send) -> None:
+async def _send_preflight_response(scope: Scope, allowed: Headers, send: Send) -> None:
     headers: Headers = [_VARY, *allowed, (b"content-length", b"0")]
-    if find_header(scope, b"access-control-request-method") == _METHOD:
+    if find_request_header(scope, b"access-control-request-method") == _METHOD:
         headers += [
             (b"access-control-allow-methods", _METHOD.encode()),
             (b"access-control-allow-headers", SENT.encode()),

@@ -49,7 +49,7 @@ class Delivery:
         if self._is_counted:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
 
-    def is_stalled(self, now: float) -> bool:
+    def is_delivery_stalled(self, now: float) -> bool:
         """Return True if the client has read too little for too long; call it about once a second.
 
         Args:
@@ -57,7 +57,7 @@ class Delivery:
         """
         if self._at is not None and now - self._at < self._idle_s / _LOOKS:
             return False
-        waiting, acknowledged = self._measure_bytes()
+        waiting, acknowledged = self._measure_waiting_bytes()
         progress = acknowledged - self._taken
         # All that waited at the last look has been read: what waits now is newer.
         if self._at is None or progress >= self._waiting:
@@ -68,7 +68,7 @@ class Delivery:
         self._at, self._waiting, self._taken = now, waiting, acknowledged
         return self._left_s <= 0
 
-    def pause_timing(self) -> None:
+    def pause_stall_timing(self) -> None:
         """Stop measuring while there is nothing to send."""
         self._at = None
 
@@ -79,7 +79,7 @@ class Delivery:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 
-    def _measure_bytes(self) -> tuple[int, int]:
+    def _measure_waiting_bytes(self) -> tuple[int, int]:
         """Return bytes that wait, and bytes read since the connection began (it only grows)."""
         buffered = self._transport.get_write_buffer_size()
         if self._is_counted:

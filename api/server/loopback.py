@@ -8,7 +8,7 @@ from starlette.types import Scope
 from core.errors import NotAllowed
 
 
-def find_header(scope: Scope, name: bytes) -> str | None:
+def find_request_header(scope: Scope, name: bytes) -> str | None:
     """Return the first header with this name (in lower case), or None."""
     for key, value in scope["headers"]:
         if key == name:
@@ -18,12 +18,12 @@ def find_header(scope: Scope, name: bytes) -> str | None:
 
 def parse_host_name(scope: Scope) -> str:
     """Return the host in a request's Host header, without its port."""
-    host = find_header(scope, b"host") or ""
+    host = find_request_header(scope, b"host") or ""
     # Behind a closing bracket there is no port: the colons belong to an IPv6 address.
     return host if host.endswith("]") else re.sub(r":\d*\Z", "", host)
 
 
-def is_loopback(host: str) -> bool:
+def is_loopback_host(host: str) -> bool:
     """Return True if a host name or address refers to this machine itself."""
     if host.lower() == "localhost":
         return True
@@ -33,7 +33,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def require_loopback(scope: Scope) -> None:
+def require_loopback_request(scope: Scope) -> None:
     """Refuse a request that did not arrive at a loopback address and host name.
 
     Raises:
@@ -41,7 +41,7 @@ def require_loopback(scope: Scope) -> None:
     """
     server = scope.get("server") or ("", None)
     # The host name too: a page elsewhere can let its own name point to 127.0.0.1.
-    if not is_loopback(parse_host_name(scope)) or not is_loopback(server[0]):
+    if not is_loopback_host(parse_host_name(scope)) or not is_loopback_host(server[0]):
         raise NotAllowed(
             "With PERENNIAL_AUTH=off the service answers only on a loopback address and host name"
             " (127.0.0.1, [::1] or localhost)."

@@ -20,7 +20,7 @@ from core.jobs.queue import QueueMetrics
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-def render_metrics(metrics: QueueMetrics, version: str) -> bytes:
+def render_metrics_page(metrics: QueueMetrics, version: str) -> bytes:
     """Return the whole page in Prometheus's text format."""
     # Apart from telemetry's own figures, which are summed over all processes.
     gauges = CollectorRegistry()
@@ -47,14 +47,14 @@ class Latency:
                 # A client may send any word as a method, and each label is a time series for good.
                 method = scope["method"] if scope["method"] in _METHODS else "other"
                 seconds = time.perf_counter() - began
-                _get_histogram(method, route, message["status"]).observe(seconds)
+                _get_latency_histogram(method, route, message["status"]).observe(seconds)
             await send(message)
 
         await self.app(scope, receive, send_timed)
 
 
 @cache
-def _get_histogram(method: str, route: str, status: int) -> Histogram:
+def _get_latency_histogram(method: str, route: str, status: int) -> Histogram:
     """Return the histogram with these labels, cached because looking it up takes a lock."""
     return telemetry.HTTP_SECONDS.labels(method, route, str(status))
 

@@ -37,7 +37,7 @@ class Proxies:
         parsed = _parse_address(address)
         return parsed is not None and any(parsed in network for network in self._networks)
 
-    def find_client(self, forwarded: Iterable[bytes]) -> str | None:
+    def find_client_address(self, forwarded: Iterable[bytes]) -> str | None:
         """Return the nearest address that is not trusted.
 
         Args:
@@ -50,7 +50,7 @@ class Proxies:
         # The sender of the header chooses its length.
         for _ in range(MAX_HOPS):
             remaining, _, hop = remaining.rpartition(",")
-            address = _strip_port(hop.strip())
+            address = _strip_port_of_address(hop.strip())
             if address and not self.is_trusted_proxy(address):
                 return address if _parse_address(address) is not None else address[:_LITERAL]
             if not remaining:
@@ -59,7 +59,7 @@ class Proxies:
 
 
 @lru_cache(4096)
-def derive_address_key(address: str) -> str:
+def derive_counting_key(address: str) -> str:
     """Return the key under which to count an address: IPv6 by network, IPv4 in IPv6 as IPv4."""
     parsed = _parse_address(address)
     # One client may send from any address of its network.
@@ -78,7 +78,7 @@ def _parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Addres
     return mapped or parsed
 
 
-def _strip_port(hop: str) -> str:
+def _strip_port_of_address(hop: str) -> str:
     """Return a hop without its port.
 
     `192.0.2.1:99` and `[2001:db8::1]:99` have a port; `2001:db8::1` has none.

@@ -18,7 +18,7 @@ class Stopping:
         self._event: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def handle_signals(self) -> None:
+    def install_signal_handlers(self) -> None:
         """Start handling signals; call it on the event loop, after the server has set its
         handlers.
         """
@@ -30,9 +30,9 @@ class Stopping:
         for number in (signal.SIGTERM, signal.SIGINT):
             before = signal.getsignal(number)
             if callable(before) and before is not signal.default_int_handler:
-                self._chain_handler(number, before)
+                self._chain_signal_handler(number, before)
 
-    def _chain_handler(self, number: signal.Signals, before: "signal._HANDLER") -> None:
+    def _chain_signal_handler(self, number: signal.Signals, before: "signal._HANDLER") -> None:
         def set_and_forward(received: int, frame: FrameType | None) -> None:
             if self._loop is not None and not self._loop.is_closed():
                 # A signal handler interrupts the loop at any point, so it must not set the event.
@@ -48,7 +48,7 @@ class Stopping:
             self._event.set()
 
     @property
-    def is_set(self) -> bool:
+    def is_stopping(self) -> bool:
         """True once the server is stopping."""
         return self._event is not None and self._event.is_set()
 

@@ -15,14 +15,14 @@ from core.failpoints import hit_failpoint
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.storage import Store
-from core.uploads.whole_uploads import Whole, read_contents
+from core.uploads.whole_uploads import Whole, read_upload_bytes
 
 _assemblies = CapacityLimiter(2)
 """Limits uploads being joined at once in one process: each keeps a core and a disk busy."""
 
 
 @asynccontextmanager
-async def assemble_upload(
+async def join_upload_pieces(
     db: Database, store: Store, actor: Actor, whole: Whole, look: Look, settings: Settings
 ) -> AsyncIterator[Received]:
     """Join the pieces of an upload in a spool file, which is removed at the end of the block.
@@ -38,7 +38,9 @@ async def assemble_upload(
     if whole.length + RESERVED_DISK_BYTES > free:
         raise NoSpace("There is no room on the service's disk to put this upload together.")
     with open_spool_file(settings, whole.length, None, look) as file:
-        await to_thread.run_sync(_copy_pieces, db, store, actor, whole, file, limiter=_assemblies)
+        await to_thread.run_sync(
+            _copy_upload_pieces, db, store, actor, whole, file, limiter=_assemblies
+        )
         hit_failpoint("upload-assembled")
         if whole.sha256 not in (None, file.sha256):
             raise DigestMismatch(
@@ -48,7 +50,9 @@ async def assemble_upload(
         yield Received(file.path, file.size, file.sha256, file.sha256, file.kind, {})
 
 
-def _copy_pieces(db: Database, store: Store, actor: Actor, whole: Whole, file: SpoolFile) -> None:
-    for data in read_contents(db, store, actor, whole):
-        file.append(memoryview(data))
+def _copy_upload_pieces(
+    db: Database, store: Store, actor: Actor, whole: Whole, file: SpoolFile
+) -> None:
+    for data in read_upload_bytes(db, store, actor, whole):
+        file.append_piece(memoryview(data))
     file.finish()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from api.limits.fair_share import release_slot
+from api.limits.fair_share import release_current_slot
 from api.uploads.form import FormFile
 from api.uploads.head import Head, Look, Terms
 from api.uploads.spool_file import SpoolFile
@@ -49,7 +49,7 @@ class Received:
 
 
 @asynccontextmanager
-async def receive_body(
+async def receive_body_into_spool(
     request: Request, head: Head, terms: Terms, settings: Settings
 ) -> AsyncIterator[Received]:
     """Read the body into a spool file, which is removed at the end of the block.
@@ -64,10 +64,10 @@ async def receive_body(
     with open_spool_file(settings, head.limit, head.media_type, terms.look) as file:
         form = None if head.boundary is None else FormFile(file, head.boundary, terms.fields or ())
         sink = form or file
-        # For the rest of the request, too: `take_place` limits an owner's uploads in progress.
-        release_slot()
-        await stream_body(request, Writer(sink), head.length, head.body_limit, settings)
-        check_digest(head, sink.body_sha256)
+        # For the rest of the request, too: `take_upload_place` limits an owner's uploads in progress.
+        release_current_slot()
+        await stream_body_to_writer(request, Writer(sink), head.length, head.body_limit, settings)
+        require_announced_digest(head, sink.body_sha256)
         fields = {} if form is None else form.values
         yield Received(file.path, file.size, file.sha256, sink.body_sha256, file.kind, fields)
 
@@ -88,7 +88,7 @@ def open_spool_file(
         path.unlink(missing_ok=True)
 
 
-def check_digest(head: Head, sha256: str) -> None:
+def require_announced_digest(head: Head, sha256: str) -> None:
     """Raise DigestMismatch if the head announced another digest of the body."""
     if head.digest is not None and head.digest != sha256:
         raise DigestMismatch(
@@ -96,7 +96,7 @@ def check_digest(head: Head, sha256: str) -> None:
         )
 
 
-async def stream_body(
+async def stream_body_to_writer(
     request: Request, writer: "Writer", length: int | None, most: int, settings: Settings
 ) -> None:
     """Pass a body of at most `most` bytes to a writer, until its end.
@@ -120,7 +120,7 @@ async def stream_body(
                     timer.reschedule(
                         None
                     )  # The server's own disk must not count as the client's delay.
-                    await writer.write(memoryview(chunk))
+                    await writer.buffer_bytes(memoryview(chunk))
                     timer.reschedule(now() + idle)
                 took = now() - began
                 # A minimum rate in the long run; within the idle time, pauses are allowed.
@@ -129,12 +129,12 @@ async def stream_body(
                         f"The body comes at less than {settings.upload_min_rate} bytes/s."
                     )
             timer.reschedule(None)
-            await writer.finish()
+            await writer.finish_sink()
     except TimeoutError:
         raise BodyTimeout(f"Nothing of the body came for {idle:.0f} s.") from None
     finally:
         # The caller removes the spool file: no thread may still write to it.
-        await writer.wait_idle()
+        await writer.wait_until_sink_idle()
     if length is not None and size != length:
         raise BodyTruncated(f"Content-Length says {length} bytes, {size} came.")
 
@@ -153,28 +153,28 @@ class Writer:
         self._filled = 0
         self._writing: asyncio.Future[None] | None = None
 
-    async def write(self, data: memoryview) -> None:
+    async def buffer_bytes(self, data: memoryview) -> None:
         """Buffer some bytes. Raises the sink's errors about earlier ones."""
         while data:
             count = min(len(data), FLUSH_BYTES - self._filled)
             self._filling[self._filled : self._filled + count] = data[:count]
             self._filled, data = self._filled + count, data[count:]
             if self._filled == FLUSH_BYTES:
-                await self._flush_buffer()
+                await self._flush_buffer_to_sink()
 
-    async def finish(self) -> None:
+    async def finish_sink(self) -> None:
         """Flush all bytes and finish the sink. Raises the sink's errors."""
-        await self._flush_buffer()
+        await self._flush_buffer_to_sink()
         if self._writing is not None:
             await self._writing
         await asyncio.get_running_loop().run_in_executor(_disk, self._sink.finish)
 
-    async def wait_idle(self) -> None:
+    async def wait_until_sink_idle(self) -> None:
         """Wait until no thread uses the sink, ignoring its errors."""
         if self._writing is not None and not self._writing.done():
             await asyncio.wait([self._writing])
 
-    async def _flush_buffer(self) -> None:
+    async def _flush_buffer_to_sink(self) -> None:
         if self._writing is not None:
             await self._writing
         loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from api.uploads.spool_file import SpoolFile
 from core.errors import BodyTooLarge, BodyTruncated, Invalid
-from core.text.nearest import suggest_nearest
+from core.text.nearest import suggest_nearest_path
 
 MAX_FIELD_BYTES = 64 << 10
 
@@ -64,7 +64,8 @@ class FormFile:
             raise BodyTruncated("The multipart body ends before its closing boundary.")
         if not self._files:
             raise Invalid(
-                "The multipart body has no part named file.", fields=[_describe_missing("file")]
+                "The multipart body has no part named file.",
+                fields=[_describe_missing_file("file")],
             )
         self._file.finish()
 
@@ -99,7 +100,7 @@ class FormFile:
             self._file.media_type = declared.decode("latin-1") if declared else None
         elif name not in self._allowed or name in self.values:
             allowed = ("file", *self._allowed)
-            meant = "" if name in allowed else suggest_nearest(name, allowed)
+            meant = "" if name in allowed else suggest_nearest_path(name, allowed)
             raise Invalid(
                 f"Unknown or repeated part {name[:60]!r}; {meant}there are: {', '.join(allowed)}.",
                 fields=[{"field": name[:60], "message": "unknown or repeated"}],
@@ -108,7 +109,7 @@ class FormFile:
 
     def _add_data(self, data: bytes, start: int, end: int) -> None:
         if self._name == "file":
-            self._file.append(memoryview(data)[start:end])
+            self._file.append_piece(memoryview(data)[start:end])
             return
         self._value += data[start:end]
         # Fields are held in memory, unlike the file.
@@ -126,5 +127,5 @@ class FormFile:
         self._ended = True
 
 
-def _describe_missing(name: str) -> dict[str, str]:
+def _describe_missing_file(name: str) -> dict[str, str]:
     return {"field": name, "message": "is missing"}

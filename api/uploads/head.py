@@ -65,7 +65,7 @@ class Head:
     boundary: bytes | None
 
 
-def check_head(request: Request, terms: Terms, limit: int, settings: Settings) -> Head:
+def check_upload_head(request: Request, terms: Terms, limit: int, settings: Settings) -> Head:
     """Check the head of a request and return what it declares.
 
     Args:
@@ -98,13 +98,13 @@ def check_head(request: Request, terms: Terms, limit: int, settings: Settings) -
         free = shutil.disk_usage(settings.make_folder("spool")).free
         if length + RESERVED_DISK_BYTES > free:
             raise NoSpace("There is no room on the service's disk for this upload.")
-    digest = parse_sha256(headers.get("content-digest"), "Content-Digest")
+    digest = parse_sha256_field(headers.get("content-digest"), "Content-Digest")
     if terms.media_types and media_type not in terms.media_types:
         raise UnsupportedType(terms.not_taken)
     return Head(limit, body_limit, length, digest, media_type, boundary)
 
 
-def parse_sha256(header: str | None, name: str) -> str | None:
+def parse_sha256_field(header: str | None, name: str) -> str | None:
     """Return the SHA-256 in hex from a digest field `sha-256=:…:` (RFC 9530); None without one.
 
     Args:

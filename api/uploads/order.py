@@ -9,7 +9,7 @@ from typing import Literal
 
 from anyio import CapacityLimiter, to_thread
 
-from api.strict_json import parse_json
+from api.strict_json import parse_strict_json
 from api.uploads.body import Received
 from api.uploads.upload import Upload
 from core.admission.admission import Admission
@@ -22,7 +22,7 @@ from core.ingest.inspect import inspect_archive
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
-from core.ingest.rules.options import read_options
+from core.ingest.rules.options import parse_option_texts
 from core.jobs.doorbell import Doorbell
 from core.recipe.catalogue import Catalogue
 from core.recipe.stored import MAX_RECIPE_BYTES
@@ -73,7 +73,7 @@ class Order:
         override: recipe of the batch; None: the model's.
         trials: recipes to compare for it; None: it has one.
         is_here: True if it was uploaded in pieces before.
-        former_names: former class names of the model; `refuse_by_length` reads them.
+        former_names: former class names of the model; `refuse_batch_by_length` reads them.
     """
 
     request: BatchRequest
@@ -87,7 +87,7 @@ class Order:
     is_here: bool = False
     former_names: dict[str, str | None] = field(default_factory=dict)
 
-    def refuse_by_length(self, length: int | None) -> None:
+    def refuse_batch_by_length(self, length: int | None) -> None:
         """Refuse a batch that may not be sent, by its declared length."""
         settings = self.upload.settings
         # A mere validation stores nothing, and the bytes of a finished upload are already counted.
@@ -95,7 +95,7 @@ class Order:
         room = settings.max_owner_bytes if takes_room else 0
         jobs = settings.max_open_jobs
         about = self.upload.db, self.actor, self.request.model
-        has_former_names = submission.check_admission(
+        has_former_names = submission.check_before_upload(
             *about,
             max_open_jobs=jobs,
             max_bytes=room,
@@ -119,7 +119,7 @@ class Order:
                 `core.ingest.inspect_archive`.
         """
         request, settings = self.request, self.upload.settings
-        override = self._find_override(file)
+        override = self._find_recipe_override(file)
         limits = Limits.from_settings(settings)
         # Read only if the archive needs it, and at most once.
         about = self.upload.db, self.actor, request.model
@@ -166,7 +166,7 @@ class Order:
             whole,
         )
 
-    def _find_override(self, file: Received) -> RecipePatch | None:
+    def _find_recipe_override(self, file: Received) -> RecipePatch | None:
         field = file.fields.get("recipe")
         if field is None:
             return self.override
@@ -180,7 +180,7 @@ class Order:
 def parse_reading_options(texts: Mapping[str, str]) -> ReadingOptions:
     """Return the options for reading a batch from a query or a form. Raises Invalid."""
     try:
-        return read_options(texts)
+        return parse_option_texts(texts)
     except ValueError as error:
         raise Invalid(str(error)) from None
 
@@ -195,7 +195,7 @@ def parse_trials(text: str | None, choose: Choose | None) -> TrialsAsked | None:
         return TrialsAsked(AUTO, choose or "best")
     if len(text) > MAX_RECIPE_BYTES:
         raise Invalid(f"Trials may have {MAX_RECIPE_BYTES} bytes.")
-    value = parse_json(text.encode(), "The list of trials")
+    value = parse_strict_json(text.encode(), "The list of trials")
     if not isinstance(value, list) or not all(isinstance(patch, dict) for patch in value):
         raise Invalid('trials is "auto", or a JSON list of recipes such as [{"epochs": 5}, {}].')
     return TrialsAsked(value, choose or "best")
@@ -205,7 +205,7 @@ def parse_recipe_override(text: bytes) -> RecipePatch:
     """Return the recipe override in a JSON text. Raises InvalidRecipe."""
     if len(text) > MAX_RECIPE_BYTES:
         raise InvalidRecipe(f"A recipe may have {MAX_RECIPE_BYTES} bytes.")
-    value = parse_json(text, "The recipe")
+    value = parse_strict_json(text, "The recipe")
     if not isinstance(value, dict):
         raise InvalidRecipe('A recipe override is a JSON object such as {"epochs": 5}.')
     return value

@@ -12,8 +12,13 @@ from contextlib import asynccontextmanager
 from anyio import to_thread
 from starlette.requests import Request
 
-from api.limits.fair_share import release_slot
-from api.uploads.body import Writer, check_digest, open_spool_file, stream_body
+from api.limits.fair_share import release_current_slot
+from api.uploads.body import (
+    Writer,
+    open_spool_file,
+    require_announced_digest,
+    stream_body_to_writer,
+)
 from api.uploads.head import Head
 from api.uploads.outage import suppress_outage
 from api.uploads.tus import Checksum, is_last_piece
@@ -34,20 +39,20 @@ from core.uploads.uploads import LEAST_BYTES, Piece, Writing
 
 
 @asynccontextmanager
-async def hold_upload(
+async def hold_upload_lease(
     db: Database, actor: Actor, upload: str, offset: int
 ) -> AsyncIterator[Writing]:
     """Hold an upload while the block writes to it. Raises as
-    `core.uploads.uploads.begin_writing`.
+    `core.uploads.uploads.lease_upload_to_write`.
     """
-    writing = await to_thread.run_sync(uploads.begin_writing, db, actor, upload, offset)
-    renewing = asyncio.create_task(_renew_hold(db, writing))
+    writing = await to_thread.run_sync(uploads.lease_upload_to_write, db, actor, upload, offset)
+    renewing = asyncio.create_task(_renew_upload_lease(db, writing))
     try:
         yield writing
     # A block that succeeds has released the upload itself, by appending or explicitly.
     except BaseException:
         with suppress_outage("upload"):
-            await to_thread.run_sync(uploads.release_lease, db, writing)
+            await to_thread.run_sync(uploads.release_upload_lease, db, writing)
         raise
     finally:
         renewing.cancel()
@@ -83,7 +88,7 @@ def check_piece_size(request: Request, head: Head, writing: Writing) -> None:
 
 
 @asynccontextmanager
-async def receive_piece(
+async def receive_upload_piece(
     request: Request, head: Head, writing: Writing, checksum: Checksum | None, settings: Settings
 ) -> AsyncIterator[tuple[Piece, PerennialError | None]]:
     """Read a piece into the spool; yield it with the error that cut it off, or None.
@@ -101,19 +106,19 @@ async def receive_piece(
     with open_spool_file(settings, left) as file:
         writer = Writer(file)
         cut: PerennialError | None = None
-        # For the rest of the request, too: `take_place` limits an owner's uploads in progress.
-        release_slot()
+        # For the rest of the request, too: `take_upload_place` limits an owner's uploads in progress.
+        release_current_slot()
         try:
-            await stream_body(request, writer, head.length, left, settings)
+            await stream_body_to_writer(request, writer, head.length, left, settings)
         except (BodyTruncated, BodyTimeout) as error:
             if checksum is not None or head.digest is not None:
                 raise
             # What is still in the buffer has arrived as well, and must not be sent again.
-            await writer.finish()
+            await writer.finish_sink()
             cut = error
         hit_failpoint("upload-received")
         if cut is None:
-            check_digest(head, file.sha256)
+            require_announced_digest(head, file.sha256)
             if checksum is not None and not await to_thread.run_sync(
                 checksum.matches_file, file.path
             ):
@@ -125,8 +130,8 @@ async def receive_piece(
         yield Piece(file.path, file.size, file.sha256), cut
 
 
-async def _renew_hold(db: Database, writing: Writing) -> None:
+async def _renew_upload_lease(db: Database, writing: Writing) -> None:
     while True:
         await asyncio.sleep(uploads.RENEW_S)
         with suppress_outage("upload"):
-            await to_thread.run_sync(uploads.renew_lease, db, writing)
+            await to_thread.run_sync(uploads.renew_upload_lease, db, writing)

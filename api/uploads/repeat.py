@@ -11,7 +11,7 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.uploads.body import Received
 from api.uploads.head import Head, Terms
 from api.uploads.outage import suppress_outage
@@ -38,7 +38,7 @@ class Repeat:
         self._request: idempotency.Request | None = None
         if key is not None:
             headers = (request.headers.get(name) for name in terms.headers)
-            # The body is not known yet: `add_body` adds it.
+            # The body is not known yet: `add_body_fingerprint` adds it.
             fingerprint = idempotency.digest_request_parts(
                 *request.path_params.values(), request.url.query, *headers
             )
@@ -51,17 +51,19 @@ class Repeat:
         request = self._request
         if request is not None:
             self.earlier = await to_thread.run_sync(
-                idempotency.begin_request, self._db, self._actor, request
+                idempotency.begin_idempotent_request, self._db, self._actor, request
             )
             if self.earlier is None:
-                self._renewing = asyncio.create_task(self._renew_key(request))
+                self._renewing = asyncio.create_task(self._renew_idempotency_key(request))
         return self
 
-    async def _renew_key(self, request: idempotency.Request) -> None:
+    async def _renew_idempotency_key(self, request: idempotency.Request) -> None:
         while True:
             await asyncio.sleep(idempotency.RENEW_S)
             with suppress_outage("idempotency key"):
-                await to_thread.run_sync(idempotency.renew_request, self._db, self._actor, request)
+                await to_thread.run_sync(
+                    idempotency.renew_idempotent_request, self._db, self._actor, request
+                )
 
     async def __aexit__(self, *_: object) -> None:
         if self._renewing is None or self._request is None:
@@ -73,10 +75,10 @@ class Repeat:
         if not self.is_done:
             with suppress_outage("idempotency key"):
                 await to_thread.run_sync(
-                    idempotency.abandon_request, self._db, self._actor, self._request
+                    idempotency.release_idempotency_key, self._db, self._actor, self._request
                 )
 
-    def answer_to_head(self, head: Head) -> Response | None:
+    def find_response_by_head(self, head: Head) -> Response | None:
         """Return the earlier response if the head alone identifies the request, else None.
 
         Raises:
@@ -84,15 +86,15 @@ class Repeat:
         """
         assert self.earlier is not None and self._request is not None
         if self.earlier.request != self._request.request:
-            raise idempotency.make_mismatch_error()
+            raise idempotency.make_reused_key_error()
         if head.digest is not None and head.digest == self.earlier.content_sha256:
-            return _repeat_answer(self.earlier)
+            return _build_repeated_response(self.earlier)
         # A form's digest differs with its boundary, so its file has to be compared.
         if head.digest is not None and head.boundary is None:
-            raise idempotency.make_mismatch_error()
+            raise idempotency.make_reused_key_error()
         return None
 
-    def answer_to(self, whole: idempotency.Request | None) -> Response:
+    def find_response_by_body(self, whole: idempotency.Request | None) -> Response:
         """Return the earlier response to this request, compared with its body.
 
         Raises:
@@ -100,15 +102,15 @@ class Repeat:
         """
         assert self.earlier is not None and whole is not None
         if self.earlier.fingerprint != whole.fingerprint:
-            raise idempotency.make_mismatch_error()
-        return _repeat_answer(self.earlier)
+            raise idempotency.make_reused_key_error()
+        return _build_repeated_response(self.earlier)
 
-    def add_file(self, file: Received) -> idempotency.Request | None:
+    def add_file_fingerprint(self, file: Received) -> idempotency.Request | None:
         """Return the repeatable request with the fingerprint of its file; None without a key."""
         fields = (file.fields.get(name) for name in self._terms.fields or ())
-        return self.add_body(file.body_sha256, *fields, file.sha256)
+        return self.add_body_fingerprint(file.body_sha256, *fields, file.sha256)
 
-    def add_body(self, sha256: str, *parts: str | None) -> idempotency.Request | None:
+    def add_body_fingerprint(self, sha256: str, *parts: str | None) -> idempotency.Request | None:
         """Return the repeatable request with its body's digest and fingerprint; None without a key.
 
         Args:
@@ -121,5 +123,5 @@ class Repeat:
         return replace(self._request, fingerprint=whole, content_sha256=sha256)
 
 
-def _repeat_answer(earlier: idempotency.Replay) -> Response:
-    return json_answer(earlier.body, earlier.status, earlier.headers, replay=True)
+def _build_repeated_response(earlier: idempotency.Replay) -> Response:
+    return build_json_response(earlier.body, earlier.status, earlier.headers, replay=True)

@@ -79,7 +79,7 @@ def require_tus_version(headers: Headers) -> None:
     """Raise ProtocolVersion if a request names another version of tus; the draft's requests name
     none.
     """
-    version = get_header(headers, "tus-resumable")
+    version = get_single_header(headers, "tus-resumable")
     if version not in (None, VERSION):
         raise ProtocolVersion(f"Tus-Resumable is {version[:40]!r}; {VERSION} is spoken here.")
 
@@ -95,7 +95,7 @@ def require_known_extension(headers: Headers) -> None:
             )
 
 
-def get_header(headers: Headers, name: str) -> str | None:
+def get_single_header(headers: Headers, name: str) -> str | None:
     """Return the value of a header, or None without it. Raises Invalid if it is repeated."""
     values = headers.getlist(name)
     # Of two values, a proxy could act on one and this service on the other.
@@ -113,7 +113,7 @@ def get_byte_count(headers: Headers, name: str) -> int:
     Raises:
         Invalid: it is missing, or not a number from 0 to 10^18 − 1.
     """
-    value = get_header(headers, name)
+    value = get_single_header(headers, name)
     if value is None or not _NUMBER.fullmatch(value):
         problem = "is missing" if value is None else f"is {value[:40]!r}"
         raise Invalid(
@@ -123,11 +123,11 @@ def get_byte_count(headers: Headers, name: str) -> int:
     return int(value)
 
 
-def get_metadata(headers: Headers) -> str | None:
+def get_upload_metadata(headers: Headers) -> str | None:
     """Return Upload-Metadata as it was sent: `name base64, …`. Raises Invalid if malformed or too
     long.
     """
-    value = get_header(headers, "Upload-Metadata")
+    value = get_single_header(headers, "Upload-Metadata")
     if not value:
         return None
     if len(value) > MAX_DETAILS:
@@ -148,9 +148,9 @@ def get_metadata(headers: Headers) -> str | None:
     return value
 
 
-def get_checksum(headers: Headers) -> Checksum | None:
+def get_upload_checksum(headers: Headers) -> Checksum | None:
     """Return the checksum in Upload-Checksum, or None. Raises Invalid if it cannot be used."""
-    value = get_header(headers, "Upload-Checksum")
+    value = get_single_header(headers, "Upload-Checksum")
     if value is None:
         return None
     algorithm, _, text = value.partition(" ")
@@ -174,7 +174,7 @@ def is_last_piece(headers: Headers) -> bool | None:
     """Return True if the draft's Upload-Complete marks the last piece; None without it. Raises
     Invalid.
     """
-    value = get_header(headers, "Upload-Complete")
+    value = get_single_header(headers, "Upload-Complete")
     if value not in (None, "?0", "?1"):
         raise Invalid(
             f"Upload-Complete is {value[:40]!r}: send ?1 with the last piece, else ?0.",
@@ -183,7 +183,7 @@ def is_last_piece(headers: Headers) -> bool | None:
     return None if value is None else value == "?1"
 
 
-def build_state_headers(state: State) -> dict[str, str]:
+def build_upload_state_headers(state: State) -> dict[str, str]:
     """Return offset and expiry of an upload as headers of both protocols."""
     return {
         "Upload-Offset": str(state.offset),
@@ -193,7 +193,7 @@ def build_state_headers(state: State) -> dict[str, str]:
     }
 
 
-def build_limit_headers(max_bytes: int, hours: float) -> dict[str, str]:
+def build_upload_limit_headers(max_bytes: int, hours: float) -> dict[str, str]:
     """Return the limits of uploads as headers of both protocols."""
     return {
         "Tus-Extension": EXTENSIONS,

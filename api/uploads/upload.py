@@ -10,8 +10,8 @@ from fastapi import Header, Request
 from starlette.responses import Response
 
 from api.dependencies import Config, Db, IdempotencyKey
-from api.uploads.body import Received, receive_body
-from api.uploads.head import Head, Terms, check_head
+from api.uploads.body import Received, receive_body_into_spool
+from api.uploads.head import Head, Terms, check_upload_head
 from api.uploads.repeat import Repeat
 from core.database.session import Database
 from core.errors import TooManyRequests
@@ -32,9 +32,9 @@ ContentDigest = Annotated[
 class Upload:
     """One upload, from the head of its request to its response.
 
-        head = upload.check_head(limit)
-        with upload.take_place():
-            return await upload.receive_and_commit(head, precheck, commit)
+        head = upload.check_request_head(limit)
+        with upload.take_upload_place():
+            return await upload.receive_and_commit_upload(head, precheck, commit)
 
     Attributes:
         key: its idempotency key, or None.
@@ -47,16 +47,16 @@ class Upload:
     settings: Settings
     key: str | None
 
-    def check_head(self, limit: int) -> Head:
-        """Check the request's head; raises as `api.uploads.head.check_head`.
+    def check_request_head(self, limit: int) -> Head:
+        """Check the request's head; raises as `api.uploads.head.check_upload_head`.
 
         Args:
             limit: maximum size of the file in bytes.
         """
-        return check_head(self.request, self.terms, limit, self.settings)
+        return check_upload_head(self.request, self.terms, limit, self.settings)
 
     @contextmanager
-    def take_place(self) -> Iterator[None]:
+    def take_upload_place(self) -> Iterator[None]:
         """Take one of the owner's places for uploads in progress.
 
         Raises:
@@ -77,23 +77,27 @@ class Upload:
             if not under_way[owner]:
                 del under_way[owner]
 
-    async def receive_and_commit(self, head: Head, precheck: Precheck, commit: Commit) -> Response:
+    async def receive_and_commit_upload(
+        self, head: Head, precheck: Precheck, commit: Commit
+    ) -> Response:
         """Check, receive and commit an upload; or return the earlier response to the same key.
 
         Raises:
             IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
-            PerennialError: as `precheck`, `api.uploads.body.receive_body` and `commit`.
+            PerennialError: as `precheck`, `api.uploads.body.receive_body_into_spool` and `commit`.
         """
         async with Repeat(self.db, self.actor, self.terms, self.request, self.key) as repeat:
             # A repeated response needs no room.
             if repeat.earlier is None:
                 await to_thread.run_sync(precheck, head.length)
-            elif (repeated := repeat.answer_to_head(head)) is not None:
+            elif (repeated := repeat.find_response_by_head(head)) is not None:
                 return repeated
-            async with receive_body(self.request, head, self.terms, self.settings) as file:
+            async with receive_body_into_spool(
+                self.request, head, self.terms, self.settings
+            ) as file:
                 if repeat.earlier is not None:
-                    return repeat.answer_to(repeat.add_file(file))
-                response = await commit(file, repeat.add_file(file))
+                    return repeat.find_response_by_body(repeat.add_file_fingerprint(file))
+                response = await commit(file, repeat.add_file_fingerprint(file))
                 # The key has this response now, and must not be released for another request.
                 repeat.is_done = True
                 return response
@@ -109,7 +113,7 @@ def make_upload_dependency(terms: Terms) -> Callable[..., Awaitable[Upload]]:
         idempotency_key: IdempotencyKey = None,
         content_digest: ContentDigest = None,
     ) -> Upload:
-        del content_digest  # declared for the documentation; `check_head` reads it
+        del content_digest  # declared for the documentation; `check_request_head` reads it
         return Upload(request, request.state.actor, terms, db, settings, idempotency_key)
 
     return build_upload

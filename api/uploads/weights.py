@@ -39,7 +39,9 @@ class AskedBase:
     classes: str | None = None
 
 
-def parse_classes(asked: AskedBase, file: Received, settings: Settings) -> list[str] | None:
+def parse_requested_classes(
+    asked: AskedBase, file: Received, settings: Settings
+) -> list[str] | None:
     """Return the classes of a request; None if it names none.
 
     Raises:
@@ -64,7 +66,7 @@ class WantedBase:
     family: str
 
 
-def resolve_base(
+def resolve_requested_base(
     asked: AskedBase, length: int | None, catalogue: Callable[[], Catalogue], settings: Settings
 ) -> WantedBase:
     """Return the complete architecture and images; the first use of the catalogue may take seconds.
@@ -77,7 +79,7 @@ def resolve_base(
     resolved, images = bases.parse_architecture(
         catalogue_value, asked.architecture, asked.image_size, asked.channels, asked.config
     )
-    Admission.from_settings(settings).check_network(catalogue_value, resolved, images.image)
+    Admission.from_settings(settings).check_network_size(catalogue_value, resolved, images.image)
     if length == 0:
         raise BaseInvalid("The body is empty; a base is a safetensors file.")
     return WantedBase(
@@ -85,7 +87,7 @@ def resolve_base(
     )
 
 
-async def load_expected(
+async def load_expected_tensors(
     want: WantedBase, settings: Settings, work: ShapeWork, owner_id: str
 ) -> ExpectedBase:
     """Return the tensors that the base must contain; those of earlier requests are cached."""
@@ -94,6 +96,6 @@ async def load_expected(
     if cached is not None:
         return cached
     # Heavy work: shapes come from building the network, in turns between owners.
-    return await work.run_in_turn(
+    return await work.run_work_in_turn(
         owner_id, lambda: load_expected_base(settings, want.architecture, image)
     )

@@ -17,14 +17,16 @@ import argparse
 import os
 from pathlib import Path
 
-from bench.experiment.plan import read_plan
-from bench.experiment.program import run_program
+from bench.experiment.plan import read_plan_file
+from bench.experiment.program import run_main_and_exit
 
 PLANS = Path(__file__).parent / "plans"
 
 
 def main() -> int:
-    """The exit status: 0, or 1 when runs failed. Raises PlanError for a plan that cannot be run."""
+    """Run an experiment and return the exit status: 0, or 1 if runs failed. Raises PlanError for a
+    plan that cannot be run.
+    """
     parser = argparse.ArgumentParser(prog="bench.experiment", description=__doc__.splitlines()[0])
     parser.add_argument("plan", help="a TOML file, or a name in bench/experiment/plans")
     parser.add_argument(
@@ -33,17 +35,19 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="default experiments/<plan's name>")
     parser.add_argument(
         "--jobs",
-        type=_positive,
+        type=_parse_positive_integer,
         default=len(os.sched_getaffinity(0)),
         help="runs at once (default: cores)",
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
     named = PLANS / f"{options.plan}.toml"
-    plan = read_plan(named if named.exists() else Path(options.plan))
-    from bench.experiment.conduct import conduct_plan  # loads torch, after cheap mistakes are found
+    plan = read_plan_file(named if named.exists() else Path(options.plan))
+    from bench.experiment.conduct import (
+        run_experiment_plan,
+    )  # loads torch, after cheap mistakes are found
 
-    return conduct_plan(
+    return run_experiment_plan(
         plan,
         options.data,
         options.out or Path("experiments") / plan.name,
@@ -52,11 +56,11 @@ def main() -> int:
     )
 
 
-def _positive(text: str) -> int:
+def _parse_positive_integer(text: str) -> int:
     if int(text) < 1:
         raise argparse.ArgumentTypeError("must be 1 or more")
     return int(text)
 
 
 if __name__ == "__main__":
-    run_program("bench.experiment", main)
+    run_main_and_exit("bench.experiment", main)

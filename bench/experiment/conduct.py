@@ -10,49 +10,65 @@ from pathlib import Path
 import torch
 
 from bench.experiment.data import Files
-from bench.experiment.figures import draw_figures
-from bench.experiment.grid import BaseRun, Run, expand_plan
+from bench.experiment.figures import draw_experiment_figures
+from bench.experiment.grid import BaseRun, Run, expand_plan_to_runs
 from bench.experiment.outcomes import collect_outcomes
 from bench.experiment.plan import Plan, PlanError
-from bench.experiment.pool import Work, run_in_children
-from bench.experiment.runs import Store, build_failure, run_and_record, train_base
-from bench.experiment.tables import render_summary
-from bench.experiment.tidy import render_accuracies, render_results
+from bench.experiment.pool import Work, run_work_in_children
+from bench.experiment.runs import (
+    Store,
+    build_failure_record,
+    execute_and_record_run,
+    train_and_store_base,
+)
+from bench.experiment.tables import render_experiment_summary
+from bench.experiment.tidy import render_accuracies_csv, render_results_csv
 
 
-def conduct_plan(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
-    """Carry out a plan; return 1 when runs failed, else 0. Raises PlanError before the first run."""
+def run_experiment_plan(plan: Plan, data: Path, out: Path, jobs: int, device: str) -> int:
+    """Carry out an experiment plan; return 1 if runs failed, else 0. Raises PlanError before the
+    first run.
+    """
     # Counted without touching CUDA, which a process that forks must not.
     if device == "cuda" and not torch.cuda.device_count():
         raise PlanError("--device cuda: there is no CUDA device here")
-    with _wait_until_alone(out):
-        bases, runs = expand_plan(plan, Files(data, out / "data"), device)
+    with _wait_for_other_processes(out):
+        bases, runs = expand_plan_to_runs(plan, Files(data, out / "data"), device)
         store = Store(out)
-        waiting = {base.key for base in bases if not store.base(base.key).exists()}
-        store.sweep(waiting | {run.key for run in runs if not store.finished(run.key)})
+        waiting = {
+            base.result_digest
+            for base in bases
+            if not store.get_base_folder(base.result_digest).exists()
+        }
+        store.remove_unwanted_runs(
+            waiting
+            | {run.result_digest for run in runs if not store.is_run_finished(run.result_digest)}
+        )
         try:
-            learn_all(bases, runs, store, jobs)
+            run_unfinished_runs(bases, runs, store, jobs)
         finally:
-            failed = write_report(plan, runs, bases, store)
+            failed = write_experiment_report(plan, runs, bases, store)
     return 1 if failed else 0
 
 
-def learn_all(bases: Sequence[BaseRun], runs: Sequence[Run], store: Store, jobs: int) -> None:
-    """The runs without a result. Those that were killed or had too little memory come again, half as many at
-    once.
+def run_unfinished_runs(
+    bases: Sequence[BaseRun], runs: Sequence[Run], store: Store, jobs: int
+) -> None:
+    """Do all runs that have no result yet. Runs that were killed or ran out of memory are repeated,
+    half as many at once.
     """
     while True:
-        run_in_children(_base_work(bases, store), jobs)
-        run_in_children(_build_run_work(runs, store, Progress(runs, store, jobs)), jobs)
-        if jobs == 1 or all(store.finished(run.key) for run in runs):
+        run_work_in_children(_build_base_work(bases, store), jobs)
+        run_work_in_children(_build_run_work(runs, store, Progress(runs, store, jobs)), jobs)
+        if jobs == 1 or all(store.is_run_finished(run.result_digest) for run in runs):
             return
         jobs //= 2
         print(f"again, {jobs} at once: what was killed or had too little memory", flush=True)
 
 
 @contextlib.contextmanager
-def _wait_until_alone(out: Path) -> Iterator[None]:
-    """Waits for another process that works in `out`, or for children of one that was killed."""
+def _wait_for_other_processes(out: Path) -> Iterator[None]:
+    """Wait for another process that works in `out`, or for children of one that was killed."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / "lock").open("w") as lock:
         try:
@@ -63,57 +79,63 @@ def _wait_until_alone(out: Path) -> Iterator[None]:
         yield
 
 
-def write_report(plan: Plan, runs: Sequence[Run], bases: Sequence[BaseRun], store: Store) -> int:
-    """Write tables, summary.md and figures/ from the results there are; the number of
-    failed runs.
+def write_experiment_report(
+    plan: Plan, runs: Sequence[Run], bases: Sequence[BaseRun], store: Store
+) -> int:
+    """Write tables, summary.md and figures from the results so far, and return the number of failed
+    runs.
     """
     outcomes, failed = collect_outcomes(runs, store)
-    (store.out / "results.csv").write_text(render_results(runs, outcomes, failed))
-    (store.out / "accuracies.csv").write_text(render_accuracies(runs, store))
-    text = render_summary(plan, runs, bases, store, outcomes, failed)
+    (store.out / "results.csv").write_text(render_results_csv(runs, outcomes, failed))
+    (store.out / "accuracies.csv").write_text(render_accuracies_csv(runs, store))
+    text = render_experiment_summary(plan, runs, bases, store, outcomes, failed)
     (store.out / "summary.md").write_text(text + "\n")
-    draw_figures(outcomes, store.out / "figures")
+    draw_experiment_figures(outcomes, store.out / "figures")
     for run, record in failed:
-        print(f"failed: {run.name}: {record['failure']['reason']}")
+        print(f"failed: {run.log_name}: {record['failure']['reason']}")
     print(f"report: {store.out / 'summary.md'}, results.csv, accuracies.csv, figures/", flush=True)
     return len(failed)
 
 
-def _base_work(bases: Sequence[BaseRun], store: Store) -> Iterator[Work]:
+def _build_base_work(bases: Sequence[BaseRun], store: Store) -> Iterator[Work]:
     for base in bases:
-        if store.base(base.key).exists():
+        if store.get_base_folder(base.result_digest).exists():
             continue
 
-        def ended(reason: str | None, base: BaseRun = base) -> None:
+        def record_base_end(reason: str | None, base: BaseRun = base) -> None:
             print(f"base {base.name}: {reason or 'trained'}", flush=True)
 
         print(f"base {base.name}: training", flush=True)
-        yield Work(lambda fd, base=base: train_base(base, store, fd), ended)
+        yield Work(lambda fd, base=base: train_and_store_base(base, store, fd), record_base_end)
 
 
 def _build_run_work(runs: Sequence[Run], store: Store, progress: "Progress") -> Iterator[Work]:
     seen = set()
     for run in runs:
-        if run.key in seen or store.finished(run.key):
+        if run.result_digest in seen or store.is_run_finished(run.result_digest):
             continue
-        seen.add(run.key)  # runs under two names are made once
+        seen.add(run.result_digest)  # runs under two names are made once
 
-        if isinstance(run.base, BaseRun) and not store.base(run.base.key).exists():
-            _record_failure(run, store, f"its base {run.base.name} could not be trained")
-            progress.ended(run)
+        if (
+            isinstance(run.base, BaseRun)
+            and not store.get_base_folder(run.base.result_digest).exists()
+        ):
+            _record_run_failure(run, store, f"its base {run.base.name} could not be trained")
+            progress.print_run_end(run)
             continue
 
-        def ended(reason: str | None, run: Run = run) -> None:
+        def record_run_end(reason: str | None, run: Run = run) -> None:
             if reason is not None:
-                _record_failure(run, store, reason)
-            progress.ended(run)
+                _record_run_failure(run, store, reason)
+            progress.print_run_end(run)
 
-        yield Work(lambda fd, run=run: run_and_record(run, store, fd), ended)
+        yield Work(lambda fd, run=run: execute_and_record_run(run, store, fd), record_run_end)
 
 
-def _record_failure(run: Run, store: Store, reason: str) -> None:
-    store.write(
-        run.key, {**build_failure("killed", reason), "name": run.name, "config": run.config}
+def _record_run_failure(run: Run, store: Store, reason: str) -> None:
+    store.write_run_record(
+        run.result_digest,
+        {**build_failure_record("killed", reason), "name": run.log_name, "config": run.config},
     )
 
 
@@ -127,21 +149,23 @@ class Progress:
         self._store = store
         self._jobs = jobs
         self._seconds: dict[tuple[object, ...], list[float]] = {}
-        self._left = {run.key: run for run in runs if not store.finished(run.key)}
-        self._total = len({run.key for run in runs})
+        self._left = {
+            run.result_digest: run for run in runs if not store.is_run_finished(run.result_digest)
+        }
+        self._total = len({run.result_digest for run in runs})
         for run in runs:
-            if run.key not in self._left:
-                self._note(run)
+            if run.result_digest not in self._left:
+                self._record_run_duration(run)
         print(
             f"{self._total} runs: {self._total - len(self._left)} done, {len(self._left)} to do",
             flush=True,
         )
 
-    def ended(self, run: Run) -> None:
-        """Print how a run ended."""
-        self._left.pop(run.key, None)
-        self._note(run)
-        record = self._store.record(run.key)
+    def print_run_end(self, run: Run) -> None:
+        """Print how a run ended, and the estimated time that is left."""
+        self._left.pop(run.result_digest, None)
+        self._record_run_duration(run)
+        record = self._store.read_run_record(run.result_digest)
         assert record is not None
         how = (
             f"{record['seconds']:.0f} s"
@@ -149,17 +173,22 @@ class Progress:
             else f"failed: {record['failure']['reason']}"
         )
         done = self._total - len(self._left)
-        print(f"[{done}/{self._total}] {run.name}: {how}; {self._eta()}", flush=True)
+        print(
+            f"[{done}/{self._total}] {run.log_name}: {how}; {self._format_remaining_time()}",
+            flush=True,
+        )
 
-    def _note(self, run: Run) -> None:
-        record = self._store.record(run.key)
+    def _record_run_duration(self, run: Run) -> None:
+        record = self._store.read_run_record(run.result_digest)
         if record is not None and record["status"] == "done":
-            self._seconds.setdefault(run.cells[0], []).append(record["seconds"])
+            self._seconds.setdefault(run.table_cells[0], []).append(record["seconds"])
 
-    def _eta(self) -> str:
+    def _format_remaining_time(self) -> str:
         known = {cell: statistics.fmean(found) for cell, found in self._seconds.items()}
         if not known:
             return f"{len(self._left)} left"
         usual = statistics.fmean(known.values())
-        seconds = sum(known.get(run.cells[0], usual) for run in self._left.values()) / self._jobs
+        seconds = (
+            sum(known.get(run.table_cells[0], usual) for run in self._left.values()) / self._jobs
+        )
         return f"{len(self._left)} left, about {time.strftime('%H:%M:%S', time.gmtime(seconds))}"

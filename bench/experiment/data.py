@@ -45,8 +45,8 @@ class Source:
     names: tuple[str, ...]
 
     @property
-    def digest(self) -> str:
-        """Names its content and how it was decoded."""
+    def content_digest(self) -> str:
+        """Digest of the data's content and of how it was decoded."""
         return self.folder.name
 
 
@@ -59,31 +59,34 @@ class Files:
         self._cache = cache
         self._sources: dict[tuple[str, int, int], Source] = {}
 
-    def source(self, images: Images) -> Source:
-        """The source decoded. Raises PlanError when there is none, or it is not what it seems."""
+    def decode_source(self, images: Images) -> Source:
+        """Return the decoded data set. Raises PlanError if its files are missing or of another
+        kind.
+        """
         key = (images.path, images.size, images.channels)
         if key not in self._sources:
-            self._sources[key] = self._decoded(images)
+            self._sources[key] = self._decode_or_load_source(images)
         return self._sources[key]
 
-    def form(self, images: Images) -> dict[str, int]:
-        """Size and channels of what `file` makes."""
-        pixels, _ = open_dataset(self.source(images).folder / "train.safetensors")
+    def get_image_shape(self, images: Images) -> dict[str, int]:
+        """Return the size and the channels of the images that `file` writes."""
+        pixels, _ = open_dataset(self.decode_source(images).folder / "train.safetensors")
         return {"size": pixels.shape[1] + 2 * images.pad, "channels": pixels.shape[3]}
 
-    def file(
+    def make_dataset_file(
         self,
         images: Images,
         classes: Sequence[int],
         part: str,
         split: tuple[int, int, int] | None = None,
     ) -> Path:
-        """A dataset of `classes` (numbers in the source); labels index them in the order given.
+        """Write a dataset of `classes` (numbers in the source), whose labels index them in the
+        given order, and return its path.
 
         split: (i, n, order): the i-th of n near-equal shares of each class's images, which are
         shuffled by `order`.
         """
-        source = self.source(images)
+        source = self.decode_source(images)
         limit = images.train_per_class if part == "train" else images.test_per_class
         facts: dict[str, Any] = {
             "classes": list(classes),
@@ -93,12 +96,12 @@ class Files:
         }
         if split is not None:
             facts["split"] = list(split)
-        path = source.folder / f"{_digest(facts)}.safetensors"
+        path = source.folder / f"{_digest_facts(facts)}.safetensors"
         if not path.exists():
             pixels, labels = open_dataset(source.folder / f"{part}.safetensors")
-            picked = [_sample_rows(np.flatnonzero(labels == c), limit) for c in classes]
+            picked = [_sample_rows_by_seed(np.flatnonzero(labels == c), limit) for c in classes]
             if split is not None:
-                picked = [_draw_share(rows, *split) for rows in picked]
+                picked = [_select_share_of_rows(rows, *split) for rows in picked]
             new = np.repeat(np.arange(len(classes)), [len(rows) for rows in picked])
             block = pixels[np.concatenate(picked)]
             edge = (images.pad, images.pad)
@@ -108,19 +111,23 @@ class Files:
             new_path.rename(path)
         return path
 
-    def _digits(self, path: str) -> Path:
-        """The folder of scikit-learn's digits, written when it is first needed."""
+    def _write_digits_folder(self, path: str) -> Path:
+        """Return the folder with scikit-learn's digits, which is written when it is first needed."""
         folder = self._cache / Path(path).name
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=_make_folder(folder.parent)) as scratch:
                 new = _make_folder(Path(scratch) / "new")
-                for name, archive in digits.build_archives(signed=BUNDLED[path]):
+                for name, archive in digits.build_digit_archives(signed=BUNDLED[path]):
                     (new / f"{name}.zip").write_bytes(archive)
                 new.rename(folder)
         return folder
 
-    def _decoded(self, images: Images) -> Source:
-        folder = self._digits(images.path) if images.path in BUNDLED else self._data / images.path
+    def _decode_or_load_source(self, images: Images) -> Source:
+        folder = (
+            self._write_digits_folder(images.path)
+            if images.path in BUNDLED
+            else self._data / images.path
+        )
         found = sorted(p for p in folder.rglob("*") if p.is_file()) if folder.is_dir() else []
         if not found:
             raise PlanError(
@@ -129,8 +136,8 @@ class Files:
         idx = [p for p in found if "idx" in p.name]
         zips = [p for p in found if p.suffix == ".zip"]
         decode = {"decode": "idx"} if idx else {"size": images.size, "channels": images.channels}
-        target = self._cache / _digest(
-            {"files": _fingerprint(folder, idx or zips or found), **decode}
+        target = self._cache / _digest_facts(
+            {"files": _hash_data_files(folder, idx or zips or found), **decode}
         )
         if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -139,12 +146,12 @@ class Files:
                 new.mkdir()
                 try:
                     if idx:
-                        names = _read_idx(idx, new)
+                        names = _read_idx_source(idx, new)
                     else:
                         archives = zips or [
-                            _pack_files(folder, found, Path(scratch) / "packed.zip")
+                            _pack_files_as_archive(folder, found, Path(scratch) / "packed.zip")
                         ]
-                        names = _read_archives(archives, images, Path(scratch), new)
+                        names = _read_class_archives(archives, images, Path(scratch), new)
                 except (OSError, ValueError, EOFError, zlib.error, PerennialError) as error:
                     raise PlanError(f"{folder}: {error}") from error
                 (new / "classes.json").write_text(json.dumps(names, ensure_ascii=False))
@@ -152,13 +159,13 @@ class Files:
         return Source(target, tuple(json.loads((target / "classes.json").read_text())))
 
 
-def _read_idx(files: list[Path], out: Path) -> list[str]:
+def _read_idx_source(files: list[Path], out: Path) -> list[str]:
     """Read training and test images from four idx files, with class names, the labels as text."""
     highest = 0
     for part, words in (("train", ("train",)), ("test", ("t10k", "test"))):
         pixels, labels = (
-            read_idx(
-                _require_one_file(
+            read_idx_array(
+                _require_single_file(
                     [p for p in files if what in p.name and any(w in p.name for w in words)],
                     part,
                     what,
@@ -179,8 +186,8 @@ def _read_idx(files: list[Path], out: Path) -> list[str]:
     return [str(c) for c in range(highest + 1)]
 
 
-def read_idx(path: Path) -> npt.NDArray[Any]:
-    """The array in an idx file, gzipped or not. Raises ValueError when it is not one."""
+def read_idx_array(path: Path) -> npt.NDArray[Any]:
+    """Return the array in an idx file, gzipped or not. Raises ValueError for any other file."""
     raw = path.read_bytes()
     raw = gzip.decompress(raw) if path.suffix == ".gz" else raw
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] not in _IDX_TYPES:
@@ -192,21 +199,23 @@ def read_idx(path: Path) -> npt.NDArray[Any]:
     return np.frombuffer(raw, kind, offset=4 + 4 * raw[3]).reshape(shape)
 
 
-def _require_one_file(found: list[Path], part: str, what: str) -> Path:
+def _require_single_file(found: list[Path], part: str, what: str) -> Path:
     if len(found) != 1:
         raise ValueError(f"needs one idx file of {part} {what}, found {len(found)}")
     return found[0]
 
 
-def _pack_files(folder: Path, files: list[Path], path: Path) -> Path:
+def _pack_files_as_archive(folder: Path, files: list[Path], path: Path) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for file in files:
             archive.write(file, file.relative_to(folder).as_posix())
     return path
 
 
-def _read_archives(archives: list[Path], images: Images, scratch: Path, out: Path) -> list[str]:
-    """Both parts from all archives, whose classes follow each other; the names of the classes."""
+def _read_class_archives(
+    archives: list[Path], images: Images, scratch: Path, out: Path
+) -> list[str]:
+    """Read both parts of all archives, whose classes follow each other, and return the class names."""
     names: list[str] = []
     blocks: dict[str, list[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]]] = {
         part: [] for part in PARTS
@@ -234,16 +243,19 @@ def _read_archives(archives: list[Path], images: Images, scratch: Path, out: Pat
     return names
 
 
-def _sample_rows(rows: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[np.int64]:
+def _sample_rows_by_seed(rows: npt.NDArray[np.int64], limit: int | None) -> npt.NDArray[np.int64]:
     """Draw `limit` of the rows by a fixed seed, in their order; all when there are fewer."""
     if limit is None or len(rows) <= limit:
         return rows
     return np.sort(np.random.default_rng(0).permutation(rows)[:limit])
 
 
-def _draw_share(rows: npt.NDArray[np.int64], i: int, n: int, order: int) -> npt.NDArray[np.int64]:
-    """The i-th of n shares of the rows, shuffled by a fixed seed for each order. PlanError: none is
-    left for it."""
+def _select_share_of_rows(
+    rows: npt.NDArray[np.int64], i: int, n: int, order: int
+) -> npt.NDArray[np.int64]:
+    """Return the i-th of n shares of the rows, shuffled by a fixed seed for each order. Raises
+    PlanError for an empty share.
+    """
     shuffled = np.random.default_rng([order, len(rows)]).permutation(rows)
     found = np.sort(np.array_split(shuffled, n)[i])
     if not len(found):
@@ -256,7 +268,7 @@ def _make_folder(folder: Path) -> Path:
     return folder
 
 
-def _fingerprint(folder: Path, files: Iterable[Path]) -> list[tuple[str, str]]:
+def _hash_data_files(folder: Path, files: Iterable[Path]) -> list[tuple[str, str]]:
     """Return (path, sha256) of every file of a data set."""
     return [
         (p.relative_to(folder).as_posix(), hashlib.sha256(p.read_bytes()).hexdigest())
@@ -264,5 +276,5 @@ def _fingerprint(folder: Path, files: Iterable[Path]) -> list[tuple[str, str]]:
     ]
 
 
-def _digest(facts: Any) -> str:
+def _digest_facts(facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]

@@ -18,11 +18,11 @@ from bench.experiment.statistics import (
     Array,
     Figure,
     Interval,
-    bootstrap_statistic,
-    compute_mean,
-    kendall,
-    pearson,
-    spearman,
+    bootstrap_statistic_interval,
+    compute_kendall_tau,
+    compute_mean_with_interval,
+    compute_pearson_correlation,
+    compute_spearman_correlation,
 )
 
 FIGURES = ("acc", "forgetting", "update_norm")
@@ -40,14 +40,14 @@ class DepthStudy:
         judged = [o for o in outcomes if not o.run.reference]
         self.depths = sorted({o.run.depth for o in judged})
         self.methods = list(dict.fromkeys(o.run.method for o in judged))
-        repetitions = list(dict.fromkeys(o.repetition for o in judged))
+        repetitions = list(dict.fromkeys(o.order_and_seed for o in judged))
         self.repetitions = len(repetitions)
         table = np.full(
             (len(FIGURES), len(repetitions), len(self.depths), len(self.methods)), math.nan, float
         )
         for o in judged:
             at = (
-                repetitions.index(o.repetition),
+                repetitions.index(o.order_and_seed),
                 self.depths.index(o.run.depth),
                 self.methods.index(o.run.method),
             )
@@ -57,66 +57,78 @@ class DepthStudy:
         self.accuracy, self.forgetting, self.moved = table
 
     @property
-    def compares(self) -> bool:
-        """Whether any method has results at several depths."""
+    def has_several_depths(self) -> bool:
+        """True if any method has results at several depths."""
         return bool((np.isfinite(self.accuracy).any(0).sum(0) > 1).any())
 
-    def updates(self, depth: int) -> Figure:
-        """Mean update norm; a repetition counts once, with the mean over its methods."""
-        return compute_mean(_mean(self.moved[:, depth]).tolist())
-
-    def forgotten(self, depth: int) -> Figure:
-        """Mean forgetting, taken as `updates`."""
-        return compute_mean(_mean(self.forgetting[:, depth]).tolist())
-
-    def update_growth(self, first: int, second: int) -> Figure:
-        """Mean growth of the update norm from a depth to another, each run compared with
-        its twin.
+    def compute_mean_update_norm(self, depth: int) -> Figure:
+        """Return the mean update norm at a depth; a repetition counts once, with the mean over its
+        methods.
         """
-        return compute_mean(_mean(self.moved[:, second] - self.moved[:, first]).tolist())
+        return compute_mean_with_interval(_average_defined(self.moved[:, depth]).tolist())
 
-    def points(self, depth: int) -> int:
-        """How many runs at this depth have both update norm and forgetting."""
+    def compute_mean_forgetting(self, depth: int) -> Figure:
+        """Return the mean forgetting at a depth; a repetition counts once, with the mean over its
+        methods.
+        """
+        return compute_mean_with_interval(_average_defined(self.forgetting[:, depth]).tolist())
+
+    def compute_update_growth(self, first: int, second: int) -> Figure:
+        """Return the mean growth of the update norm from one depth to another, comparing runs with
+        the same order and seed.
+        """
+        return compute_mean_with_interval(
+            _average_defined(self.moved[:, second] - self.moved[:, first]).tolist()
+        )
+
+    def count_measured_runs(self, depth: int) -> int:
+        """Return the number of runs at a depth that have both an update norm and a forgetting."""
         return int(np.isfinite(self.moved[:, depth] + self.forgetting[:, depth]).sum())
 
-    def correlation(self, depth: int, coefficient: Coefficient) -> Figure:
-        """Correlation of forgetting with the update norm over all runs at a depth."""
-        return bootstrap_statistic(
-            self.repetitions, lambda draws: self._correlation(depth, coefficient, draws)
+    def compute_forgetting_correlation(self, depth: int, coefficient: Coefficient) -> Figure:
+        """Return the correlation of forgetting with the update norm over all runs at a depth."""
+        return bootstrap_statistic_interval(
+            self.repetitions, lambda draws: self._draw_correlations(depth, coefficient, draws)
         )
 
-    def correlation_growth(self, coefficient: Coefficient) -> Figure:
-        """Correlation at the greatest depth minus that at the smallest."""
-        return bootstrap_statistic(
+    def compute_correlation_growth(self, coefficient: Coefficient) -> Figure:
+        """Return the correlation at the greatest depth minus that at the smallest."""
+        return bootstrap_statistic_interval(
             self.repetitions,
             lambda draws: (
-                self._correlation(-1, coefficient, draws) - self._correlation(0, coefficient, draws)
+                self._draw_correlations(-1, coefficient, draws)
+                - self._draw_correlations(0, coefficient, draws)
             ),
         )
 
-    def agreement(self, first: int, second: int) -> Figure:
-        """Kendall's tau-b between the rankings of methods by mean ACC at two depths."""
-        return bootstrap_statistic(
+    def compute_ranking_agreement(self, first: int, second: int) -> Figure:
+        """Return Kendall's tau-b between the rankings of methods by mean ACC at two depths."""
+        return bootstrap_statistic_interval(
             self.repetitions,
-            lambda draws: kendall(
-                *(_mean(self.accuracy[draws, depth], 1) for depth in (first, second))
+            lambda draws: compute_kendall_tau(
+                *(_average_defined(self.accuracy[draws, depth], 1) for depth in (first, second))
             ),
         )
 
-    def agreements(self) -> dict[tuple[int, int], Figure]:
-        """`agreement` of every pair of depths."""
-        return {pair: self.agreement(*pair) for pair in combinations(range(len(self.depths)), 2)}
+    def compute_ranking_agreements(self) -> dict[tuple[int, int], Figure]:
+        """Return Kendall's tau-b between the rankings of methods, for every pair of depths."""
+        return {
+            pair: self.compute_ranking_agreement(*pair)
+            for pair in combinations(range(len(self.depths)), 2)
+        }
 
-    def reversals(self) -> list[tuple[str, str, list[int], list[int]]]:
-        """(a, b, depths where a is surely above b, depths where it is surely below), where there
-        are both.
+    def find_ranking_reversals(self) -> list[tuple[str, str, list[int], list[int]]]:
+        """Return (a, b, depths where method a is surely better than b, depths where it is surely
+        worse), where both exist.
 
         Surely: the 95 % t-interval of the difference in ACC, paired by repetition, excludes 0.
         """
         found = []
         for a, b in combinations(range(len(self.methods)), 2):
             intervals = [
-                compute_mean((self.accuracy[:, depth, a] - self.accuracy[:, depth, b]).tolist())[1]
+                compute_mean_with_interval(
+                    (self.accuracy[:, depth, a] - self.accuracy[:, depth, b]).tolist()
+                )[1]
                 for depth in range(len(self.depths))
             ]
             above = [depth for depth, limits in enumerate(intervals) if limits and limits[0] > 0]
@@ -125,27 +137,31 @@ class DepthStudy:
                 found.append((self.methods[a], self.methods[b], above, below))
         return found
 
-    def _correlation(self, depth: int, coefficient: Coefficient, draws: Array) -> Array:
+    def _draw_correlations(self, depth: int, coefficient: Coefficient, draws: Array) -> Array:
         x, y = (
             table[draws, depth].reshape(len(draws), -1) for table in (self.moved, self.forgetting)
         )
         return coefficient(x, y)
 
 
-def _mean(values: Array, axis: int = -1) -> Array:
+def _average_defined(values: Array, axis: int = -1) -> Array:
     """Return the mean of the values that are not missing; NaN when there is none."""
     there = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         return np.where(there, values, 0).sum(axis) / there.sum(axis)
 
 
-def describe_findings(study: DepthStudy) -> list[str]:
+def describe_depth_findings(study: DepthStudy) -> list[str]:
     """Describe what the depth study found, as three Markdown paragraphs."""
-    return [_ranking(study), _growth(study), _tie(study)]
+    return [
+        _describe_ranking_agreement(study),
+        _describe_update_growth(study),
+        _describe_correlation(study),
+    ]
 
 
-def _ranking(study: DepthStudy) -> str:
-    pairs = study.agreements()
+def _describe_ranking_agreement(study: DepthStudy) -> str:
+    pairs = study.compute_ranking_agreements()
     taus = {pair: tau for pair, (tau, _) in pairs.items() if tau is not None}
     if not taus:
         return (
@@ -155,9 +171,9 @@ def _ranking(study: DepthStudy) -> str:
     lowest = min(taus, key=lambda pair: taus[pair])
     same = sum(tau == 1 for tau in taus.values())
     turned = [
-        f"{above} above {below} at depth {_listed(study, higher)}, below it at "
-        f"{_listed(study, lower)}"
-        for above, below, higher, lower in study.reversals()
+        f"{above} above {below} at depth {_format_values_by_depth(study, higher)}, below it at "
+        f"{_format_values_by_depth(study, lower)}"
+        for above, below, higher, lower in study.find_ranking_reversals()
     ]
     if same == len(taus):
         verdict = "yes"
@@ -175,22 +191,22 @@ def _ranking(study: DepthStudy) -> str:
     )
 
 
-def _listed(study: DepthStudy, depths: Sequence[int]) -> str:
+def _format_values_by_depth(study: DepthStudy, depths: Sequence[int]) -> str:
     return ", ".join(str(study.depths[depth]) for depth in depths)
 
 
-def _growth(study: DepthStudy) -> str:
+def _describe_update_growth(study: DepthStudy) -> str:
     last = len(study.depths) - 1
-    whole = study.update_growth(0, last)
+    whole = study.compute_update_growth(0, last)
     steps = {
-        f"{study.depths[a]} to {study.depths[b]}": study.update_growth(a, b)
+        f"{study.depths[a]} to {study.depths[b]}": study.compute_update_growth(a, b)
         for a, b in pairwise(range(last + 1))
     }
     more = sum(interval is not None and interval[0] > 0 for _, interval in steps.values())
     less = sum(interval is not None and interval[1] < 0 for _, interval in steps.values())
     return (
         "**Updates are larger at the greatest depth than at the smallest: "
-        f"{_verdict(whole[1], 'smaller')}.** Growth of the mean update norm from depth "
+        f"{_describe_interval_verdict(whole[1], 'smaller')}.** Growth of the mean update norm from depth "
         f"{study.depths[0]} to {study.depths[-1]}: {format_statistic(whole)}. Surely larger in {more} and "
         f"smaller in {less} of {len(steps)} "
         "steps: "
@@ -198,13 +214,15 @@ def _growth(study: DepthStudy) -> str:
     )
 
 
-def _tie(study: DepthStudy) -> str:
-    found = {"Pearson's r": pearson, "Spearman's": spearman}
+def _describe_correlation(study: DepthStudy) -> str:
+    found = {"Pearson's r": compute_pearson_correlation, "Spearman's": compute_spearman_correlation}
     answers, facts = [], []
     for name, coefficient in found.items():
-        first, last = (study.correlation(depth, coefficient) for depth in (0, -1))
-        growth = study.correlation_growth(coefficient)
-        answer = _verdict(growth[1], "more weakly")
+        first, last = (
+            study.compute_forgetting_correlation(depth, coefficient) for depth in (0, -1)
+        )
+        growth = study.compute_correlation_growth(coefficient)
+        answer = _describe_interval_verdict(growth[1], "more weakly")
         # A negative correlation that rises is no closer tie.
         if last[1] and last[1][1] < 0:
             answer = "no, it is negative there"
@@ -231,7 +249,7 @@ def format_statistic(figure: Figure) -> str:
     )
 
 
-def _verdict(interval: Interval | None, opposite: str) -> str:
+def _describe_interval_verdict(interval: Interval | None, opposite: str) -> str:
     if interval is None:
         return "cannot be told"
     if interval[0] > 0:

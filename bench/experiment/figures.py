@@ -19,24 +19,27 @@ DPI = 150
 PANEL, LEGEND = 2.6, 1.8  # inches
 
 
-def draw_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+def draw_experiment_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
     """Draw the figures of all data sets, scenarios and protocols as PNG; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     made = []
-    for section in dict.fromkeys(o.cell[:3] for o in outcomes):
-        found = [o for o in outcomes if o.cell[:3] == section]
+    for section in dict.fromkeys(o.table_cell[:3] for o in outcomes):
+        found = [o for o in outcomes if o.table_cell[:3] == section]
         data, scenario, readout = section
         title = f"{data}, {scenario} scenario, {readout}-incremental"
-        figures = {"matrices": _matrices(found), "tasks": _draw_over_tasks(found)}
+        figures = {
+            "matrices": _draw_accuracy_matrices(found),
+            "tasks": _draw_accuracy_over_tasks(found),
+        }
         study = DepthStudy(found)
         if study.methods:
-            figures["forgetting"] = _forgetting(
+            figures["forgetting"] = _draw_forgetting_by_update(
                 study, list(dict.fromkeys(o.run.method for o in found))
             )
-        if study.compares and len(study.methods) > 1:
-            figures["ranks"] = _draw_ranks(study)
+        if study.has_several_depths and len(study.methods) > 1:
+            figures["ranks"] = _draw_ranking_agreement(study)
         if any(o.source for o in found):
-            figures["source"] = _draw_source(found)
+            figures["source"] = _draw_source_accuracy(found)
         for name, figure in figures.items():
             figure.suptitle(f"{title}\n{figure.get_suptitle()}", fontsize=9)
             path = folder / f"{data}-{scenario}-{readout}-{name}.png"
@@ -45,16 +48,18 @@ def draw_figures(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
     return made
 
 
-def _panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[np.object_]]:
+def _create_panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[np.object_]]:
     figure = Figure(figsize=(PANEL * columns + LEGEND, PANEL * rows + 0.8), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _matrices(outcomes: Sequence[Outcome]) -> Figure:
-    """R, mean over orders and seeds: a row of panels per depth, a column per method."""
+def _draw_accuracy_matrices(outcomes: Sequence[Outcome]) -> Figure:
+    """Draw accuracy matrices, mean over orders and seeds: a row of panels per depth, a column per
+    method.
+    """
     cells = group_by_cell(outcomes)
     methods, depths = (list(dict.fromkeys(cell[i] for cell in cells)) for i in (3, 4))
-    figure, axes = _panels(len(depths), len(methods))
+    figure, axes = _create_panels(len(depths), len(methods))
     figure.suptitle("accuracy after task i (row) on task j (column)")
     for axis in axes.flat:
         axis.set_axis_off()
@@ -69,18 +74,18 @@ def _matrices(outcomes: Sequence[Outcome]) -> Figure:
         if len(mean) <= 10:
             for (i, j), value in np.ndenumerate(mean):
                 if np.isfinite(value):
-                    _write(axis, i, j, f"{100 * value:.0f}", light=value < 0.7)
+                    _write_cell_text(axis, i, j, f"{100 * value:.0f}", light=value < 0.7)
     return figure
 
 
-def _draw_over_tasks(outcomes: Sequence[Outcome]) -> Figure:
-    """Primary accuracy after each task, mean with the t-interval: a panel per depth, a line per
-    method.
+def _draw_accuracy_over_tasks(outcomes: Sequence[Outcome]) -> Figure:
+    """Draw the primary accuracy after each task, mean with t-interval: a panel per depth, a line
+    per method.
     """
     cells = group_by_cell(outcomes)
     methods = list(dict.fromkeys(cell[3] for cell in cells))
     depths = sorted({cell[4] for cell in cells})
-    figure, axes = _panels(1, len(depths))
+    figure, axes = _create_panels(1, len(depths))
     figure.suptitle("accuracy on all tasks so far")
     for cell, found in cells.items():
         axis = axes[0, depths.index(cell[4])]
@@ -88,24 +93,24 @@ def _draw_over_tasks(outcomes: Sequence[Outcome]) -> Figure:
         stages = np.arange(1, curves.shape[1] + 1)
         colour = f"C{methods.index(cell[3])}"
         axis.plot(stages, curves.mean(0), marker=".", color=colour)
-        limits = [statistics.t_interval(column.tolist()) for column in curves.T]
+        limits = [statistics.compute_t_interval(column.tolist()) for column in curves.T]
         if all(limits):
             low, high = zip(*(pair for pair in limits if pair), strict=True)
             axis.fill_between(stages, low, high, alpha=0.15, color=colour)
         axis.set_xticks(stages)
-        _label(axis, f"depth {cell[4]}", "task", "accuracy")
+        _label_axis(axis, f"depth {cell[4]}", "task", "accuracy")
         axis.set_ylim(0, 1.02)
-    _legend(figure, methods)
+    _add_method_legend(figure, methods)
     return figure
 
 
-def _forgetting(study: DepthStudy, methods: Sequence[str]) -> Figure:
+def _draw_forgetting_by_update(study: DepthStudy, methods: Sequence[str]) -> Figure:
     """Draw forgetting against the update norm: a point per run, a panel per depth, with
     correlations.
 
     `methods` gives the colours, the same as in the other figures.
     """
-    figure, axes = _panels(1, len(study.depths))
+    figure, axes = _create_panels(1, len(study.depths))
     figure.suptitle("forgetting against mean update norm")
     for i, depth in enumerate(study.depths):
         axis = axes[0, i]
@@ -113,39 +118,39 @@ def _forgetting(study: DepthStudy, methods: Sequence[str]) -> Figure:
             colour = f"C{methods.index(method)}"
             axis.plot(study.moved[:, i, m], study.forgetting[:, i, m], ".", color=colour)
         found = {
-            "r": study.correlation(i, statistics.pearson),
-            "rho": study.correlation(i, statistics.spearman),
+            "r": study.compute_forgetting_correlation(i, statistics.compute_pearson_correlation),
+            "rho": study.compute_forgetting_correlation(i, statistics.compute_spearman_correlation),
         }
         notes = [
-            f"depth {depth}, n {study.points(i)}",
+            f"depth {depth}, n {study.count_measured_runs(i)}",
             *(f"{name} {format_statistic(figure)}" for name, figure in found.items()),
         ]
-        _label(axis, "\n".join(notes), "update norm", "forgetting")
-    _legend(figure, methods, study.methods)
+        _label_axis(axis, "\n".join(notes), "update norm", "forgetting")
+    _add_method_legend(figure, methods, study.methods)
     return figure
 
 
-def _draw_ranks(study: DepthStudy) -> Figure:
+def _draw_ranking_agreement(study: DepthStudy) -> Figure:
     """Draw Kendall's tau-b between the depths' rankings of methods."""
     size = len(study.depths)
     matrix = np.eye(size)
-    for (a, b), (tau, _) in study.agreements().items():
+    for (a, b), (tau, _) in study.compute_ranking_agreements().items():
         matrix[a, b] = matrix[b, a] = np.nan if tau is None else tau
-    figure, axes = _panels(1, 1)
+    figure, axes = _create_panels(1, 1)
     figure.suptitle("agreement of ranks (tau-b)")
     axis = axes[0, 0]
     axis.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu")
     for (i, j), value in np.ndenumerate(matrix):
-        _write(axis, i, j, f"{value:.2f}", light=abs(value) > 0.5)
+        _write_cell_text(axis, i, j, f"{value:.2f}", light=abs(value) > 0.5)
     for ticks in (axis.set_xticks, axis.set_yticks):
         ticks(range(size), [str(depth) for depth in study.depths])
-    _label(axis, "", "depth", "depth")
+    _label_axis(axis, "", "depth", "depth")
     return figure
 
 
-def _draw_source(outcomes: Sequence[Outcome]) -> Figure:
+def _draw_source_accuracy(outcomes: Sequence[Outcome]) -> Figure:
     """Draw accuracy on new classes against accuracy kept on the base's classes: a point per run."""
-    figure, axes = _panels(1, 1)
+    figure, axes = _create_panels(1, 1)
     figure.suptitle("new classes against old")
     cells = {
         cell: found
@@ -159,17 +164,19 @@ def _draw_source(outcomes: Sequence[Outcome]) -> Figure:
             ".",
             color=f"C{number}",
         )
-    _label(axes[0, 0], "", "ACC on the stream", "accuracy on the base's classes")
-    _legend(figure, [f"{cell[3]}, depth {cell[4]}" for cell in cells])
+    _label_axis(axes[0, 0], "", "ACC on the stream", "accuracy on the base's classes")
+    _add_method_legend(figure, [f"{cell[3]}, depth {cell[4]}" for cell in cells])
     return figure
 
 
-def _write(axis: Axes, row: int, column: int, text: str, *, light: bool) -> None:
+def _write_cell_text(axis: Axes, row: int, column: int, text: str, *, light: bool) -> None:
     axis.text(column, row, text, ha="center", va="center", fontsize=6, color="w" if light else "k")
 
 
-def _legend(figure: Figure, names: Sequence[str], shown: Sequence[str] | None = None) -> None:
-    """Names in the order of the colours C0, C1 …; of these the shown, by default all."""
+def _add_method_legend(
+    figure: Figure, names: Sequence[str], shown: Sequence[str] | None = None
+) -> None:
+    """Add a legend: method names in the order of the colours C0, C1 …; by default all."""
     handles = [
         Line2D([], [], marker=".", color=f"C{number}", label=name)
         for number, name in enumerate(names)
@@ -178,7 +185,7 @@ def _legend(figure: Figure, names: Sequence[str], shown: Sequence[str] | None = 
     figure.legend(handles=handles, loc="outside center right", fontsize=7)
 
 
-def _label(axis: Axes, title: str, x: str, y: str) -> None:
+def _label_axis(axis: Axes, title: str, x: str, y: str) -> None:
     axis.set_title(title, fontsize=7)
     axis.set_xlabel(x, fontsize=7)
     axis.set_ylabel(y, fontsize=7)

@@ -58,8 +58,8 @@ class BaseRun:
     stage: Stage
 
     @property
-    def key(self) -> str:
-        """Digest of all that decides its result."""
+    def result_digest(self) -> str:
+        """Digest of everything that decides the result of training a base."""
         return digest_configuration(self.config)
 
 
@@ -71,9 +71,9 @@ class PackagedStart:
     packaged: str
 
     @property
-    def key(self) -> str:
-        """SHA-256 of its weights, in hex."""
-        return hashlib.sha256(packaged_base.load_weights(3, self.packaged)).hexdigest()
+    def result_digest(self) -> str:
+        """SHA-256 of the packaged weights, in hex."""
+        return hashlib.sha256(packaged_base.load_base_weights(3, self.packaged)).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -93,35 +93,35 @@ class Run:
     stages: list[Stage]
 
     @property
-    def key(self) -> str:
-        """Digest of all that decides its result."""
+    def result_digest(self) -> str:
+        """Digest of everything that decides the result of a run."""
         return digest_configuration(self.config)
 
     @property
-    def protocols(self) -> list[str]:
-        """The way it is read out: heads per task or one for all tasks one way, one that grows both
-        ways.
+    def readout_protocols(self) -> list[str]:
+        """Readout protocols of a run: heads per task, one head for all tasks, or both for heads
+        that grow either way.
         """
         return ["class", "task"] if self.scenario == "class" else [self.scenario]
 
     @property
-    def cells(self) -> list[Cell]:
-        """The cells of the tables that it belongs to."""
+    def table_cells(self) -> list[Cell]:
+        """Cells of the result tables that a run belongs to."""
         return [
             (self.data, self.scenario, readout, self.method, self.depth)
-            for readout in self.protocols
+            for readout in self.readout_protocols
         ]
 
     @property
-    def name(self) -> str:
-        """What the log calls it."""
+    def log_name(self) -> str:
+        """Name of a run in the log."""
         place = f"depth {self.depth} order {self.order} seed {self.seed}"
         return f"{self.data} {self.scenario} {self.method} {place}"
 
 
-def expand_plan(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
-    """Bases to train, and runs; orders and seeds come last, so that an early look sees every
-    method.
+def expand_plan_to_runs(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], list[Run]]:
+    """Return the bases to train and the runs of a plan; orders and seeds vary last, so that early
+    results cover every method.
 
     Raises PlanError for a recipe or an architecture that cannot be used; no dataset file is made
     before.
@@ -130,16 +130,16 @@ def expand_plan(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], l
         (data, scenario, method, depth)
         for data in plan.data
         for scenario in plan.scenarios
-        if data.suits(scenario)
+        if data.is_divisible_for_scenario(scenario)
         for depth in sorted({d for m in plan.methods for d in m.depths or plan.depths})
         for method in plan.methods
         if depth in (method.depths or plan.depths)
         and scenario in (method.scenarios or plan.scenarios)
     ]
     for data, scenario, method, depth in cells:
-        _check(plan, method, files.form(data)["size"])
+        _check_network_buildable(plan, method, files.get_image_shape(data)["size"])
         resolve_cell_recipe(plan, method, scenario, depth, 0)
-    bases = {base.name: _base(base, files, device) for base in plan.bases}
+    bases = {base.name: _resolve_method_base(base, files, device) for base in plan.bases}
     trained = [base for base in bases.values() if isinstance(base, BaseRun)]
     runs = []
     for order in range(plan.orders):
@@ -149,34 +149,38 @@ def expand_plan(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], l
                     data.seeds or plan.seeds
                 ):
                     continue
-                names = files.source(data).names
-                tasks = _tasks(data, len(names), scenario, order)
+                names = files.decode_source(data).names
+                tasks = _list_task_classes(data, len(names), scenario, order)
                 labels = [[names[c] for c in task] for task in tasks]
                 if method.joint and scenario == "data":
                     labels = labels[:1]  # the same run, however the images are split
                 recipe = resolve_cell_recipe(plan, method, scenario, depth, seed)
                 if method.joint:
                     recipe = recipe.model_copy(
-                        update={"method": joint.name_joint_method(recipe, scenario, labels)}
+                        update={"method": joint.build_joint_method(recipe, scenario, labels)}
                     )
                 base = bases[method.base] if method.base else None
                 config = {
-                    **_config(data, files, plan.architecture_of(method), recipe, device),
+                    **_build_run_config(
+                        data, files, plan.get_method_architecture(method), recipe, device
+                    ),
                     "scenario": scenario,
                     "joint": method.joint,
                     "tasks": labels,
                     **({"order": order} if scenario == "data" else {}),
-                    "base": base.key if base else None,
+                    "base": base.result_digest if base else None,
                 }
                 if isinstance(base, PackagedStart):
-                    known = packaged_base.load_normalisation(
-                        files.form(data)["channels"], base.packaged
+                    known = packaged_base.load_base_normalisation(
+                        files.get_image_shape(data)["channels"], base.packaged
                     )
                     config["normalise"] = known.to_json()
                 if scenario == "data":
-                    stages = _splits(data, files, tasks, order, joint=bool(method.joint))
+                    stages = _build_data_scenario_stages(
+                        data, files, tasks, order, joint=bool(method.joint)
+                    )
                 else:
-                    stages = _stages(data, files, tasks, joint=bool(method.joint))
+                    stages = _build_run_stages(data, files, tasks, joint=bool(method.joint))
                 key = (data.name, scenario, method.name, depth, order, seed)
                 runs.append(
                     Run(
@@ -191,19 +195,21 @@ def expand_plan(plan: Plan, files: Files, device: str) -> tuple[list[BaseRun], l
     return trained, runs
 
 
-def _tasks(data: DataSet, count: int, scenario: str, order: int) -> list[list[int]]:
-    """The classes of each task; all of them in every task of the data scenario."""
-    chosen = data.chosen(count)
+def _list_task_classes(data: DataSet, count: int, scenario: str, order: int) -> list[list[int]]:
+    """Return the classes of each task; in the data scenario all classes in every task."""
+    chosen = data.select_classes(count)
     if scenario == "data":
         return [sorted(chosen)] * (data.splits or 1)
-    return class_tasks(chosen, data.classes_per_task or 1, order, data.name, data.first_task)
+    return split_classes_into_tasks(
+        chosen, data.classes_per_task or 1, order, data.name, data.first_task
+    )
 
 
-def class_tasks(
+def split_classes_into_tasks(
     classes: list[int], per_task: int, order: int, name: str, first: int | None = None
 ) -> list[list[int]]:
-    """Classes cut into tasks: order 0 as they are, order k permuted by numpy's default_rng(1000 +
-    k).
+    """Split classes into tasks: order 0 leaves them as they are, order k permutes them by
+    default_rng(1000 + k).
 
     first: classes of the first task, `per_task` by default. Within a task classes ascend. Raises
     PlanError when the tasks do not come out even.
@@ -225,7 +231,7 @@ def class_tasks(
 def resolve_cell_recipe(plan: Plan, method: Method, scenario: str, depth: int, seed: int) -> Recipe:
     """Return the complete recipe of a cell of the plan. Raises PlanError naming the method."""
     patch: Patch = dict(plan.recipe)
-    for one in method.patches(scenario):
+    for one in method.list_recipe_patches(scenario):
         patch = merge_recipe(patch, one)
     if method.joint:
         patch = merge_recipe(patch, {"method": "finetune"})
@@ -233,12 +239,16 @@ def resolve_cell_recipe(plan: Plan, method: Method, scenario: str, depth: int, s
         patch["method"] = "finetune"
     where = f"methods: {method.name} ({scenario} scenario, depth {depth})"
     patch |= {"depth": depth, "seed": seed}
-    return _resolved(patch, scenario, plan.architecture_of(method), where)
+    return _resolve_recipe_or_fail(patch, scenario, plan.get_method_architecture(method), where)
 
 
-def _resolved(patch: Patch, scenario: str, architecture: dict[str, Any], where: str) -> Recipe:
+def _resolve_recipe_or_fail(
+    patch: Patch, scenario: str, architecture: dict[str, Any], where: str
+) -> Recipe:
     try:
-        found = resolve_recipe(_catalogue(), scenario, patch, architecture=architecture)
+        found = resolve_recipe(
+            _build_learning_catalogue(), scenario, patch, architecture=architecture
+        )
     except InvalidRecipe as error:
         first = error.fields[0]
         raise PlanError(f"{where}: {first['field']}: {first['message']}") from None
@@ -246,14 +256,14 @@ def _resolved(patch: Patch, scenario: str, architecture: dict[str, Any], where: 
 
 
 @cache
-def _catalogue() -> dict[str, Any]:
+def _build_learning_catalogue() -> dict[str, Any]:
     return build_catalogue()
 
 
-def _check(plan: Plan, method: Method, size: int) -> None:
+def _check_network_buildable(plan: Plan, method: Method, size: int) -> None:
     """Raise PlanError when a run's network cannot be built."""
     try:
-        info, _ = parse_architecture(plan.architecture_of(method))
+        info, _ = parse_architecture(plan.get_method_architecture(method))
     except ValueError as error:
         raise PlanError(f"methods: {method.name}: architecture: {error}") from None
     if size < info.min_size:
@@ -262,61 +272,70 @@ def _check(plan: Plan, method: Method, size: int) -> None:
         )
 
 
-def _base(base: Base, files: Files, device: str) -> BaseRun | PackagedStart:
+def _resolve_method_base(base: Base, files: Files, device: str) -> BaseRun | PackagedStart:
     if base.images is None:
         return PackagedStart(base.name, base.packaged or packaged_base.PACKAGED)
     patch = {"method": "finetune", **base.recipe, "seed": base.seed}
-    recipe = _resolved(patch, "class", base.architecture, f"bases: {base.name}")
-    classes = base.images.chosen(len(files.source(base.images).names))
-    config = {**_config(base.images, files, base.architecture, recipe, device), "classes": classes}
-    return BaseRun(base.name, config, _stage(base.images, files, 1, classes, classes))
+    recipe = _resolve_recipe_or_fail(patch, "class", base.architecture, f"bases: {base.name}")
+    classes = base.images.select_classes(len(files.decode_source(base.images).names))
+    config = {
+        **_build_run_config(base.images, files, base.architecture, recipe, device),
+        "classes": classes,
+    }
+    return BaseRun(base.name, config, _build_task_stage(base.images, files, 1, classes, classes))
 
 
-def _config(
+def _build_run_config(
     images: Images, files: Files, architecture: dict[str, Any], recipe: Recipe, device: str
 ) -> dict[str, Any]:
     """Return everything that decides a run besides its tasks."""
     return {
         "architecture": architecture,
         "recipe": recipe.model_dump(mode="json", by_alias=True),
-        "source": files.source(images).digest,
+        "source": files.decode_source(images).content_digest,
         "images": images.model_dump(
             mode="json", include={"train_per_class", "test_per_class", "pad"}
         ),
-        "form": files.form(images),
+        "form": files.get_image_shape(images),
         "normalise": images.normalise.model_dump(mode="json") if images.normalise else None,
         "device": device,
         "code": compute_code_version(),
-        "runner": _runner_version(),
+        "runner": _hash_runner_files(),
         "torch": importlib.metadata.version("torch"),
     }
 
 
-def _stages(images: Images, files: Files, tasks: list[list[int]], *, joint: bool) -> list[Stage]:
+def _build_run_stages(
+    images: Images, files: Files, tasks: list[list[int]], *, joint: bool
+) -> list[Stage]:
     stages = []
     for number, task in enumerate(tasks, 1):
         union = sorted({c for earlier in tasks[:number] for c in earlier})
-        stages.append(_stage(images, files, number, union if joint else task, task))
+        stages.append(_build_task_stage(images, files, number, union if joint else task, task))
     return stages
 
 
-def _splits(
+def _build_data_scenario_stages(
     data: DataSet, files: Files, tasks: list[list[int]], order: int, *, joint: bool
 ) -> list[Stage]:
-    """Tasks of the data scenario: the same classes and test images, other training images each
-    time.
+    """Return the tasks of the data scenario: the same classes and test images, other training
+    images in each.
 
     A joint run has the last stage alone, with all images: with few images in each of many tasks,
     training from scratch on all so far at every stage would take longer than everything else.
     """
     classes, count = tasks[0], len(tasks)
-    names = [files.source(data).names[c] for c in classes]
-    test = files.file(data, classes, "test")
+    names = [files.decode_source(data).names[c] for c in classes]
+    test = files.make_dataset_file(data, classes, "test")
     if joint:
-        return [Stage(files.file(data, classes, "train"), names, HeldOut(count, test, names))]
+        return [
+            Stage(
+                files.make_dataset_file(data, classes, "train"), names, HeldOut(count, test, names)
+            )
+        ]
     return [
         Stage(
-            files.file(data, classes, "train", (i, count, order)),
+            files.make_dataset_file(data, classes, "train", (i, count, order)),
             names,
             HeldOut(i + 1, test, names),
         )
@@ -324,15 +343,19 @@ def _splits(
     ]
 
 
-def _stage(images: Images, files: Files, number: int, train: list[int], test: list[int]) -> Stage:
-    names = files.source(images).names
-    tested = HeldOut(number, files.file(images, test, "test"), [names[c] for c in test])
-    return Stage(files.file(images, train, "train"), [names[c] for c in train], tested)
+def _build_task_stage(
+    images: Images, files: Files, number: int, train: list[int], test: list[int]
+) -> Stage:
+    names = files.decode_source(images).names
+    tested = HeldOut(
+        number, files.make_dataset_file(images, test, "test"), [names[c] for c in test]
+    )
+    return Stage(files.make_dataset_file(images, train, "train"), [names[c] for c in train], tested)
 
 
 @cache
-def _runner_version() -> str:
-    """sha256 of the files of this package that decide what a run does."""
+def _hash_runner_files() -> str:
+    """Return the SHA-256 of the files of this package that decide the result of a run."""
     folder = Path(__file__).parent
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in DECIDING)).hexdigest()
 

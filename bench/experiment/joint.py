@@ -39,8 +39,8 @@ class JointHeads(Finetune):
     no_neutral = "its loss depends on the groups alone; one group with all classes is fine-tuning"
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """Cross-entropy of float32 logits [B, classes], where those of other groups than the
-        label's are −∞.
+        """Return the cross-entropy of logits [B, classes], with the logits of classes outside the
+        label's group at −∞.
         """
         logits = self.forward(ctx.network, batch.x, batch.task).float()
         group = ctx.cache.get("group")
@@ -55,8 +55,8 @@ class JointHeads(Finetune):
 
 
 @contextlib.contextmanager
-def register_joint() -> Iterator[None]:
-    """While it lasts, recipes may name the method; it is not one of the product's. Also a
+def register_joint_method() -> Iterator[None]:
+    """Register the joint method within a block, so that recipes may name it; also usable as a
     decorator.
     """
     if JointHeads.name in registry.METHODS:
@@ -69,8 +69,8 @@ def register_joint() -> Iterator[None]:
         del registry.METHODS[JointHeads.name]
 
 
-def name_joint_method(recipe: Recipe, scenario: str, tasks: list[list[str]]) -> dict[str, object]:
-    """What `recipe.method` is in a joint run of the tasks with these class names."""
+def build_joint_method(recipe: Recipe, scenario: str, tasks: list[list[str]]) -> dict[str, object]:
+    """Return the value of `recipe.method` for a joint run of tasks with these class names."""
     if scenario == "task" or recipe.train_ce == "masked":
         return {"name": JointHeads.name, "groups": tasks}
     return {"name": "finetune"}

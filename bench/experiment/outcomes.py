@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.experiment.grid import Cell, Run
 from bench.experiment.runs import Store
-from core.statistics.matrix import Row, Stages, average_defined
+from core.statistics.matrix import Row, Stages, average_defined_values
 
 
 @dataclass(frozen=True)
@@ -32,38 +32,40 @@ class Outcome:
     record: dict[str, Any]
 
     @property
-    def cell(self) -> Cell:
-        """The cell of the tables that it belongs to."""
+    def table_cell(self) -> Cell:
+        """Cell of the result tables that an outcome belongs to."""
         return self.run.data, self.run.scenario, self.readout, self.run.method, self.run.depth
 
     @property
-    def repetition(self) -> tuple[int, int]:
-        """(order, seed): what the repetitions of a cell differ in."""
+    def order_and_seed(self) -> tuple[int, int]:
+        """Order and seed of a run, in which the repetitions of a cell differ."""
         return self.run.order, self.run.seed
 
 
 def collect_outcomes(
     runs: Sequence[Run], store: Store
 ) -> tuple[list[Outcome], list[tuple[Run, dict[str, Any]]]]:
-    """Outcomes of the runs that are done, and (run, record) of those that failed."""
+    """Return the outcomes of finished runs, and (run, record) of each failed one."""
     outcomes, failed = [], []
     joint: dict[tuple[Any, ...], Stages] = {}
     done = []
     for run in runs:
-        record = store.record(run.key)
+        record = store.read_run_record(run.result_digest)
         if record is None:
             continue
         if record["status"] == "failed":
             failed.append((run, record))
             continue
-        for readout in run.protocols:
-            stages = _stages(record, readout)
+        for readout in run.readout_protocols:
+            stages = _build_matrix_stages(record, readout)
             done.append((run, record, readout, stages))
             if run.joint:
-                joint[_key_joint_run(run, readout)] = stages
+                joint[_build_joint_run_key(run, readout)] = stages
     for run, record, readout, stages in done:
         outcomes.append(
-            _outcome(run, record, readout, stages, joint.get(_key_joint_run(run, readout)))
+            _build_outcome(
+                run, record, readout, stages, joint.get(_build_joint_run_key(run, readout))
+            )
         )
     return outcomes, failed
 
@@ -72,7 +74,7 @@ def group_by_cell(outcomes: Sequence[Outcome]) -> dict[Cell, list[Outcome]]:
     """Group outcomes that repeat one cell of the plan, in the plan's order."""
     cells: dict[Cell, list[Outcome]] = {}
     for outcome in outcomes:
-        cells.setdefault(outcome.cell, []).append(outcome)
+        cells.setdefault(outcome.table_cell, []).append(outcome)
     return cells
 
 
@@ -81,13 +83,13 @@ def list_defined_values(outcomes: Sequence[Outcome], figure: str) -> list[float]
     return [value for outcome in outcomes if (value := outcome.figures[figure]) is not None]
 
 
-def _key_joint_run(run: Run, readout: str) -> tuple[Any, ...]:
-    """What a joint run must share with a run that it bounds."""
+def _build_joint_run_key(run: Run, readout: str) -> tuple[Any, ...]:
+    """Return the properties that a joint run must share with a run to which it is compared."""
     network = str(run.config["architecture"]), run.config["base"]
     return run.data, run.scenario, readout, run.depth, run.order, run.seed, network
 
 
-def _stages(record: Mapping[str, Any], readout: str) -> Stages:
+def _build_matrix_stages(record: Mapping[str, Any], readout: str) -> Stages:
     cells = {
         (stage["stage"], row["test"]): (row["correct"], row["total"])
         for stage in record["stages"]
@@ -105,7 +107,7 @@ def _stages(record: Mapping[str, Any], readout: str) -> Stages:
     return Stages(rows, cells, last, readout, slices=readout != "data")
 
 
-def _outcome(
+def _build_outcome(
     run: Run, record: dict[str, Any], readout: str, stages: Stages, joint: Stages | None
 ) -> Outcome:
     last = stages.last
@@ -127,7 +129,7 @@ def _outcome(
         gap = [None if best is None or own is None else best - own]
         joint = None
     else:
-        gap = stages.compute_gap_to_joint(joint.by_stage()) if joint else []
+        gap = stages.compute_gap_to_joint(joint.list_accuracies_by_stage()) if joint else []
     lag = (
         stages.compute_intransigence([joint.get_task_accuracy(k, k) for k in range(1, last + 1)])
         if joint
@@ -136,16 +138,18 @@ def _outcome(
     figures: dict[str, float | None] = {
         "acc": stages.compute_task_mean(last),
         "last": stages.compute_primary_accuracy(last),
-        "average_incremental": average_defined(stages.by_stage()),
+        "average_incremental": average_defined_values(stages.list_accuracies_by_stage()),
         "bwt": stages.compute_backward_transfer(),
         "forgetting": stages.compute_mean_forgetting(last),
         "learning_accuracy": stages.compute_learning_accuracy(),
-        "update_norm": average_defined(moved),
+        "update_norm": average_defined_values(moved),
         "gap_to_joint": gap[-1] if gap else None,
-        "intransigence": average_defined(lag),
+        "intransigence": average_defined_values(lag),
         "source": source[-1] if source else None,
-        "seconds": average_defined(stage["seconds"] for stage in record["stages"]),
-        "new_megabytes": average_defined(stage["new_bytes"] / 1e6 for stage in record["stages"]),
+        "seconds": average_defined_values(stage["seconds"] for stage in record["stages"]),
+        "new_megabytes": average_defined_values(
+            stage["new_bytes"] / 1e6 for stage in record["stages"]
+        ),
         "kept_images": float(record["stages"][-1]["kept_images"]),
     }
     if (
@@ -157,4 +161,13 @@ def _outcome(
     matrix = [
         [stages.get_task_accuracy(i, j) for j in range(1, last + 1)] for i in range(1, last + 1)
     ]
-    return Outcome(run, readout, matrix, figures, stages.by_stage(), moved, source or None, record)
+    return Outcome(
+        run,
+        readout,
+        matrix,
+        figures,
+        stages.list_accuracies_by_stage(),
+        moved,
+        source or None,
+        record,
+    )

@@ -65,9 +65,9 @@ class Images(Strict):
                 raise ValueError(f'classes: {part!r} is not a number or a range: write "0-4,7"')
         return self
 
-    def chosen(self, count: int) -> list[int]:
-        """The picked classes of `count`, in the order written. Raises PlanError for one that is not
-        there.
+    def select_classes(self, count: int) -> list[int]:
+        """Return the numbers of the chosen classes, of `count`, in the written order. Raises
+        PlanError for a missing class.
         """
         if self.classes is None:
             return list(range(count))
@@ -96,8 +96,8 @@ class DataSet(Images):
     splits: Annotated[int, Field(ge=1)] | None = None
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
 
-    def suits(self, scenario: str) -> bool:
-        """Whether it says how it is cut into tasks of this scenario."""
+    def is_divisible_for_scenario(self, scenario: str) -> bool:
+        """Return True if the data set defines how to split it into tasks of a scenario."""
         return (self.splits if scenario == "data" else self.classes_per_task) is not None
 
 
@@ -146,8 +146,10 @@ class Method(Strict):
     joint: bool | Literal["last"] = False
     reference: bool = False
 
-    def patches(self, scenario: str) -> list[Patch]:
-        """The method's part of the recipe, in the order in which it is applied."""
+    def list_recipe_patches(self, scenario: str) -> list[Patch]:
+        """Return the recipe patches of a method in a scenario, in the order in which they are
+        applied.
+        """
         return [
             self.recipe,
             {"data": self.in_data, "task": self.in_task, "class": self.in_class}[scenario],
@@ -205,14 +207,14 @@ class Plan(Strict):
                     f"{what}: something is named twice in {', '.join(map(str, names))}"
                 )
         for data in self.data:
-            if not any(data.suits(scenario) for scenario in self.scenarios):
+            if not any(data.is_divisible_for_scenario(scenario) for scenario in self.scenarios):
                 raise ValueError(
                     f"data: {data.name} says neither classes_per_task (for scenarios task and "
                     "class) nor splits (for "
                     "data) for a scenario of the plan"
                 )
         for scenario in self.scenarios:
-            if not any(data.suits(scenario) for data in self.data):
+            if not any(data.is_divisible_for_scenario(scenario) for data in self.data):
                 raise ValueError(
                     f"scenarios: no data set is for the {scenario} scenario: see splits, "
                     f"classes_per_task"
@@ -228,7 +230,7 @@ class Plan(Strict):
                     f"methods: {method.name} names scenarios or seeds that are not the plan's"
                 )
             if method.base is not None:
-                self._base_fits(method)
+                self._check_base_fits_method(method)
             elif self.architecture is None:
                 raise ValueError(
                     f"methods: {method.name} has no base, so the plan must name an architecture"
@@ -243,7 +245,7 @@ class Plan(Strict):
                 raise ValueError(f"published: no method is named {value.method!r}")
         return self
 
-    def _base_fits(self, method: Method) -> None:
+    def _check_base_fits_method(self, method: Method) -> None:
         found = [base for base in self.bases if base.name == method.base]
         if not found:
             raise ValueError(
@@ -258,15 +260,15 @@ class Plan(Strict):
                         f"data: {data.name} and the base {method.base} differ in {name}"
                     )
 
-    def architecture_of(self, method: Method) -> dict[str, Any]:
-        """The network that a method trains: its base's, else the plan's."""
+    def get_method_architecture(self, method: Method) -> dict[str, Any]:
+        """Return the network that a method trains: that of its base, else the plan's."""
         found = [base.architecture for base in self.bases if base.name == method.base]
         return found[0] if found else self.architecture or {}
 
 
-def read_plan(path: Path) -> Plan:
-    """The plan in a TOML file. Raises PlanError for a file that cannot be read or a field that is
-    wrong.
+def read_plan_file(path: Path) -> Plan:
+    """Read an experiment plan from a TOML file. Raises PlanError for an unreadable file or a wrong
+    field.
     """
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -276,12 +278,14 @@ def read_plan(path: Path) -> Plan:
     except OSError as error:
         raise PlanError(f"{path}: {error.strerror}") from None
     except ValidationError as error:
-        raise PlanError("\n".join(f"{path}: {line}" for line in _lines(error))) from None
+        raise PlanError(
+            "\n".join(f"{path}: {line}" for line in _format_validation_errors(error))
+        ) from None
     except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
         raise PlanError(f"{path}: {error}") from None
 
 
-def _lines(error: ValidationError) -> list[str]:
+def _format_validation_errors(error: ValidationError) -> list[str]:
     lines = []
     for one in error.errors():
         where = ".".join(str(part) for part in one["loc"])

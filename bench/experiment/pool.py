@@ -23,9 +23,9 @@ class Work:
     ended: Callable[[str | None], None]
 
 
-def run_in_children(todo: Iterable[Work], at_once: int) -> None:
-    """Do everything, up to `at_once` at a time, in order. On an exception here all children end
-    first.
+def run_work_in_children(todo: Iterable[Work], at_once: int) -> None:
+    """Do all work in child processes, up to `at_once` at a time and in order; after an exception
+    end all children first.
     """
     running: dict[int, tuple[Work, int]] = {}
     waiting = iter(todo)
@@ -40,14 +40,14 @@ def run_in_children(todo: Iterable[Work], at_once: int) -> None:
                 if work is None:
                     more = False
                 else:
-                    pid, control = _start(work, [fd for _, fd in running.values()])
+                    pid, control = _fork_child_for_work(work, [fd for _, fd in running.values()])
                     running[pid] = work, control
             if running:
                 pid, status = os.wait()
                 if pid in running:
                     work, control = running.pop(pid)
                     os.close(control)
-                    work.ended(_reason(os.waitstatus_to_exitcode(status)))
+                    work.ended(_explain_exit_status(os.waitstatus_to_exitcode(status)))
     finally:
         for _, control in running.values():
             os.close(control)  # the children see it and end
@@ -56,8 +56,8 @@ def run_in_children(todo: Iterable[Work], at_once: int) -> None:
         gc.unfreeze()
 
 
-def _start(work: Work, others: list[int]) -> tuple[int, int]:
-    """Fork; (process, write end of its control pipe)."""
+def _fork_child_for_work(work: Work, others: list[int]) -> tuple[int, int]:
+    """Fork a child that does the work; return its process id and the write end of its control pipe."""
     read, write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -81,7 +81,7 @@ def _start(work: Work, others: list[int]) -> tuple[int, int]:
         os._exit(status)
 
 
-def _reason(status: int) -> str | None:
+def _explain_exit_status(status: int) -> str | None:
     if status == 0:
         return None
     if status < 0:

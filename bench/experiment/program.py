@@ -12,8 +12,8 @@ from worker.attempts.child import MALLOC
 ENVIRONMENT = {**MALLOC, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def run_program(module: str, main: Callable[[], int]) -> None:
-    """Run `main` and exit with its `run_main`.
+def run_main_and_exit(module: str, main: Callable[[], int]) -> None:
+    """Run `main` of a program and exit with its status, see `run_main`.
 
     glibc and OpenMP read their settings when a process starts, so `python -m module` is started
     again with those of a learning job where they differ.
@@ -28,7 +28,7 @@ def run_program(module: str, main: Callable[[], int]) -> None:
 
 
 def run_main(main: Callable[[], int]) -> int:
-    """What `main` returns, 2 for a plan that cannot be run, 130 after Ctrl-C."""
+    """Call `main` and return its exit status; 2 for a plan that cannot be run, 130 after Ctrl-C."""
     try:
         return main()
     except PlanError as error:

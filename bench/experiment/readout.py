@@ -45,52 +45,61 @@ class Old:
 
 
 @torch.inference_mode()
-def read_out(
+def evaluate_by_protocol(
     network: Network, method: Method, inputs: Inputs, tests: list[HeldOut], protocols: list[str]
 ) -> list[dict[str, Any]]:
-    """A row per protocol and test set: {"readout", "test", "correct", "total", "per_class"}."""
+    """Evaluate a network, and return a row per protocol and test set: {"readout", "test",
+    "correct", "total", "per_class"}.
+    """
     network.eval()
     rows = []
     for test in tests:
-        data = Dataset.read_file(test.file, test.classes)
+        data = Dataset.read_dataset_file(test.file, test.classes)
         head = test.number if network.scenario == "task" else None
-        logits = _batched(
+        logits = _compute_in_batches(
             data, inputs, lambda x, head=head: method.predict_logits(network, x, head)
         )
-        wanted = data.to_targets(network.list_classes(head))
+        wanted = data.convert_labels_to_targets(network.list_classes(head))
         own = wanted.unique()
         for protocol in protocols:
             within = protocol == "task" and head is None
             answers = own[logits[:, own].argmax(1)] if within else logits.argmax(1)
             rows.append(
-                {"readout": protocol, "test": test.number, **_counts(data, answers == wanted)}
+                {
+                    "readout": protocol,
+                    "test": test.number,
+                    **_count_correct_images(data, answers == wanted),
+                }
             )
     return rows
 
 
 @torch.inference_mode()
-def retention(network: Network, inputs: Inputs, old: Old) -> dict[str, Any]:
-    """Counts on the base's test images: its own head, kept aside, on the present features.
+def count_correct_on_base(network: Network, inputs: Inputs, old: Old) -> dict[str, Any]:
+    """Count correct predictions on the base's test images, by the base's own head on the present
+    features.
 
     As the source-task accuracy of Varno et al. 2020.
     """
     network.eval()
-    data = Dataset.read_file(old.test.file, old.test.classes)
+    data = Dataset.read_dataset_file(old.test.file, old.test.classes)
     part = load_tensors(old.head)
     weight, bias = (part[f"head.{name}"].to(inputs.device) for name in ("weight", "bias"))
-    logits = _batched(data, inputs, lambda x: functional.linear(network.features(x), weight, bias))
-    return _counts(data, logits.argmax(1) == data.labels)
+    logits = _compute_in_batches(
+        data, inputs, lambda x: functional.linear(network.features(x), weight, bias)
+    )
+    return _count_correct_images(data, logits.argmax(1) == data.labels)
 
 
-def _batched(data: Dataset, inputs: Inputs, answer: Any) -> Tensor:
-    def parts() -> Iterator[Tensor]:
+def _compute_in_batches(data: Dataset, inputs: Inputs, answer: Any) -> Tensor:
+    def iterate_batch_results() -> Iterator[Tensor]:
         for images in data.images.split(BATCH):
             yield answer(inputs(images)).float().cpu()
 
-    return torch.cat(list(parts()))
+    return torch.cat(list(iterate_batch_results()))
 
 
-def _counts(data: Dataset, right: Tensor) -> dict[str, Any]:
+def _count_correct_images(data: Dataset, right: Tensor) -> dict[str, Any]:
     classes = len(data.names)
     total = torch.bincount(data.labels, minlength=classes).tolist()
     correct = torch.bincount(data.labels[right], minlength=classes).tolist()

@@ -18,9 +18,15 @@ from typing import Any
 
 from bench.experiment import joint
 from bench.experiment.grid import BaseRun, PackagedStart, Run
-from bench.experiment.readout import HeldOut, Old, read_out, retention
-from bench.experiment.unfinished import Regular, Stage, Stages, clock_of, write_json
-from bench.job_run import run_job
+from bench.experiment.readout import HeldOut, Old, count_correct_on_base, evaluate_by_protocol
+from bench.experiment.unfinished import (
+    Regular,
+    Stage,
+    Stages,
+    make_device_clock,
+    write_json_atomically,
+)
+from bench.job_run import run_completed_spec
 from core.contract.jobs.job_spec import LocalPart
 from core.contract.manifest import STATISTICS
 from core.learning.data import image_packs
@@ -29,7 +35,7 @@ from core.learning.networks import Network
 from core.learning.precision import Inputs
 from core.learning.state import TYPES
 from core.learning.training.control import Control, PipeControl
-from core.learning.training.failures import classify_error
+from core.learning.training.failures import classify_job_error
 from core.packaged import packaged_base
 
 AGAIN = ("killed", "memory")
@@ -47,48 +53,48 @@ class Store:
         for name in ("runs", "bases", "unfinished"):
             (out / name).mkdir(parents=True, exist_ok=True)
 
-    def sweep(self, wanted: Container[str]) -> None:
-        """Remove what is left of runs that nobody wants any more; those of `wanted` keys go on."""
+    def remove_unwanted_runs(self, wanted: Container[str]) -> None:
+        """Remove the files of unfinished runs whose keys are not in `wanted`."""
         for left in (self.out / "unfinished").iterdir():
             if left.name not in wanted:
                 shutil.rmtree(left)
 
-    def record(self, key: str) -> dict[str, Any] | None:
-        """What is known of a run."""
+    def read_run_record(self, key: str) -> dict[str, Any] | None:
+        """Return the stored record of a run, or None."""
         try:
             found: dict[str, Any] = json.loads((self.out / "runs" / f"{key}.json").read_text())
         except FileNotFoundError:
             return None
         return found
 
-    def finished(self, key: str) -> bool:
-        """True if a run need not be started: it is done, or failed in a way that would
-        come again.
+    def is_run_finished(self, key: str) -> bool:
+        """Return True if a run need not be started: it succeeded, or failed in a way that would
+        repeat.
         """
-        record = self.record(key)
+        record = self.read_run_record(key)
         return record is not None and (
             record["status"] == "done" or record["failure"]["kind"] not in AGAIN
         )
 
-    def write(self, key: str, record: dict[str, Any]) -> None:
-        """Store a record, whole or not at all."""
-        write_json(self.out / "runs" / f"{key}.json", record)
+    def write_run_record(self, key: str, record: dict[str, Any]) -> None:
+        """Store the record of a run atomically."""
+        write_json_atomically(self.out / "runs" / f"{key}.json", record)
 
-    def base(self, key: str) -> Path:
-        """The folder of a trained base: a job's result, and base.json."""
+    def get_base_folder(self, key: str) -> Path:
+        """Return the folder of a trained base, with the result of its job and base.json."""
         return self.out / "bases" / key
 
-    def base_facts(self, key: str) -> dict[str, Any] | None:
-        """What is recorded of a trained base."""
-        path = self.base(key) / "base.json"
+    def read_base_record(self, key: str) -> dict[str, Any] | None:
+        """Return the stored record of a trained base, or None."""
+        path = self.get_base_folder(key) / "base.json"
         return json.loads(path.read_text()) if path.exists() else None
 
-    def unfinished(self, key: str) -> Path:
-        """The folder of a run or base until it has ended."""
+    def get_unfinished_folder(self, key: str) -> Path:
+        """Return the folder of a run or base that has not ended."""
         return self.out / "unfinished" / key
 
 
-def build_failure(kind: str, reason: str, details: str = "") -> dict[str, Any]:
+def build_failure_record(kind: str, reason: str, details: str = "") -> dict[str, Any]:
     """Return the record of a run that has no result."""
     return {
         "status": "failed",
@@ -97,36 +103,42 @@ def build_failure(kind: str, reason: str, details: str = "") -> dict[str, Any]:
     }
 
 
-def run_and_record(run: Run, store: Store, control_fd: int) -> None:
-    """In a process of its own: learn, and write the record, also of a failure."""
-    stages = Stages(store.unfinished(run.key))
+def execute_and_record_run(run: Run, store: Store, control_fd: int) -> None:
+    """In a child process: execute a run and write its record, also after a failure."""
+    stages = Stages(store.get_unfinished_folder(run.result_digest))
     try:
-        record = execute_run(run, store, PipeControl(control_fd), stages)
+        record = execute_run_stages(run, store, PipeControl(control_fd), stages)
     except Exception as error:  # noqa: BLE001 - a failed run is a result too
         reason = f"{type(error).__name__}: {error}"
-        record = build_failure(
-            classify_error(error), reason, "".join(traceback.format_exception(error))
+        record = build_failure_record(
+            classify_job_error(error), reason, "".join(traceback.format_exception(error))
         )
         record["stages"] = stages.done
-    store.write(run.key, {**record, "name": run.name, "config": run.config})
-    shutil.rmtree(store.unfinished(run.key))
+    store.write_run_record(
+        run.result_digest, {**record, "name": run.log_name, "config": run.config}
+    )
+    shutil.rmtree(store.get_unfinished_folder(run.result_digest))
 
 
-@joint.register_joint()
-def execute_run(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
-    """The record of a run that ends; `stages` grows with each task. Raises as
+@joint.register_joint_method()
+def execute_run_stages(run: Run, store: Store, control: Control, stages: Stages) -> dict[str, Any]:
+    """Execute a run and return its record; `stages` grows with each task. Raises as
     `core.learning.training.job.learn_task`.
     """
-    first, old = _build_first_version(run.config), None
+    first, old = _build_random_version_zero(run.config), None
     if isinstance(run.base, PackagedStart):
         first["parts"] = [
-            _load_packaged_base(run.base, run.config["form"]["channels"], store.unfinished(run.key))
+            _write_packaged_base_part(
+                run.base,
+                run.config["form"]["channels"],
+                store.get_unfinished_folder(run.result_digest),
+            )
         ]
     elif run.base is not None:
-        base = store.base(run.base.key)
-        first = _load_trained_base(base)
+        base = store.get_base_folder(run.base.result_digest)
+        first = _build_version_of_base(base)
         old = Old(base / "parts" / "head.safetensors", run.base.stage.test)
-    folder = store.unfinished(run.key)
+    folder = store.get_unfinished_folder(run.result_digest)
     parent = first
     tests: list[HeldOut] = []
     for number, stage in enumerate(run.stages, 1):
@@ -149,13 +161,15 @@ def execute_run(run: Run, store: Store, control: Control, stages: Stages) -> dic
                 spec["scenario"] = "class"
             if run.scenario == "data":
                 spec["classes"] = stage.classes
-            facts = run_learning_job(spec, control, tests, run.protocols, old)
-            stages.add({"stage": number, "classes": stage.test.classes, **facts})
+            facts = run_job_and_evaluate(spec, control, tests, run.readout_protocols, old)
+            stages.add_finished_stage({"stage": number, "classes": stage.test.classes, **facts})
         if number == stages.done[-1]["stage"]:
             parent = _build_parent_version(
                 out / "result", number, sorted((folder / STATISTICS).glob("*"))
             )
-            _keep_statistics(out / "result", folder / STATISTICS / f"{number:03}.safetensors")
+            _copy_version_statistics(
+                out / "result", folder / STATISTICS / f"{number:03}.safetensors"
+            )
             shutil.rmtree(folder / str(number - 1), ignore_errors=True)
     return {
         "status": "done",
@@ -164,57 +178,72 @@ def execute_run(run: Run, store: Store, control: Control, stages: Stages) -> dic
     }
 
 
-def train_base(base: BaseRun, store: Store, control_fd: int) -> None:
-    """In a process of its own: train a base and keep its result folder."""
-    folder = store.unfinished(base.key)
-    first = _build_first_version(base.config)
+def train_and_store_base(base: BaseRun, store: Store, control_fd: int) -> None:
+    """In a child process: train a base and store its result folder."""
+    folder = store.get_unfinished_folder(base.result_digest)
+    first = _build_random_version_zero(base.config)
     task = {"number": 1, "classes": base.stage.classes, "train": str(base.stage.train)}
     spec = _build_job_spec({**base.config, "scenario": "class"}, task, first, first, folder)
-    facts = run_learning_job(spec, PipeControl(control_fd), [base.stage.test], ["class"], None)
-    write_json(folder / "result" / "base.json", {"name": base.name, "config": base.config, **facts})
-    (folder / "result").rename(store.base(base.key))
+    facts = run_job_and_evaluate(spec, PipeControl(control_fd), [base.stage.test], ["class"], None)
+    write_json_atomically(
+        folder / "result" / "base.json", {"name": base.name, "config": base.config, **facts}
+    )
+    (folder / "result").rename(store.get_base_folder(base.result_digest))
     shutil.rmtree(folder)
 
 
-def run_learning_job(
+def run_job_and_evaluate(
     spec: dict[str, Any],
     control: Control,
     tests: list[HeldOut],
     protocols: list[str],
     old: Old | None,
 ) -> dict[str, Any]:
-    """Run a job, from its last snapshot if there is one, and read its network out: what is recorded
-    of it.
+    """Run a learning job, from its last snapshot if there is one, evaluate its network, and return
+    the record.
 
     The result lies in spec["out"] afterwards. `kept_images`: that the method remembers.
     `new_bytes`: of parts that the parent does not have, `new_state_bytes` of those among them that
     are not the network's.
     """
     rows: list[dict[str, Any]] = []
-    clock, seconds = clock_of(spec["device"]), 0.0
+    clock, seconds = make_device_clock(spec["device"]), 0.0
 
-    def judge(network: Network, method: Method, inputs: Inputs) -> None:
+    def evaluate_network(network: Network, method: Method, inputs: Inputs) -> None:
         nonlocal seconds
         begun = clock()
-        rows.extend(read_out(network, method, inputs, tests, protocols))
+        rows.extend(evaluate_by_protocol(network, method, inputs, tests, protocols))
         if old is not None:
-            rows.append({"readout": "class", "test": "source", **retention(network, inputs, old)})
+            rows.append(
+                {
+                    "readout": "class",
+                    "test": "source",
+                    **count_correct_on_base(network, inputs, old),
+                }
+            )
         seconds = clock() - begun
 
     out = Path(spec["out"])
     stage = Stage(out, clock)
-    run_job({**spec, "snapshot": stage.snapshot}, stage.emit, Regular(control), judge)
-    took = stage.seconds
+    run_completed_spec(
+        {**spec, "snapshot": stage.snapshot},
+        stage.handle_job_event,
+        Regular(control),
+        evaluate_network,
+    )
+    took = stage.elapsed_seconds
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())
-    before = {_digest(Path(part["path"])) for part in spec["parent"]["parts"]}
+    before = {_hash_file(Path(part["path"])) for part in spec["parent"]["parts"]}
     stored = image_packs.restore_state(
         LocalPart(name=part["name"], type=part["type"], path=folder / part["file"])
         for part in result["parts"]
     )
     files = [(folder / part["file"], part["type"] in TYPES) for part in result["parts"]]
     new = [
-        (file.stat().st_size, of_state) for file, of_state in files if _digest(file) not in before
+        (file.stat().st_size, of_state)
+        for file, of_state in files
+        if _hash_file(file) not in before
     ]
     return {
         **{name: result[name] for name in KEPT},
@@ -229,35 +258,33 @@ def run_learning_job(
     }
 
 
-def _digest(file: Path) -> str:
+def _hash_file(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-def _build_first_version(config: dict[str, Any]) -> dict[str, Any]:
+def _build_random_version_zero(config: dict[str, Any]) -> dict[str, Any]:
     """Return version 0 with random weights from the seed, as the parent of the first task."""
     init = {"kind": "random", "seed": config["recipe"]["seed"]}
     return {"version": 0, "manifest": {"classes": [], "heads": [], "init": init}, "parts": []}
 
 
-def _load_trained_base(base: Path) -> dict[str, Any]:
-    """Version 0 with the backbone of a base that was trained here."""
+def _build_version_of_base(base: Path) -> dict[str, Any]:
+    """Return version 0 with the backbone of a base that was trained by this experiment."""
     parts = [part for part in _build_parent_version(base, 0)["parts"] if part["type"] == "backbone"]
     return {"version": 0, "manifest": {"classes": [], "heads": []}, "parts": parts}
 
 
-def _load_packaged_base(base: PackagedStart, channels: int, folder: Path) -> dict[str, str]:
-    """The part that a version 0 from a base of the package has."""
+def _write_packaged_base_part(base: PackagedStart, channels: int, folder: Path) -> dict[str, str]:
+    """Write the part of a version 0 that starts from a packaged base, and return it."""
     folder.mkdir(exist_ok=True)
     path = folder / "base.safetensors"
-    path.write_bytes(packaged_base.load_weights(channels, base.packaged))
+    path.write_bytes(packaged_base.load_base_weights(channels, base.packaged))
     return {"name": "base", "type": "base", "path": str(path)}
 
 
-def _keep_statistics(folder: Path, path: Path) -> None:
-    """Keep a version's sums: those of all tasks are handed to the next, and each version stores its
-    own task's.
-    """
+def _copy_version_statistics(folder: Path, path: Path) -> None:
+    """Copy the stored statistics of a version, since later tasks need those of all earlier tasks."""
     result = json.loads((folder / "result.json").read_text())
     for part in result["parts"]:
         if part["type"] == STATISTICS:
@@ -268,8 +295,8 @@ def _keep_statistics(folder: Path, path: Path) -> None:
 def _build_parent_version(
     folder: Path, number: int, earlier: Sequence[Path] = ()
 ) -> dict[str, Any]:
-    """A result as the parent of the next task; earlier: sums of the tasks before, in their
-    order.
+    """Describe a result as the parent version of the next task; earlier: statistics of earlier
+    tasks, in order.
     """
     result = json.loads((folder / "result.json").read_text())
     manifest = {
@@ -291,8 +318,8 @@ def _build_job_spec(
     base: dict[str, Any],
     out: Path,
 ) -> dict[str, Any]:
-    """Return the specification of a job, as a worker would hand it over; the judge reads held-out
-    parts.
+    """Return the specification of a job, as a worker would write it; the benchmark itself evaluates
+    held-out parts.
     """
     return {
         "architecture": config["architecture"],

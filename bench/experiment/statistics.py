@@ -23,14 +23,14 @@ Figure = tuple[float | None, Interval | None]
 """A statistic and its 95 % interval."""
 
 
-def compute_sd(values: Sequence[float]) -> float | None:
+def compute_standard_deviation(values: Sequence[float]) -> float | None:
     """Return the sample's standard deviation, with n - 1."""
     return statistics.stdev(values) if len(values) > 1 else None
 
 
-def t_interval(values: Sequence[float]) -> Interval | None:
-    """The 95 % interval of the mean by Student's t; None for fewer than two values."""
-    deviation = compute_sd(values)
+def compute_t_interval(values: Sequence[float]) -> Interval | None:
+    """Return the 95 % interval of a mean by Student's t; None for fewer than two values."""
+    deviation = compute_standard_deviation(values)
     if deviation is None:
         return None
     n = len(values)
@@ -39,37 +39,41 @@ def t_interval(values: Sequence[float]) -> Interval | None:
     return middle - half, middle + half
 
 
-def compute_mean(values: Sequence[float]) -> Figure:
-    """The mean of the values that are not NaN, with its t-interval."""
+def compute_mean_with_interval(values: Sequence[float]) -> Figure:
+    """Return the mean of the values that are not NaN, with its t-interval."""
     defined = [float(value) for value in values if not math.isnan(value)]
-    return (statistics.fmean(defined) if defined else None), t_interval(defined)
+    return (statistics.fmean(defined) if defined else None), compute_t_interval(defined)
 
 
-def pearson(x: Array, y: Array) -> Array:
-    """Linear correlation [...] of x and y [..., n].
+def compute_pearson_correlation(x: Array, y: Array) -> Array:
+    """Return Pearson's linear correlation [...] of x and y [..., n].
 
     NaN for fewer than three points, or when x or y does not vary.
     """
-    x, y, both = _drop_unpaired(x, y)
+    x, y, both = _mask_unpaired_values(x, y)
     count = both.sum(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         x, y = (np.where(both, v - (v.sum(-1) / count)[..., None], 0) for v in (x, y))
         r = (x * y).sum(-1) / np.sqrt((x * x).sum(-1) * (y * y).sum(-1))
     return np.where(
-        (count >= MIN_POINTS) & _varies(x, both) & _varies(y, both), np.clip(r, -1, 1), np.nan
+        (count >= MIN_POINTS) & _has_varying_values(x, both) & _has_varying_values(y, both),
+        np.clip(r, -1, 1),
+        np.nan,
     )
 
 
-def spearman(x: Array, y: Array) -> Array:
-    """Correlation of the ranks, ties at their mean rank; NaN as `pearson`."""
-    x, y, both = _drop_unpaired(x, y)
+def compute_spearman_correlation(x: Array, y: Array) -> Array:
+    """Return Spearman's rank correlation, with ties at their mean rank; NaN where a sample is
+    constant.
+    """
+    x, y, both = _mask_unpaired_values(x, y)
     # Missing points rank last, where they change no other rank.
     x, y = (stats.rankdata(np.where(both, v, np.inf), axis=-1) for v in (x, y))
-    return pearson(np.where(both, x, np.nan), y)
+    return compute_pearson_correlation(np.where(both, x, np.nan), y)
 
 
-def kendall(x: Array, y: Array) -> Array:
-    """Tau-b [...], the agreement of two rankings [..., n]; NaN when one of them ranks nothing."""
+def compute_kendall_tau(x: Array, y: Array) -> Array:
+    """Return Kendall's tau-b [...] of two rankings [..., n]; NaN if one of them is constant."""
     upper = np.triu_indices(np.shape(x)[-1], 1)
     a, b = (np.sign(v[..., upper[0]] - v[..., upper[1]]) for v in (np.asarray(x), np.asarray(y)))
     both = np.isfinite(a) & np.isfinite(b)
@@ -78,10 +82,10 @@ def kendall(x: Array, y: Array) -> Array:
         return np.asarray((a * b).sum(-1) / np.sqrt((a * a).sum(-1) * (b * b).sum(-1)))
 
 
-def bootstrap_statistic(
+def bootstrap_statistic_interval(
     n: int, statistic: Callable[[npt.NDArray[np.int64]], Array], seed: int = 0
 ) -> Figure:
-    """A statistic of n repetitions, with its 95 % percentile interval under redrawn repetitions.
+    """Return a statistic of n repetitions, with its 95 % percentile interval by the bootstrap.
 
     Args:
         statistic: values [draws] for repetitions [draws, n], as numbers from 0.
@@ -100,12 +104,12 @@ def bootstrap_statistic(
     return value, (float(low), float(high))
 
 
-def _drop_unpaired(x: Array, y: Array) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+def _mask_unpaired_values(x: Array, y: Array) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
     """Return both samples with 0 where either is missing, and a mask of where none is."""
     x, y = np.asarray(x, float), np.asarray(y, float)
     both = np.isfinite(x) & np.isfinite(y)
     return np.where(both, x, 0), np.where(both, y, 0), both
 
 
-def _varies(x: Array, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _has_varying_values(x: Array, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     return np.asarray(np.where(there, x, -np.inf).max(-1) > np.where(there, x, np.inf).min(-1))

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from bench.experiment import statistics
-from bench.experiment.depths import DepthStudy, describe_findings, format_statistic
+from bench.experiment.depths import DepthStudy, describe_depth_findings, format_statistic
 from bench.experiment.grid import BaseRun, Cell, Run
 from bench.experiment.outcomes import Outcome, group_by_cell, list_defined_values
 from bench.experiment.plan import Plan
@@ -67,7 +67,7 @@ NEAR = 2
 """Published standard deviations within which a figure counts as reproduced."""
 
 
-def render_summary(
+def render_experiment_summary(
     plan: Plan,
     runs: Sequence[Run],
     bases: Sequence[BaseRun],
@@ -76,20 +76,20 @@ def render_summary(
     failed: Sequence[tuple[Run, dict[str, Any]]],
 ) -> str:
     """Render the experiment's Markdown report."""
-    done = len({o.run.name for o in outcomes})  # runs that differ in name alone share a key
+    done = len({o.run.log_name for o in outcomes})  # runs that differ in name alone share a key
     lines = [f"# {plan.name}", "", plan.description.strip(), ""]
     lines += [
         f"{done} of {len(runs)} runs done, {len(failed)} failed, {len(runs) - done - len(failed)} "
         f"to do."
     ]
-    lines += _environments(outcomes)
+    lines += _render_environments(outcomes)
     lines += [
         "Values: mean ± standard deviation over orders and seeds [95 % t-interval of the mean].",
         "",
     ]
-    lines += _bases(bases, store)
+    lines += _render_bases(bases, store)
     # Cells without a result have a row too.
-    cells: dict[Cell, list[Outcome]] = {cell: [] for run in runs for cell in run.cells}
+    cells: dict[Cell, list[Outcome]] = {cell: [] for run in runs for cell in run.table_cells}
     for cell, found in group_by_cell(outcomes).items():
         cells[cell] = found
     references = [run.method for run in runs if run.reference and not run.joint]
@@ -98,26 +98,34 @@ def render_summary(
         data, scenario, readout = section
         lines += [f"## {data}, {scenario} scenario, {READOUTS[readout]}", ""]
         rows = {cell: found for cell, found in cells.items() if cell[:3] == section}
-        lines += _table(rows, failed, reference)
-        study = DepthStudy([o for o in outcomes if o.cell[:3] == section])
-        lines += _depths(study, rows) if study.compares else _orders(rows)
+        lines += _render_results_table(rows, failed, reference)
+        study = DepthStudy([o for o in outcomes if o.table_cell[:3] == section])
+        lines += (
+            _render_depth_study(study, rows)
+            if study.has_several_depths
+            else _render_method_rankings(rows)
+        )
     if plan.published:
-        lines += _published(plan, cells, reference)
+        lines += _render_published_comparison(plan, cells, reference)
     if failed:
-        lines += ["## Failed runs", "", *_rows(["run", "kind", "reason", "file"], [
-            [run.name, record["failure"]["kind"], record["failure"]["reason"], f"runs/{run.key}.json"]
+        lines += ["## Failed runs", "", *_render_markdown_rows(["run", "kind", "reason", "file"], [
+            [run.log_name, record["failure"]["kind"], record["failure"]["reason"], f"runs/{run.result_digest}.json"]
             for run, record in failed
         ]), ""]  # fmt: skip
-    lines += _legend(cells)
+    lines += _render_legend(cells)
     return "\n".join(lines)
 
 
-def _environments(outcomes: Sequence[Outcome]) -> list[str]:
-    found = {_describe(stage["environment"]) for o in outcomes for stage in o.record["stages"]}
+def _render_environments(outcomes: Sequence[Outcome]) -> list[str]:
+    found = {
+        _describe_environment(stage["environment"])
+        for o in outcomes
+        for stage in o.record["stages"]
+    }
     return sorted(found)
 
 
-def _describe(environment: dict[str, Any]) -> str:
+def _describe_environment(environment: dict[str, Any]) -> str:
     facts = {
         name: ", ".join(value) if isinstance(value, list) else value
         for name, value in environment.items()
@@ -125,10 +133,10 @@ def _describe(environment: dict[str, Any]) -> str:
     return "; ".join(f"{name} {value}" for name, value in facts.items() if value != "") + "."
 
 
-def _bases(bases: Sequence[BaseRun], store: Store) -> list[str]:
+def _render_bases(bases: Sequence[BaseRun], store: Store) -> list[str]:
     lines = []
     for base in bases:
-        facts = store.base_facts(base.key)
+        facts = store.read_base_record(base.result_digest)
         if facts is not None:
             row = facts["results"][0]
             lines.append(
@@ -139,38 +147,38 @@ def _bases(bases: Sequence[BaseRun], store: Store) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _table(
+def _render_results_table(
     cells: dict[Cell, list[Outcome]],
     failed: Sequence[tuple[Run, dict[str, Any]]],
     reference: str | None,
 ) -> list[str]:
-    """A row per method and depth; columns that no row has are left out."""
-    shown = _list_shown_figures(cells)
+    """Return a results table with a row per method and depth; columns that no row has are left out."""
+    shown = _list_defined_figures(cells)
     against = [f"ACC − {reference}, paired %"] if reference else []
     head = ["method", "depth", "moving", "n", "failed", *(HEADINGS[f] for f in shown), *against]
     rows = []
     for cell, found in cells.items():
-        row = [cell[3], str(cell[4]), _format_moving(found), str(len(found))]
-        row.append(str(sum(cell in run.cells for run, _ in failed)))
+        row = [cell[3], str(cell[4]), _format_trained_parameters(found), str(len(found))]
+        row.append(str(sum(cell in run.table_cells for run, _ in failed)))
         row += [
-            _mean(list_defined_values(found, f), f in PERCENT, interval=f in WITH_INTERVAL)
+            _format_mean(list_defined_values(found, f), f in PERCENT, interval=f in WITH_INTERVAL)
             for f in shown
         ]
         if reference:
-            twin = {o.repetition: o for o in cells.get((*cell[:3], reference, cell[4]), [])}
+            twin = {o.order_and_seed: o for o in cells.get((*cell[:3], reference, cell[4]), [])}
             pairs = [
-                (o.figures["acc"], twin[o.repetition].figures["acc"])
+                (o.figures["acc"], twin[o.order_and_seed].figures["acc"])
                 for o in found
-                if o.repetition in twin
+                if o.order_and_seed in twin
             ]
             gains = [a - b for a, b in pairs if a is not None and b is not None]
-            row.append("" if cell[3] == reference else _mean(gains, True, interval=True))
+            row.append("" if cell[3] == reference else _format_mean(gains, True, interval=True))
         rows.append(row)
-    return [*_rows(head, rows), ""]
+    return [*_render_markdown_rows(head, rows), ""]
 
 
-def _list_shown_figures(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
-    """Return the figures that some cell has. `last` is ACC where all cells are read out within the
+def _list_defined_figures(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
+    """Return the figures that some cell has. `last` is ACC if all cells are evaluated within the
     task.
     """
     return [
@@ -184,10 +192,10 @@ def _list_shown_figures(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
     ]
 
 
-def _legend(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
+def _render_legend(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
     meanings = [
         f"{HEADINGS[figure].removesuffix(' %')}: {MEANINGS[figure]}"
-        for figure in _list_shown_figures(cells)
+        for figure in _list_defined_figures(cells)
     ]
     return [
         "## Columns",
@@ -196,19 +204,22 @@ def _legend(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
     ]
 
 
-def _format_moving(found: Sequence[Outcome]) -> str:
-    """|S| at the last task, and its share of all parameters."""
+def _format_trained_parameters(found: Sequence[Outcome]) -> str:
+    """Format the number of trained parameters at the last task, and its share of all parameters."""
     if not found:
         return "–"
     last = found[0].record["stages"][-1]
     return f"{last['trainable']:,} ({100 * last['trainable'] / last['parameters']:.1f} %)"
 
 
-def _mean(found: Sequence[float], percent: bool, *, interval: bool) -> str:
+def _format_mean(found: Sequence[float], percent: bool, *, interval: bool) -> str:
     if not found:
         return "–"
     factor = 100 if percent else 1
-    deviation, limits = statistics.compute_sd(found), statistics.t_interval(found)
+    deviation, limits = (
+        statistics.compute_standard_deviation(found),
+        statistics.compute_t_interval(found),
+    )
     text = f"{factor * stdlib.fmean(found):.2f}"
     text += f" ± {factor * deviation:.2f}" if deviation is not None else ""
     if interval and limits:
@@ -216,11 +227,13 @@ def _mean(found: Sequence[float], percent: bool, *, interval: bool) -> str:
     return text
 
 
-def order_methods(methods: Mapping[str, Sequence[Outcome]], figure: str) -> str:
-    """Methods by mean: ">" where the 95 % t-interval of the paired difference to the next excludes
-    0, else "≥"."""
+def format_method_ranking(methods: Mapping[str, Sequence[Outcome]], figure: str) -> str:
+    """Format methods by mean: ">" if the 95 % t-interval of the paired difference to the next
+    excludes 0, else "≥".
+    """
     known = {
-        name: {o.repetition: o.figures[figure] for o in found} for name, found in methods.items()
+        name: {o.order_and_seed: o.figures[figure] for o in found}
+        for name, found in methods.items()
     }
     means = {
         name: stdlib.fmean(found)
@@ -233,14 +246,16 @@ def order_methods(methods: Mapping[str, Sequence[Outcome]], figure: str) -> str:
         pairs = [
             (value, known[below].get(repetition)) for repetition, value in known[above].items()
         ]
-        limits = statistics.t_interval([a - b for a, b in pairs if a is not None and b is not None])
+        limits = statistics.compute_t_interval(
+            [a - b for a, b in pairs if a is not None and b is not None]
+        )
         text += f" {'>' if limits and limits[0] > 0 else '≥'} {below}"
     return text
 
 
-def _orders(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
-    """The methods that start from the same base, ordered by accuracy and by what is kept of the
-    base.
+def _render_method_rankings(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
+    """Return the rankings of methods with the same base, by accuracy and by retained accuracy of
+    the base.
     """
     groups: dict[str, dict[str, list[Outcome]]] = {}
     for outcome in (o for found in cells.values() for o in found):
@@ -253,31 +268,35 @@ def _orders(cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
             if len(found) > 1:
                 start = f"From {base}, by" if base else "By"
                 lines.append(
-                    f"- {start} {HEADINGS[figure].removesuffix(' %')}: {order_methods(found, figure)}"
+                    f"- {start} {HEADINGS[figure].removesuffix(' %')}: {format_method_ranking(found, figure)}"
                 )
     return [*lines, "", SIGNS, ""] if lines else []
 
 
-def _depths(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
+def _render_depth_study(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[str]:
     lines = ["### Depths", ""]
-    for finding in describe_findings(study):
+    for finding in describe_depth_findings(study):
         lines += [finding, ""]
     rows = []
     for i, depth in enumerate(study.depths):
         pearson, spearman = (
-            study.correlation(i, c) for c in (statistics.pearson, statistics.spearman)
+            study.compute_forgetting_correlation(i, c)
+            for c in (
+                statistics.compute_pearson_correlation,
+                statistics.compute_spearman_correlation,
+            )
         )
-        figures = (study.updates(i), study.forgotten(i))
+        figures = (study.compute_mean_update_norm(i), study.compute_mean_forgetting(i))
         rows.append(
             [
                 str(depth),
                 *map(format_statistic, figures),
-                str(study.points(i)),
+                str(study.count_measured_runs(i)),
                 *map(format_statistic, (pearson, spearman)),
             ]
         )
     head = ["depth", "update norm", "forgetting", "n", "Pearson r, forgetting ~ update", "Spearman"]
-    lines += [*_rows(head, rows), ""]
+    lines += [*_render_markdown_rows(head, rows), ""]
     ranks = []
     for depth in study.depths:
         found = {
@@ -285,13 +304,17 @@ def _depths(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[
             for cell, one in cells.items()
             if cell[4] == depth and cell[3] in study.methods
         }
-        ranks.append([str(depth), order_methods(found, "acc")])
-    lines += [*_rows(["depth", "methods by ACC"], ranks), "", SIGNS]
+        ranks.append([str(depth), format_method_ranking(found, "acc")])
+    lines += [*_render_markdown_rows(["depth", "methods by ACC"], ranks), "", SIGNS]
     pairs = [
         [f"{study.depths[a]}, {study.depths[b]}", format_statistic(figure)]
-        for (a, b), figure in study.agreements().items()
+        for (a, b), figure in study.compute_ranking_agreements().items()
     ]
-    lines += ["", *_rows(["depths", "Kendall tau-b of the methods' ranks by ACC"], pairs), ""]
+    lines += [
+        "",
+        *_render_markdown_rows(["depths", "Kendall tau-b of the methods' ranks by ACC"], pairs),
+        "",
+    ]
     lines += ["Update norm and forgetting: means over methods [95 % t-interval over orders and "
               "seeds]. n: runs correlated. Intervals of correlations and tau: bootstrap over "
               "orders and seeds.",
@@ -299,11 +322,12 @@ def _depths(study: DepthStudy, cells: Mapping[Cell, Sequence[Outcome]]) -> list[
     return lines
 
 
-def _published(
+def _render_published_comparison(
     plan: Plan, cells: Mapping[Cell, Sequence[Outcome]], reference: str | None
 ) -> list[str]:
-    """Ours beside theirs, and our gain over the reference beside theirs. What has no result yet has
-    a row too."""
+    """Return a table of our results beside published ones, and of the gain over the reference;
+    missing results have a row.
+    """
     assert plan.published is not None
     theirs = {(value.scenario, value.method): value for value in plan.published.values}
     rows, gaps = [], []
@@ -312,7 +336,14 @@ def _published(
         if value is None or readout != scenario:
             continue
         ours = list_defined_values(found, "acc")
-        row = [data, method, scenario, str(depth), str(len(ours)), _mean(ours, True, interval=True)]
+        row = [
+            data,
+            method,
+            scenario,
+            str(depth),
+            str(len(ours)),
+            _format_mean(ours, True, interval=True),
+        ]
         row += [f"{value.mean:.2f} ± {value.sd:.2f}", "–"]
         if ours:
             gap = (100 * stdlib.fmean(ours) - value.mean) / value.sd
@@ -350,13 +381,17 @@ def _published(
             f"Farthest: {max(gaps)[1]}."
         )
         lines.append("")
-    return [*lines, *_rows(head, rows), ""]
+    return [*lines, *_render_markdown_rows(head, rows), ""]
 
 
-def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    def line(cells: Sequence[str]) -> str:
+def _render_markdown_rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    def format_table_line(cells: Sequence[str]) -> str:
         return (
             "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
         )
 
-    return [line(head), "|" + " --- |" * len(head), *(line(row) for row in rows)]
+    return [
+        format_table_line(head),
+        "|" + " --- |" * len(head),
+        *(format_table_line(row) for row in rows),
+    ]

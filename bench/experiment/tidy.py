@@ -30,28 +30,28 @@ STAGE = ("stage", "seconds", "update_backbone", "update_head", "update_relative"
 TEST = ("test", "task", "correct", "total", "accuracy")
 
 
-def render_results(
+def render_results_csv(
     runs: Sequence[Run],
     outcomes: Sequence[Outcome],
     failed: Sequence[tuple[Run, Mapping[str, Any]]],
 ) -> str:
-    """Return CSV with a row per run and protocol: its figures as shares, or why it failed; none for
-    runs still to do.
+    """Return CSV with a row per run and protocol: its figures as shares, or the reason of its
+    failure.
 
     `trainable`, `parameters` and `state_bytes` are those of the last task.
     """
-    done = {(o.run.name, o.readout): o for o in outcomes}
-    reasons = {run.name: record["failure"] for run, record in failed}
+    done = {(o.run.log_name, o.readout): o for o in outcomes}
+    reasons = {run.log_name: record["failure"] for run, record in failed}
     rows = []
     for run in runs:
-        for readout in run.protocols:
-            outcome = done.get((run.name, readout))
+        for readout in run.readout_protocols:
+            outcome = done.get((run.log_name, readout))
             if outcome is not None:
                 last = outcome.record["stages"][-1]
                 facts = {**outcome.figures, **{name: last[name] for name in LAST}}
                 rows.append({**_build_row_fields(run, "done"), "readout": readout, **facts})
-            elif run.name in reasons:
-                why = reasons[run.name]
+            elif run.log_name in reasons:
+                why = reasons[run.log_name]
                 rows.append(
                     {
                         **_build_row_fields(run, "failed"),
@@ -60,18 +60,18 @@ def render_results(
                         "reason": why["reason"],
                     }
                 )
-    return _csv((*RUN, "readout", *FIGURES, *LAST, "failure", "reason"), rows)
+    return _render_csv((*RUN, "readout", *FIGURES, *LAST, "failure", "reason"), rows)
 
 
-def render_accuracies(runs: Sequence[Run], store: Store) -> str:
-    """A row per run × task learned × protocol × test set, with counts, also of runs that failed
+def render_accuracies_csv(runs: Sequence[Run], store: Store) -> str:
+    """Return CSV with a row per run × task learned × protocol × test set, also of runs that failed
     later.
 
     `test` is "task", then `task` is its number, or "source" for the base's classes.
     """
     rows = []
     for run in runs:
-        record = store.record(run.key)
+        record = store.read_run_record(run.result_digest)
         for stage in record["stages"] if record else []:
             norms = {f"update_{name}": value for name, value in stage["update_norm"].items()}
             facts = {name: stage[name] for name in STAGE if name in stage}
@@ -90,7 +90,7 @@ def render_accuracies(runs: Sequence[Run], store: Store) -> str:
                         "accuracy": row["correct"] / row["total"] if row["total"] else None,
                     }
                 )
-    return _csv((*RUN, "readout", *STAGE, *TEST), rows)
+    return _render_csv((*RUN, "readout", *STAGE, *TEST), rows)
 
 
 def _build_row_fields(run: Run, status: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _build_row_fields(run: Run, status: str) -> dict[str, Any]:
     }
 
 
-def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+def _render_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()

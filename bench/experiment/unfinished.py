@@ -32,15 +32,15 @@ class Stages:
         if self._file.exists():
             self.done = json.loads(self._file.read_text())
 
-    def add(self, facts: dict[str, Any]) -> None:
-        """Record a stage; its result must be on disk."""
+    def add_finished_stage(self, facts: dict[str, Any]) -> None:
+        """Record a finished stage of a run, whose result is on disk already."""
         self.done.append(facts)
-        write_json(self._file, self.done)
+        write_json_atomically(self._file, self.done)
 
 
-def clock_of(device: str) -> Callable[[], float]:
-    """Seconds: on a CPU of its processor, which other work on the machine does not lengthen; else
-    on the wall.
+def make_device_clock(device: str) -> Callable[[], float]:
+    """Return a clock in seconds: CPU time for a job on the CPU, so that other work does not count;
+    else wall time.
     """
     return time.process_time if device == "cpu" else time.perf_counter
 
@@ -49,7 +49,7 @@ class Stage:
     """One job of a run, in its own folder: its last snapshot, and the seconds it took in all
     attempts.
 
-    clock: that counts them, see `clock_of`.
+    clock: that counts them, see `make_device_clock`.
     """
 
     def __init__(self, out: Path, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -63,16 +63,18 @@ class Stage:
         self._begun = clock()
 
     @property
-    def seconds(self) -> float:
-        """So far."""
+    def elapsed_seconds(self) -> float:
+        """Seconds that a stage has taken so far, over all its attempts."""
         return self._before + self._clock() - self._begun
 
-    def emit(self, event: dict[str, Any]) -> None:
-        """Takes note of snapshots among a job's events; those before are removed."""
+    def handle_job_event(self, event: dict[str, Any]) -> None:
+        """Handle an event of a job: record a new snapshot and remove earlier ones."""
         if event["event"] != "snapshot":
             return
         before, self.snapshot = self.snapshot, event["path"]
-        write_json(self._file, {"snapshot": self.snapshot, "seconds": self.seconds})
+        write_json_atomically(
+            self._file, {"snapshot": self.snapshot, "seconds": self.elapsed_seconds}
+        )
         if before is not None:
             shutil.rmtree(before)
 
@@ -86,11 +88,11 @@ class Regular:
 
     @property
     def pending(self) -> bool:
-        """Whether something is asked for, or a snapshot is due."""
+        """True if a request is waiting or a snapshot is due."""
         return self._other.pending or time.monotonic() - self._last > SNAPSHOT_S
 
     def take_request(self) -> ControlRequest | None:
-        """What the other one asks for; else a snapshot, and the time to the next begins."""
+        """Return the request of another control; else, if one is due, a request for a snapshot."""
         asked = self._other.take_request()
         if asked is None:
             self._last = time.monotonic()
@@ -98,8 +100,8 @@ class Regular:
         return asked
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file that appears as a whole."""
+def write_json_atomically(path: Path, content: Any) -> None:
+    """Write a JSON file atomically."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.write_text(json.dumps(content, allow_nan=False, sort_keys=True, ensure_ascii=False) + "\n")
     new.rename(path)

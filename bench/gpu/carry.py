@@ -47,14 +47,14 @@ def main() -> int:
         "--add", nargs="+", default=[], help="packages that this machine lacks as well"
     )
     options = parser.parse_args()
-    wheels = collect_wheels(options.to, options.python, [*PACKAGES, *options.add])
+    wheels = download_linux_wheels(options.to, options.python, [*PACKAGES, *options.add])
     for wheel in wheels:
         print(f"{wheel.stat().st_size:>12,} {wheel.name}")
     print(f"{sum(wheel.stat().st_size for wheel in wheels):>12,} bytes of {LIMIT_BYTES:,}")
     return 0
 
 
-def collect_wheels(folder: Path, python: str, packages: Sequence[str]) -> list[Path]:
+def download_linux_wheels(folder: Path, python: str, packages: Sequence[str]) -> list[Path]:
     """Download wheels of the packages and of what they need for Linux on x86-64; return their
     paths.
 
@@ -76,10 +76,10 @@ def collect_wheels(folder: Path, python: str, packages: Sequence[str]) -> list[P
     for provided in PROVIDED:
         for wheel in folder.glob(f"{provided}-*.whl"):
             wheel.unlink()
-    return check_wheels(sorted(folder.glob("*.whl")))
+    return require_wheels_within_limit(sorted(folder.glob("*.whl")))
 
 
-def check_wheels(wheels: list[Path]) -> list[Path]:
+def require_wheels_within_limit(wheels: list[Path]) -> list[Path]:
     """Return the wheels. Raises ValueError if they are larger than `LIMIT_BYTES` together."""
     total = sum(wheel.stat().st_size for wheel in wheels)
     if total > LIMIT_BYTES:

@@ -12,16 +12,16 @@ for a machine that has PyTorch and no network.
 import argparse
 import sys
 
-from bench.gpu.runner import add_options, run_program
+from bench.gpu.runner import add_common_options, run_program_steps
 
 
 def main() -> int:
-    """Run the steps; the exit status."""
+    """Run the checks on a GPU, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_options(parser, "check")
-    return run_program("check", parser.parse_args())
+    add_common_options(parser, "check")
+    return run_program_steps("check", parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -9,16 +9,16 @@ As `bench.gpu.check`, into the same file.
 import argparse
 import sys
 
-from bench.gpu.runner import add_options, run_program
+from bench.gpu.runner import add_common_options, run_program_steps
 
 
 def main() -> int:
-    """Run the steps; the exit status."""
+    """Run the measurements on a GPU, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_options(parser, "figures")
-    return run_program("figures", parser.parse_args())
+    add_common_options(parser, "figures")
+    return run_program_steps("figures", parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ NETWORK_PARTS = ("backbone", "displacement", "head", "expert")
 TINY_METHODS = ("finetune", "der++", "ewc-online")
 
 
-def open_device(name: str) -> torch.device:
+def open_torch_device(name: str) -> torch.device:
     """Return the device by name, ready for use. Raises RuntimeError where it is not there."""
     if name == simulated_device.NAME:
         simulated_device.install()
@@ -39,30 +39,30 @@ def open_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def synchronize(device: torch.device) -> None:
-    """Wait until the device has done all that it was given."""
+def wait_for_device(device: torch.device) -> None:
+    """Wait until the device has finished all work that was queued."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-def methods_of_run(tiny: bool) -> Sequence[str]:
-    """Return all methods; a few of different kinds for a dry run."""
+def list_methods_to_run(tiny: bool) -> Sequence[str]:
+    """Return the methods to run: all, or a few of different kinds for a dry run."""
     return TINY_METHODS if tiny else tuple(registry.METHODS)
 
 
-def new_bench(folder: Path, device: str, architecture: dict[str, Any], **settings: Any) -> Bench:
+def create_bench(folder: Path, device: str, architecture: dict[str, Any], **settings: Any) -> Bench:
     """Return a bench whose images have three channels."""
     folder.mkdir(parents=True, exist_ok=True)
     return Bench(folder, architecture=architecture, device=device, channels=3, **settings)
 
 
-def small_architecture(method: str, family: str) -> dict[str, Any]:
+def choose_small_architecture(method: str, family: str) -> dict[str, Any]:
     """Return a small network of this family, or of the first one that the method accepts."""
     accepted = registry.get_method(method).accepts.architectures
     return SMALL[family if accepted is None or family in accepted else accepted[0]]
 
 
-def network_weights(learned: Learned) -> dict[str, Tensor]:
+def load_network_tensors(learned: Learned) -> dict[str, Tensor]:
     """Return all tensors of the network that a run has stored."""
     names = [
         part["name"] for part in learned.result["parts"] if part["name"].startswith(NETWORK_PARTS)
@@ -70,7 +70,7 @@ def network_weights(learned: Learned) -> dict[str, Tensor]:
     return {f"{part}/{name}": t for part in names for name, t in learned.tensors(part).items()}
 
 
-def accuracies(learned: Learned) -> list[float]:
+def list_task_accuracies(learned: Learned) -> list[float]:
     """Return the new version's accuracy on each task, in order of the tasks."""
     cells = sorted(
         (r for r in learned.result["results"] if r["version"] == "new"), key=lambda r: r["task"]
@@ -94,10 +94,10 @@ class StepClock:
 
     @property
     def pending(self) -> bool:
-        """Count the step that ended; True: enough were measured."""
+        """Count a finished step; True once enough steps were measured."""
         self._done += 1
         if self._done in (self._warm, self._warm + self._steps):
-            synchronize(self._device)
+            wait_for_device(self._device)
             self._start, self._end = self._end, time.perf_counter()
         return self._done >= self._warm + self._steps
 
@@ -106,8 +106,8 @@ class StepClock:
         return ControlRequest.STOP
 
     @property
-    def seconds_per_step(self) -> float:
-        """Of the measured steps. Raises RuntimeError where the run ended before them."""
+    def mean_step_seconds(self) -> float:
+        """Mean seconds of the measured steps. Raises RuntimeError if the run ended before them."""
         if self._done < self._warm + self._steps:
             raise RuntimeError(f"the run took {self._done} steps, not {self._warm + self._steps}")
         return (self._end - self._start) / self._steps

@@ -20,7 +20,7 @@ from bench.gpu.steps import DEVICES
 
 
 def main() -> int:
-    """Run the step that the arguments name; the exit status."""
+    """Run the step that the arguments name, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -36,8 +36,8 @@ def main() -> int:
         getattr(importlib.import_module(module), function)(run)
     except Exception as error:  # noqa: BLE001 - whatever it is, the report says it
         traceback.print_exc()
-        run.fail(f"{type(error).__name__}: {error}"[:2000])
-    return 1 if run.error else 0
+        run.record_problem(f"{type(error).__name__}: {error}"[:2000])
+    return 1 if run.problem_text else 0
 
 
 if __name__ == "__main__":

@@ -54,18 +54,18 @@ class Result(Document):
     format: Literal[1] = 1
     steps: dict[str, StepResult] = Field(default_factory=dict)
 
-    def is_done(self, name: str, device: str, tiny: bool) -> bool:
-        """True where a step has ended well on this kind of device at this size."""
+    def is_step_done(self, name: str, device: str, tiny: bool) -> bool:
+        """Return True if a step has succeeded on this kind of device at this size."""
         step = self.steps.get(name)
         return step is not None and (step.status, step.device, step.tiny) == ("ok", device, tiny)
 
-    def with_step(self, name: str, step: StepResult) -> Result:
-        """Return a result that also has this step's outcome, in place of an earlier one."""
+    def copy_with_step(self, name: str, step: StepResult) -> Result:
+        """Return a copy of a result that also has this step's outcome, in place of an earlier one."""
         return Result(steps={**self.steps, name: step})
 
 
-def read_result(path: Path) -> Result:
-    """Read a file of `write_result`; an empty result where there is none.
+def read_result_file(path: Path) -> Result:
+    """Read a file that `write_result_file` wrote; return an empty result if there is none.
 
     Raises:
         ValueError: the file has another format.
@@ -73,10 +73,8 @@ def read_result(path: Path) -> Result:
     return Result.from_json(json.loads(path.read_text())) if path.exists() else Result()
 
 
-def write_result(path: Path, result: Result) -> None:
-    """Replace the file in one step: a process that is killed leaves the file before or the file
-    after.
-    """
+def write_result_file(path: Path, result: Result) -> None:
+    """Replace the result file atomically: after a kill there is either the old or the new file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.new")
     content = {**result.to_json(), "format": result.format}

@@ -22,8 +22,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.gpu.result import Machine, Result, StepResult, read_result, write_result
-from bench.gpu.steps import BUDGETS_S, DEVICES, Device, Program, Step, format_plan, steps_of
+from bench.gpu.result import Machine, Result, StepResult, read_result_file, write_result_file
+from bench.gpu.steps import (
+    BUDGETS_S,
+    DEVICES,
+    Device,
+    Program,
+    Step,
+    format_step_plan,
+    list_program_steps,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 KIT = ROOT / "tests" / "core" / "learning" / "kit"
@@ -60,14 +68,14 @@ class Options:
     again: bool = False
 
 
-def slowdown_of(device: Device) -> int:
-    """Return by how much limits and budgets are longer than on a GPU."""
+def get_time_factor(device: Device) -> int:
+    """Return the factor by which limits and budgets are longer on a device than on a GPU."""
     return 1 if device == "cuda" else SLOWDOWN
 
 
-def add_options(parser: argparse.ArgumentParser, program: Program) -> None:
+def add_common_options(parser: argparse.ArgumentParser, program: Program) -> None:
     """Add the options that the calls share."""
-    names = [step.name for step in steps_of(program)]
+    names = [step.name for step in list_program_steps(program)]
     parser.add_argument("--device", choices=DEVICES, default="cuda")
     parser.add_argument(
         "--tiny", action="store_true", help="smallest sizes: shows that the code runs"
@@ -93,23 +101,23 @@ def add_options(parser: argparse.ArgumentParser, program: Program) -> None:
     )
 
 
-def run_program(program: Program, arguments: argparse.Namespace) -> int:
+def run_program_steps(program: Program, arguments: argparse.Namespace) -> int:
     """Run a call's steps and print a line for each.
 
     Returns:
         The exit status: 1 where a step failed, took too long or had no time.
     """
     if arguments.plan:
-        print(format_plan())
+        print(format_step_plan())
         return 0
     if arguments.resume is not None and arguments.resume.exists() and not arguments.out.exists():
-        write_result(arguments.out, read_result(arguments.resume))
-    budget_s = arguments.budget or BUDGETS_S[program] * slowdown_of(arguments.device)
+        write_result_file(arguments.out, read_result_file(arguments.resume))
+    budget_s = arguments.budget or BUDGETS_S[program] * get_time_factor(arguments.device)
     options = Options(arguments.device, arguments.tiny, arguments.out, budget_s, arguments.again)
     # Ended by `timeout`, too, a call must leave no step behind that holds the device.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    steps = [step for step in steps_of(program) if step.name in arguments.only]
-    result = run_steps(steps, options)
+    steps = [step for step in list_program_steps(program) if step.name in arguments.only]
+    result = run_steps_within_budget(steps, options)
     well = ("ok", "not run")
     return int(
         any(
@@ -119,29 +127,31 @@ def run_program(program: Program, arguments: argparse.Namespace) -> int:
     )
 
 
-def run_steps(steps: Sequence[Step], options: Options) -> Result:
+def run_steps_within_budget(steps: Sequence[Step], options: Options) -> Result:
     """Run these steps within the budget; steps for which no time is left are absent from the
     result.
     """
     deadline = time.monotonic() + options.budget_s
-    result = read_result(options.out)
+    result = read_result_file(options.out)
     for step in steps:
-        if result.is_done(step.name, options.device, options.tiny) and not options.again:
+        if result.is_step_done(step.name, options.device, options.tiny) and not options.again:
             print(f"{step.name:16} done before", flush=True)
             continue
         left_s = deadline - time.monotonic()
         if left_s < MIN_LEFT_S:
             print(f"{step.name:16} no time left", flush=True)
             continue
-        outcome = run_step(step, options, min(step.limit_s * slowdown_of(options.device), left_s))
-        result = result.with_step(step.name, outcome)
-        write_result(options.out, result)
+        outcome = run_step_with_limit(
+            step, options, min(step.limit_s * get_time_factor(options.device), left_s)
+        )
+        result = result.copy_with_step(step.name, outcome)
+        write_result_file(options.out, result)
         reason = f": {outcome.error.splitlines()[-1]}" if outcome.error else ""
         print(f"{step.name:16} {outcome.status}, {outcome.seconds:.0f} s{reason}", flush=True)
     return result
 
 
-def run_step(step: Step, options: Options, limit_s: float) -> StepResult:
+def run_step_with_limit(step: Step, options: Options, limit_s: float) -> StepResult:
     """Run one step in a process group of its own, which is killed after `limit_s` seconds."""
     if options.device not in step.devices:
         return StepResult(
@@ -162,14 +172,16 @@ def run_step(step: Step, options: Options, limit_s: float) -> StepResult:
     start = time.monotonic()
     try:
         with log.open("wb") as output:
-            status = _run_group(command, output.fileno(), options.device, limit_s)
+            status = _run_process_group(command, output.fileno(), options.device, limit_s)
         seconds = time.monotonic() - start
-        return _outcome(status, report, log, seconds, limit_s, options)
+        return _build_step_outcome(status, report, log, seconds, limit_s, options)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _run_group(command: Sequence[str], output: int, device: Device, limit_s: float) -> int | None:
+def _run_process_group(
+    command: Sequence[str], output: int, device: Device, limit_s: float
+) -> int | None:
     """Return the exit status, or None after the limit. No process of the group is left."""
     path = os.pathsep.join(filter(None, (str(ROOT), str(KIT), os.environ.get("PYTHONPATH"))))
     environment = {**ENVIRONMENT, **os.environ, "PYTHONPATH": path, "PERENNIAL_TEST_DEVICE": device}
@@ -193,10 +205,10 @@ def _run_group(command: Sequence[str], output: int, device: Device, limit_s: flo
         process.wait()
 
 
-def _outcome(
+def _build_step_outcome(
     status: int | None, report: Path, log: Path, seconds: float, limit_s: float, options: Options
 ) -> StepResult:
-    """Make a step's outcome of its exit status and of what it had reported until its end."""
+    """Build the outcome of a step from its exit status and its own report."""
     content = json.loads(report.read_text()) if report.exists() else {}
     machine = content.get("machine")
     error = content.get("error")

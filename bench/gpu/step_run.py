@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from worker.devices.device_check import driver_version
+from worker.devices.device_check import read_driver_version
 
 Case = TypeVar("Case")
 Figures = TypeVar("Figures")
@@ -41,26 +41,26 @@ class StepRun:
     _figures: dict[str, Any] = field(default_factory=dict)
     _problems: list[str] = field(default_factory=list)
 
-    def record(self, name: str, value: Any) -> None:
-        """Keep a figure; a step that is killed later has reported it."""
+    def record_figure(self, name: str, value: Any) -> None:
+        """Record a figure of a step, which is kept even if the step is killed later."""
         self._figures[name] = value
-        self._write()
+        self._write_step_report()
 
-    def fail(self, problem: str) -> None:
-        """Note what was not as it should be, and go on: the step counts as failed at its end."""
+    def record_problem(self, problem: str) -> None:
+        """Record a problem and go on; the step counts as failed at its end."""
         self._problems.append(problem)
-        self._write()
+        self._write_step_report()
 
     @property
-    def error(self) -> str | None:
-        """All problems so far, a line each; None without any."""
+    def problem_text(self) -> str | None:
+        """All problems of a step so far, one per line; None without any."""
         return "\n".join(self._problems) or None
 
-    def map_cases(
+    def run_cases_in_parallel(
         self, work: Callable[[Case], Figures], cases: Sequence[Case]
     ) -> Iterator[tuple[Case, Figures | str]]:
-        """Yield each case with the figures of `work`, or with the text of its error, in the order
-        of their ends.
+        """Run `work` for each case in parallel, and yield each case with its figures or its error
+        text, as they end.
 
         On a CUDA device several processes share the cases, since small networks leave it idle.
         `work` and the cases must then be importable and picklable.
@@ -68,33 +68,33 @@ class StepRun:
         processes = min(PROCESSES, (os.cpu_count() or 2) // 2, len(cases))
         if self.device != "cuda" or processes < 2:
             for case in cases:
-                yield case, _attempt(work, case)
+                yield case, _run_case_safely(work, case)
             return
         with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-            futures = {pool.submit(_attempt, work, case): case for case in cases}
+            futures = {pool.submit(_run_case_safely, work, case): case for case in cases}
             for future in as_completed(futures):
                 error = future.exception()
-                yield futures[future], _text(error) if error else future.result()
+                yield futures[future], _format_error(error) if error else future.result()
 
-    def _write(self) -> None:
+    def _write_step_report(self) -> None:
         content = {
             "machine": describe_machine(self.device),
             "figures": self._figures,
-            "error": self.error,
+            "error": self.problem_text,
         }
         temporary = self.report.with_suffix(".new")
         temporary.write_text(json.dumps(content, ensure_ascii=False))
         temporary.replace(self.report)
 
 
-def _attempt(work: Callable[[Case], Figures], case: Case) -> Figures | str:
+def _run_case_safely(work: Callable[[Case], Figures], case: Case) -> Figures | str:
     try:
         return work(case)
     except Exception as error:  # noqa: BLE001 - the other cases go on; the caller records it
-        return _text(error)
+        return _format_error(error)
 
 
-def _text(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:500]
 
 
@@ -109,7 +109,7 @@ def describe_machine(device: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "cores": os.cpu_count() or 1,
-        "driver": driver_version() if cuda else None,
+        "driver": read_driver_version() if cuda else None,
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version() if cuda else None,  # type: ignore[no-untyped-call]
     }

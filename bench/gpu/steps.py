@@ -56,7 +56,7 @@ _CHECK = (
         10,
         "start 8; 20 copies of 4 GiB read and written at 3 TB/s: 0.1; 20 products of 8192³ (1.1 "
         "TFLOP) at 800 and at 50 TFLOP/s: 0.5; first calls of the libraries: 1",
-        f"{_WORK}machine:measure_ceilings",
+        f"{_WORK}machine:record_machine_limits",
     ),
     Step(
         "absent device",
@@ -66,7 +66,7 @@ _CHECK = (
         20,
         10,
         "start 8, and of a process without a visible device at the same time; no work",
-        f"{_WORK}failures:ask_for_absent_device",
+        f"{_WORK}failures:record_absent_device_failure",
     ),
     Step(
         "fork",
@@ -77,7 +77,7 @@ _CHECK = (
         33,
         "start 8; zygote's imports 4; three children, one after the other, 5 for CUDA and cuDNN "
         "and 2 of steps each",
-        f"{_WORK}fork:fork_from_zygote",
+        f"{_WORK}fork:record_jobs_forked",
     ),
     Step(
         "out of memory",
@@ -88,7 +88,7 @@ _CHECK = (
         16,
         "start 8; 20,000 images of 64 pixels written and read: 3; three jobs of 2 to 12 steps: 1 "
         "each; 80 GB taken and given back: 1",
-        f"{_WORK}failures:run_out_of_memory",
+        f"{_WORK}failures:record_memory_failures",
         devices=("cuda",),
         why="the memory of other devices is that of the host",
     ),
@@ -102,7 +102,7 @@ _CHECK = (
         "53 pairs of a method and a scenario: 212 jobs on the device at 0.7 (12 steps of 500 "
         "launches, curvature, evaluation, files) and 106 on the CPU at 0.5: 201 in 8 processes: "
         "26; their start 20, since 8 import at once",
-        f"{_WORK}methods:compare_methods",
+        f"{_WORK}methods:record_method_comparison",
     ),
     Step(
         "conformance",
@@ -112,7 +112,7 @@ _CHECK = (
         75,
         "273 checks of 1 to 8 jobs, on average 3 of 0.6 on the device: 491 in 8 processes: 62; "
         "start 12",
-        f"{_WORK}conformance:run_kit",
+        f"{_WORK}conformance:record_conformance_results",
     ),
     Step(
         "repeat",
@@ -126,7 +126,7 @@ _CHECK = (
         "of 700 launches (0.2) and 0.6 of evaluation, consolidation and files: 13 × 2 × 4 × 0.8 = "
         "83 in 8 processes: 10; their start 20; price: 3 networks × 2 × 60 steps of 10 ms and "
         "images of the files: 10; start 8",
-        f"{_WORK}repeat:repeat_and_resume",
+        f"{_WORK}repeat:record_repeatability",
     ),
     Step(
         "evaluation",
@@ -136,7 +136,7 @@ _CHECK = (
         18,
         "start 8; 1,000 images of 32 pixels through ResNet-18 (1.1 GFLOP each) on 16 cores at 300 "
         "GFLOP/s: 4; on the device four times below 1",
-        f"{_WORK}evaluation:compare_evaluation",
+        f"{_WORK}evaluation:record_evaluation_differences",
     ),
     Step(
         "blocking calls",
@@ -146,7 +146,7 @@ _CHECK = (
         40,
         28,
         "start 8; 20 methods, two tasks of 12 steps at 0.5 a job: 20",
-        f"{_WORK}blocking:count_blocking_calls",
+        f"{_WORK}blocking:record_blocking_calls",
     ),
 )
 
@@ -165,7 +165,7 @@ _FIGURES = (
         32,
         "start 8; bound by 700 launches, 7 ms a step: 7 ways × 60 steps: 3; the job's files 1 for "
         "each of 3: 3; compiler 18",
-        f"{_WORK}loops:measure_resnet20",
+        f"{_WORK}loops:measure_loops_on_resnet20",
     ),
     Step(
         "loop resnet18",
@@ -175,7 +175,7 @@ _FIGURES = (
         32,
         "start 8; 3.3 GFLOP an image and step, 0.86 TFLOP a batch at 15 %: 7 ms: 7 ways × 60 "
         "steps: 3; files 3; compiler 18",
-        f"{_WORK}loops:measure_resnet18",
+        f"{_WORK}loops:measure_loops_on_resnet18",
     ),
     Step(
         "loop resnet50",
@@ -185,7 +185,7 @@ _FIGURES = (
         45,
         "start 8; 512 images of 150 kB made and read: 3; 25 GFLOP an image and step, 3.1 TFLOP a "
         "batch at 8 % (bound by memory): 48 ms: 7 ways × 30 steps: 10; files 4; compiler 20",
-        f"{_WORK}loops:measure_resnet50",
+        f"{_WORK}loops:measure_loops_on_resnet50",
     ),
     Step(
         "loop vit_b_16",
@@ -195,7 +195,7 @@ _FIGURES = (
         45,
         "start 8; images 3; 105 GFLOP an image and step, 13.5 TFLOP a batch at 30 %: 56 ms: 7 ways "
         "× 30 steps: 12; files 7; compiler 15",
-        f"{_WORK}loops:measure_vit",
+        f"{_WORK}loops:measure_loops_on_vit",
     ),
     Step(
         "costs",
@@ -204,7 +204,7 @@ _FIGURES = (
         45,
         35,
         "two starts 12; 8 rows of 4 jobs at 0.7 (images, network, 9 steps of 10 to 80 ms): 23",
-        f"{_WORK}programs:run_costs",
+        f"{_WORK}programs:record_method_costs",
         _NOT_SIMULATED,
         _WHY,
     ),
@@ -215,7 +215,7 @@ _FIGURES = (
         20,
         14,
         "start 8; 11 ways × 6 rounds of ResNet-18 at 10 to 50 ms: 2; counting and memory 3",
-        f"{_WORK}programs:run_dlcft",
+        f"{_WORK}programs:record_dlcft_costs",
         _NOT_SIMULATED,
         _WHY,
     ),
@@ -226,7 +226,7 @@ _FIGURES = (
         20,
         14,
         "start 8; 6 ways × 6 rounds at 20 to 80 ms: 2; building six experts 2",
-        f"{_WORK}programs:run_dne",
+        f"{_WORK}programs:record_dne_costs",
         _NOT_SIMULATED,
         _WHY,
     ),
@@ -237,7 +237,7 @@ _FIGURES = (
         16,
         12,
         "start 8; 3 optimizers × 33 rounds × 3 parts at 10 ms: 3",
-        f"{_WORK}programs:run_optimizer_step",
+        f"{_WORK}programs:record_optimizer_step_costs",
         _NOT_SIMULATED,
         _WHY,
     ),
@@ -248,26 +248,26 @@ _FIGURES = (
         13,
         10,
         "start 8; 1 GB over a bus of 20 GB/s 0.05, disk 1",
-        f"{_WORK}snapshot:write_gigabyte",
+        f"{_WORK}snapshot:record_snapshot_write_rate",
     ),
 )
 
 STEPS: dict[str, Step] = {step.name: step for step in (*_CHECK, *_FIGURES)}
 
 
-def steps_of(program: Program) -> list[Step]:
+def list_program_steps(program: Program) -> list[Step]:
     """Return the steps of a program, in the order in which they run."""
     return [step for step in STEPS.values() if step.program == program]
 
 
-def format_plan() -> str:
+def format_step_plan() -> str:
     """Return a Markdown table of all steps with their seconds and sums."""
     lines = [
         "| call | step | expected s | limit s | arithmetic, in seconds |",
         "| --- | --- | ---: | ---: | --- |",
     ]
     for program, budget_s in BUDGETS_S.items():
-        steps = steps_of(program)
+        steps = list_program_steps(program)
         lines += [
             f"| `{s.program}` | {s.name} | {s.expected_s} | {s.limit_s:g} | {s.arithmetic} |"
             for s in steps

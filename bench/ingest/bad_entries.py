@@ -36,7 +36,7 @@ _CLASSES = 20
 
 
 def main() -> None:
-    """Print a line for each share of bad rows."""
+    """Print time and memory of reading an archive, a line for each share of bad rows in its table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -48,11 +48,13 @@ def main() -> None:
         for bad, max_bad in ((0.01, 0.05), (0.10, 0.05), (0.10, 0.10)):
             archive = Path(folder) / f"{bad}.zip"
             if not archive.exists():
-                _make(archive, options.rows, round(bad * options.rows), options.kind)
-            _measure(archive, bad, max_bad, options.processes, Path(folder) / "out")
+                _write_archive_with_table(
+                    archive, options.rows, round(bad * options.rows), options.kind
+                )
+            _measure_reading(archive, bad, max_bad, options.processes, Path(folder) / "out")
 
 
-def _make(archive: Path, rows: int, bad: int, kind: str) -> None:
+def _write_archive_with_table(archive: Path, rows: int, bad: int, kind: str) -> None:
     rng = np.random.default_rng(7)
     with zipfile.ZipFile(archive, "w") as file:
         for number in range(rows):
@@ -62,15 +64,17 @@ def _make(archive: Path, rows: int, bad: int, kind: str) -> None:
             file.writestr(f"images/{number:06}.png", image.getvalue())
         text = io.StringIO()
         if kind == "json":
-            entries = [{"image": name, "label": label} for name, label in _rows(rows, bad)]
+            entries = [
+                {"image": name, "label": label} for name, label in _iterate_table_rows(rows, bad)
+            ]
             file.writestr("labels.json", json.dumps(entries))
             return
-        csv.writer(text).writerows([("path", "label"), *_rows(rows, bad)])
+        csv.writer(text).writerows([("path", "label"), *_iterate_table_rows(rows, bad)])
         file.writestr("labels.csv", text.getvalue())
 
 
-def _rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
-    """The rows, the bad ones anywhere among them."""
+def _iterate_table_rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
+    """Yield the rows of a label table, with bad ones spread among them."""
     kinds = {
         int(number): kind % 3
         for kind, number in enumerate(np.random.default_rng(8).permutation(rows)[:bad])
@@ -84,7 +88,7 @@ def _rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
             yield name, label
 
 
-def _measure(archive: Path, bad: float, max_bad: float, processes: int, out: Path) -> None:
+def _measure_reading(archive: Path, bad: float, max_bad: float, processes: int, out: Path) -> None:
     limits, reading = Limits.from_settings(Settings()), Reading(ReadingOptions(max_bad=max_bad))
     start, cpu = time.perf_counter(), time.process_time()
     said = f"{bad:.0%} bad, max_bad={max_bad:g}: "
@@ -106,12 +110,12 @@ def _measure(archive: Path, bad: float, max_bad: float, processes: int, out: Pat
     print(f"    first: {report['bad_entries'][0]['where']}: {report['bad_entries'][0]['reason']}")
     print(
         f"    check {checked:.1f} s ({checked_cpu:.1f} s of CPU time), ingest {seconds:.1f} s; "
-        f"peak {_peak(resource.RUSAGE_SELF):.0f} MiB, largest decoder "
-        f"{_peak(resource.RUSAGE_CHILDREN):.0f} MiB"
+        f"peak {_get_peak_memory(resource.RUSAGE_SELF):.0f} MiB, largest decoder "
+        f"{_get_peak_memory(resource.RUSAGE_CHILDREN):.0f} MiB"
     )
 
 
-def _peak(who: int) -> float:
+def _get_peak_memory(who: int) -> float:
     return resource.getrusage(who).ru_maxrss / 1024
 
 

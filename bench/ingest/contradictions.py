@@ -22,7 +22,7 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from bench.experiment.data import read_idx
+from bench.experiment.data import read_idx_array
 from core.ingest.findings import contradictions
 from core.ingest.findings.contradictions import (
     Contradictions,
@@ -39,16 +39,16 @@ Data = tuple[Images, np.ndarray]
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure how many contradicting images are found and what the search costs, and print it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, required=True)
     args = parser.parse_args()
     sets = {
-        "CIFAR-100": read_cifar(args.data / "cifar100"),
-        "MNIST": read_mnist(args.data / "mnist"),
-        "digits": read_digits(),
+        "CIFAR-100": read_cifar_images(args.data / "cifar100"),
+        "MNIST": read_mnist_images(args.data / "mnist"),
+        "digits": read_digit_images(),
     }
     print(
         "| data | images | equal as they are | near as they are | equal found within | across "
@@ -56,23 +56,26 @@ def main() -> None:
     )
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for name, data in sets.items():
-        clean = find_batch_contradictions(make_traces(*data), data[0].__getitem__)
-        exact, close = [find_planted(data, change) for change in (keep_image, save_again)]
+        clean = find_batch_contradictions(build_traces(*data), data[0].__getitem__)
+        exact, close = [
+            count_found_contradictions(data, change)
+            for change in (return_image_unchanged, recompress_or_resize_image)
+        ]
         print(
             f"| {name} | {len(data[0]):,} | {clean.equal.count} | {clean.near.count} "
             f"| {exact[0]} | {exact[1]} | {close[0]} | {close[1]} of {PLANTED} |",
             flush=True,
         )
     for name, data in {
-        "bursts of one scene, one label each": draw_bursts(),
-        "good and scratched parts": draw_defects(),
+        "bursts of one scene, one label each": draw_burst_photos(),
+        "good and scratched parts": draw_part_photos(),
     }.items():
-        found = find_batch_contradictions(make_traces(*data), data[0].__getitem__)
+        found = find_batch_contradictions(build_traces(*data), data[0].__getitem__)
         print(f"{name}: {len(data[0])} images, {found.equal.count} equal, {found.near.count} near")
-    print_cost(sets["CIFAR-100"])
+    print_check_costs(sets["CIFAR-100"])
 
 
-def find_planted(
+def count_found_contradictions(
     data: Data, change: Callable[[Images, np.random.Generator], Images]
 ) -> tuple[int, int]:
     """Return how many of `PLANTED` copies under another label are found in the batch, and in an
@@ -83,9 +86,9 @@ def find_planted(
     rows = random.permutation(len(images))[:PLANTED]
     copies = np.stack([change(images[row], random) for row in rows])
     wrong = (labels[rows] + 1 + random.integers(0, labels.max(), PLANTED)) % (labels.max() + 1)
-    both = make_traces(np.concatenate([images, copies]), np.concatenate([labels, wrong]))
-    own, theirs = make_traces(copies, wrong), make_traces(images, labels)
-    is_exact = change is keep_image
+    both = build_traces(np.concatenate([images, copies]), np.concatenate([labels, wrong]))
+    own, theirs = build_traces(copies, wrong), build_traces(images, labels)
+    is_exact = change is return_image_unchanged
     found = []
     for mine, traces, first in ((both, None, len(images)), (own, theirs, 0)):
         if is_exact:
@@ -95,16 +98,18 @@ def find_planted(
                 if traces is None
                 else (traces.pixels, traces.labels)
             )
-            pairs = list(contradictions._find_equal_pairs(*before, pixels[first:], numbers[first:]))
+            pairs = list(
+                contradictions._find_contradicting_pairs(*before, pixels[first:], numbers[first:])
+            )
             found.append(len({row for _, row in pairs}))
         else:
-            others = (None, None) if traces is None else (traces.all, traces.labels)
-            pairs = near.find_contradictions(mine.all, mine.labels, *others)
+            others = (None, None) if traces is None else (traces.all_hashes, traces.labels)
+            pairs = near.find_contradicting_labels(mine.all_hashes, mine.labels, *others)
             found.append(len({row for _, row in pairs if row >= first}))
     return found[0], found[1]
 
 
-def print_cost(data: Data) -> None:
+def print_check_costs(data: Data) -> None:
     """Print CPU seconds of a check's parts, and of those behind `TASKS` tasks."""
     images, labels = data
     begin = time.process_time()
@@ -113,41 +118,43 @@ def print_cost(data: Data) -> None:
     decoding = time.process_time() - begin
     steps: dict[str, float] = {}
 
-    def measure(name: str, do: Callable[[], object]) -> object:
+    def measure_cpu_seconds(name: str, do: Callable[[], object]) -> object:
         start = time.process_time()
         found = do()
         steps[name] = time.process_time() - start
         return found
 
-    measure("hashes", lambda: near.hash_images(images))
-    measure("digests", lambda: digest_pixels(images))
-    own = make_traces(images, labels)
-    measure("within", lambda: find_batch_contradictions(own, lambda row: images[row]))
+    measure_cpu_seconds("hashes", lambda: near.hash_images(images))
+    measure_cpu_seconds("digests", lambda: digest_pixels(images))
+    own = build_traces(images, labels)
+    measure_cpu_seconds("within", lambda: find_batch_contradictions(own, lambda row: images[row]))
     with tempfile.TemporaryDirectory() as folder:
-        paths = list(write_tasks(Path(folder), images))
+        paths = list(write_noisy_tasks(Path(folder), images))
 
-        def look() -> None:
+        def find_contradictions_in_tasks() -> None:
             tasks = [(number, read_traces(path)) for number, path in enumerate(paths)]
             add_earlier_contradictions(Contradictions(), own, tasks, lambda row: images[row])
 
-        measure(f"behind {TASKS} tasks", look)
+        measure_cpu_seconds(f"behind {TASKS} tasks", find_contradictions_in_tasks)
     listed = ", ".join(f"{name} {seconds:.2f}" for name, seconds in steps.items())
     print(f"{len(images):,} images of CIFAR-100, CPU s: decoding PNG {decoding:.2f}; {listed}")
 
 
-def write_tasks(folder: Path, images: Images) -> Iterator[Path]:
-    """Write traces of `TASKS` tasks of noise upon the images."""
+def write_noisy_tasks(folder: Path, images: Images) -> Iterator[Path]:
+    """Write and yield traces of `TASKS` tasks whose images are these with noise added."""
     random = np.random.default_rng(1)
     for number in range(TASKS):
         some = images[random.permutation(len(images))[:OF_TASK]].astype(np.int64)
         noisy = (some + random.integers(-60, 60, some.shape)).clip(0, 255).astype(np.uint8)
         path = folder / str(number)
-        write_traces(path, make_traces(noisy, random.integers(0, 100, OF_TASK)))
+        write_traces(path, build_traces(noisy, random.integers(0, 100, OF_TASK)))
         yield path
 
 
-def make_traces(images: Images, labels: np.ndarray) -> Traces:
-    """Traces of images that are all learned from, whose labels are called by their numbers."""
+def build_traces(images: Images, labels: np.ndarray) -> Traces:
+    """Return traces of images that are all in the training part, with their labels' numbers as
+    class names.
+    """
     classes = [str(number) for number in range(int(labels.max()) + 1)]
     names = [str(row) for row in range(len(images))]
     none = np.zeros((0, 2), np.uint64)
@@ -161,13 +168,13 @@ def make_traces(images: Images, labels: np.ndarray) -> Traces:
     )
 
 
-def keep_image(image: Images, _random: np.random.Generator) -> Images:
+def return_image_unchanged(image: Images, _random: np.random.Generator) -> Images:
     """Return the image unchanged."""
     return image
 
 
-def save_again(image: Images, random: np.random.Generator) -> Images:
-    """The image saved as JPEG of quality 60 to 95, or made smaller or larger and back."""
+def recompress_or_resize_image(image: Images, random: np.random.Generator) -> Images:
+    """Return an image after saving it as JPEG of quality 60 to 95, or after resizing it and back."""
     plain = image[..., 0] if image.shape[-1] == 1 else image
     opened = Image.fromarray(plain)
     if random.random() < 0.5:
@@ -182,12 +189,12 @@ def save_again(image: Images, random: np.random.Generator) -> Images:
     return np.asarray(changed, np.uint8).reshape(image.shape)
 
 
-def draw_bursts() -> Data:
-    """Ten shots of each of 40 scenes, with noise and a little more or less light; a scene is a
+def draw_burst_photos() -> Data:
+    """Draw ten shots of each of 40 scenes, with noise and slightly different light; each scene is a
     class.
     """
     random = np.random.default_rng(2)
-    scenes = draw_scenes(random, 40)
+    scenes = draw_smooth_scenes(random, 40)
     shots = [
         scene + random.normal(0, 3, scene.shape) + random.uniform(-10, 10)
         for scene in scenes
@@ -196,10 +203,10 @@ def draw_bursts() -> Data:
     return np.stack(shots).clip(0, 255).astype(np.uint8), np.repeat(np.arange(40), 10)
 
 
-def draw_defects() -> Data:
-    """200 good parts and 200 scratched ones of the same shape, each with noise of its own."""
+def draw_part_photos() -> Data:
+    """Draw 200 good parts and 200 scratched ones of the same shape, each with its own noise."""
     random = np.random.default_rng(3)
-    part = draw_scenes(random, 1)[0]
+    part = draw_smooth_scenes(random, 1)[0]
     images = (
         np.stack([part + random.normal(0, 3, part.shape) for _ in range(400)])
         .clip(0, 255)
@@ -211,8 +218,8 @@ def draw_defects() -> Data:
     return images, np.repeat([0, 1], 200)
 
 
-def draw_scenes(random: np.random.Generator, count: int) -> list[Images]:
-    """Smooth pictures of 64 pixels."""
+def draw_smooth_scenes(random: np.random.Generator, count: int) -> list[Images]:
+    """Draw smooth random pictures of 64 pixels."""
     found = []
     for _ in range(count):
         coarse = random.integers(0, 256, (6, 6, 3), dtype=np.uint8)
@@ -236,8 +243,8 @@ def decode_png(data: bytes) -> Images:
     return np.asarray(Image.open(io.BytesIO(data)))
 
 
-def read_cifar(folder: Path) -> Data:
-    """The first `IMAGES` training images of classes 60 to 99, by their folders."""
+def read_cifar_images(folder: Path) -> Data:
+    """Read the first `IMAGES` training images of CIFAR-100's classes 60 to 99."""
     images, labels, names = [], [], dict[str, int]()
     for path in sorted(folder.glob("classes_[6-9]*.zip")):
         with zipfile.ZipFile(path) as archive:
@@ -250,16 +257,16 @@ def read_cifar(folder: Path) -> Data:
     return np.stack([decode_png(images[row]) for row in some]), np.array(labels)[some]
 
 
-def read_mnist(folder: Path) -> Data:
-    """The first `IMAGES` training images."""
+def read_mnist_images(folder: Path) -> Data:
+    """Read the first `IMAGES` training images of MNIST."""
     images, labels = (
-        read_idx(next(folder.glob(f"train-{kind}*"))) for kind in ("images", "labels")
+        read_idx_array(next(folder.glob(f"train-{kind}*"))) for kind in ("images", "labels")
     )
     return images[:IMAGES, :, :, None], labels[:IMAGES].astype(np.int64)
 
 
-def read_digits() -> Data:
-    """All digits of scikit-learn, 8 pixels."""
+def read_digit_images() -> Data:
+    """Return all digits of scikit-learn, 8 pixels a side."""
     found = load_digits()
     return (found.images * 15).astype(np.uint8)[..., None], found.target.astype(np.int64)
 

@@ -15,14 +15,16 @@ import torch
 from torch import Tensor
 
 from core.learning.data.augment import Augmentation, draw_epoch_table
-from core.learning.data.augment import _move_by_pixel as moved_by_pixel
+from core.learning.data.augment import _shift_by_pixel_lookup as moved_by_pixel
 
 SIZES = ((28, 1), (32, 3), (64, 3), (96, 3), (224, 3))
 IMAGES = 256
 
 
 def main() -> None:
-    """Print both times and their ratio by size, without and with flips."""
+    """Print the seconds of both ways to augment a batch, and their ratio, by image size, without
+    and with flips.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -32,7 +34,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for size, channels in SIZES:
         for name in ("shift", "shift-flip"):
-            old, new = measure(name, size, channels, options.batch, options.rounds)
+            old, new = measure_median_seconds(name, size, channels, options.batch, options.rounds)
             print(
                 f"{size:3} px, {channels} channels, {name:10} batch {options.batch}: pixel by "
                 f"pixel {old * 1e3:6.2f} ms, now {new * 1e3:6.2f} ms, ratio {old / new:.1f}",
@@ -40,28 +42,35 @@ def main() -> None:
             )
 
 
-def measure(name: str, size: int, channels: int, batch: int, rounds: int) -> tuple[float, float]:
-    """Median seconds of a batch: looked up pixel by pixel, and as it is done."""
+def measure_median_seconds(
+    name: str, size: int, channels: int, batch: int, rounds: int
+) -> tuple[float, float]:
+    """Return the median seconds of augmenting a batch: pixel by pixel, and as implemented."""
     images = torch.randint(0, 256, (IMAGES, size, size, channels), dtype=torch.uint8)
     table = draw_epoch_table(0, 1, 0, IMAGES)[:batch, 1:]
     index, augment = torch.randperm(IMAGES)[:batch], Augmentation(name, size)
 
-    def pixel_by_pixel() -> Tensor:
+    def augment_by_pixel_lookup() -> Tensor:
         offsets = (table[:, :2] * (2 * augment.shift + 1)).floor_().long().sub_(augment.shift)
         flips = table[:, 2] < 0.5 if augment.flip else None
         return moved_by_pixel(images, index, offsets, flips)
 
-    def current() -> Tensor:
+    def augment_as_implemented() -> Tensor:
         return augment(images, index, table)
 
-    assert torch.equal(pixel_by_pixel(), current())
-    times: dict[Callable[[], Tensor], list[float]] = {pixel_by_pixel: [], current: []}
+    assert torch.equal(augment_by_pixel_lookup(), augment_as_implemented())
+    times: dict[Callable[[], Tensor], list[float]] = {
+        augment_by_pixel_lookup: [],
+        augment_as_implemented: [],
+    }
     for _ in range(rounds):
         for call, seconds in times.items():
             start = time.perf_counter()
             call()
             seconds.append(time.perf_counter() - start)
-    return statistics.median(times[pixel_by_pixel]), statistics.median(times[current])
+    return statistics.median(times[augment_by_pixel_lookup]), statistics.median(
+        times[augment_as_implemented]
+    )
 
 
 if __name__ == "__main__":

@@ -32,7 +32,9 @@ CLASSES = [f"class-{number}" for number in range(10)]
 
 
 def main() -> None:
-    """Run both and print the ratio. Raises SystemExit where the heads differ."""
+    """Train a head with and without cached features, and print the ratio of times. Raises
+    SystemExit if the heads differ.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -44,10 +46,10 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        _write_images(path / "train.safetensors", asked.images, asked.size)
+        _write_image_dataset(path / "train.safetensors", asked.images, asked.size)
         seconds, heads = {}, {}
         for kind in ("computed", "cached"):
-            seconds[kind] = _train(path, kind, asked)
+            seconds[kind] = _measure_training_seconds(path, kind, asked)
             heads[kind] = load_tensors(path / kind / "result" / "parts" / "head.safetensors")[
                 "head.weight"
             ]
@@ -61,14 +63,14 @@ def main() -> None:
         raise SystemExit("the two probes learned different heads")
 
 
-def _write_images(path: Path, count: int, size: int) -> None:
+def _write_image_dataset(path: Path, count: int, size: int) -> None:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (count, size, size, 3), generator=generator, dtype=torch.uint8)
     save_file({"images": images, "labels": torch.arange(count) % len(CLASSES)}, path)
 
 
-def _train(folder: Path, kind: str, asked: argparse.Namespace) -> float:
-    """Seconds of the phase `train` of one job."""
+def _measure_training_seconds(folder: Path, kind: str, asked: argparse.Namespace) -> float:
+    """Return the seconds of the phase `train` of one job."""
     patch = {
         "preset": "linear-probe",
         "features": kind,
@@ -106,11 +108,11 @@ def _train(folder: Path, kind: str, asked: argparse.Namespace) -> float:
     (folder / kind).mkdir()
     times: dict[str, float] = {}
 
-    def note(event: JobEvent) -> None:
+    def record_phase_time(event: JobEvent) -> None:
         if isinstance(event, PhaseEvent):
             times[event.phase] = time.perf_counter()
 
-    job.learn_task(JobSpec.from_json(spec), note)
+    job.learn_task(JobSpec.from_json(spec), record_phase_time)
     return times["consolidate"] - times["train"]
 
 

@@ -35,8 +35,8 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from bench.job_run import run_job
-from bench.methods.theory import format_expected
+from bench.job_run import run_completed_spec
+from bench.methods.theory import format_expected_cost
 from core.contract.jobs.control_request import ControlRequest
 from core.contract.jobs.job_spec import LocalPart
 from core.ingest.dataset import open_dataset, write_dataset
@@ -97,13 +97,13 @@ class Case:
     stored: int = 0
 
     @property
-    def reference(self) -> tuple[str, str]:
-        """Equal for cases that share a `finetune`."""
+    def reference_key(self) -> tuple[str, str]:
+        """Key that is equal for cases that are compared with the same run of `finetune`."""
         return self.network["name"], self.scenario
 
 
 def main() -> None:
-    """Measure and print one table."""
+    """Measure the cost of methods compared with fine-tuning, and print one table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -129,27 +129,31 @@ def main() -> None:
             os.environ | MALLOC,
         )
     with tempfile.TemporaryDirectory() as folder:
-        write_images(Path(folder), options.data, options.images)
+        write_task_images(Path(folder), options.data, options.images)
         bench = Bench(Path(folder), options)
-        cases = list(cases_of(options.methods))
+        cases = list(list_cases(options.methods))
         for case in cases:
-            bench.learn_past(case)
-            bench.measure_memory(case)
+            bench.learn_first_task(case)
+            bench.measure_step_memory(case)
         for _, case in itertools.product(range(options.rounds), cases):
-            case.steps += bench.steps(case)
+            case.steps += bench.measure_step_seconds(case)
         for _, case in itertools.product(range(options.rounds), cases):
             if case.past == 1:
-                case.updates.append(bench.update(case))
+                case.updates.append(bench.measure_update_seconds(case))
     print(
         f"batch {options.batch}, {options.threads} threads, {options.device}, torch "
         f"{torch.__version__}"
     )
-    print_table(cases, options.batch)
+    print_cost_table(cases, options.batch)
 
 
-def cases_of(names: list[str]) -> Iterator[Case]:
-    """`finetune` on each network that is needed, the methods, and GEM late in a stream."""
-    wanted = [_case(name) for name in names if name != "finetune"] or [_case("finetune")]
+def list_cases(names: list[str]) -> Iterator[Case]:
+    """Yield the cases to measure: `finetune` on each network that is needed, the methods, and GEM
+    after many tasks.
+    """
+    wanted = [_build_case(name) for name in names if name != "finetune"] or [
+        _build_case("finetune")
+    ]
     for network, scenario in dict.fromkeys((json.dumps(c.network), c.scenario) for c in wanted):
         yield Case("finetune", "finetune", json.loads(network), scenario)
     for case in wanted:
@@ -163,7 +167,7 @@ def cases_of(names: list[str]) -> Iterator[Case]:
             yield Case(label, case.method, case.network, case.scenario, hyper=hyper)
 
 
-def _case(name: str) -> Case:
+def _build_case(name: str) -> Case:
     method = registry.get_method(name)
     families = method.accepts.architectures
     refused = families is not None and "small-resnet" not in families
@@ -182,9 +186,9 @@ class Bench:
         self._device = torch.device(options.device)
         self._runs = itertools.count(1)
 
-    def learn_past(self, case: Case) -> None:
-        """Learn the case's first task; for more past tasks, let its memory be copied for each."""
-        result = self._learn(case, 1, epochs=1)
+    def learn_first_task(self, case: Case) -> None:
+        """Learn the first task of a case; for more past tasks, its memory is copied for each."""
+        result = self._run_task_job(case, 1, epochs=1)
         facts = json.loads((result / "result.json").read_text())
         kept = ("classes", "heads", "network", "method", "normalise")
         parts = [
@@ -202,40 +206,40 @@ class Bench:
         case.parent = {"version": 1, "manifest": {key: facts[key] for key in kept}, "parts": parts}
         case.stored = sum(Path(p["path"]).stat().st_size for p in parts if p["type"] in TYPES)
 
-    def steps(self, case: Case) -> list[float]:
-        """Seconds of some steps, with loading and augmenting their images."""
+    def measure_step_seconds(self, case: Case) -> list[float]:
+        """Return the seconds of some training steps, with loading and augmenting their images."""
         clock = Clock(self._device)
-        self._learn(case, case.past + 1, clock, epochs=MANY_EPOCHS)
-        return clock.durations
+        self._run_task_job(case, case.past + 1, clock, epochs=MANY_EPOCHS)
+        return clock.step_durations
 
-    def update(self, case: Case) -> float:
-        """Seconds of the whole second task."""
+    def measure_update_seconds(self, case: Case) -> float:
+        """Return the seconds of learning the whole second task."""
         start = time.perf_counter()
-        self._learn(case, 2, epochs=self._options.epochs, held_out=True)
+        self._run_task_job(case, 2, epochs=self._options.epochs, held_out=True)
         return time.perf_counter() - start
 
-    def measure_memory(self, case: Case) -> None:
-        """Bytes held after a step, and by how much the next step rises above what it found."""
+    def measure_step_memory(self, case: Case) -> None:
+        """Return the bytes in use after a step, and the rise of memory during the next step."""
         method, peak = registry.get_method(case.method), Peak(self._device)
         after_step = method.after_step
 
-        def watched(self: Any, ctx: Any, batch: Any) -> None:
+        def watch_training_step(self: Any, ctx: Any, batch: Any) -> None:
             after_step(self, ctx, batch)
             sections = [section.tensors for _, section in self.state.filled()]
             storages = {
                 t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
-                for t in _tensors([sections, ctx.cache])
+                for t in _iterate_tensors([sections, ctx.cache])
             }
             case.held = sum(storages.values())
 
-        with mock.patch.object(method, "after_step", watched):
-            self._learn(case, case.past + 1, peak, epochs=MANY_EPOCHS)
+        with mock.patch.object(method, "after_step", watch_training_step):
+            self._run_task_job(case, case.past + 1, peak, epochs=MANY_EPOCHS)
         case.peak = peak.bytes
 
-    def _learn(
+    def _run_task_job(
         self, case: Case, number: int, control: Any = None, *, epochs: int, held_out: bool = False
     ) -> Path:
-        """Run the job of one task; the folder of its result, if it was not stopped."""
+        """Run the job of one task, and return the folder of its result unless it was stopped."""
         options, accepts = self._options, registry.get_method(case.method).accepts
         out = self._folder / f"run-{next(self._runs)}"
         out.mkdir()
@@ -276,7 +280,7 @@ class Bench:
             "threads": options.threads,
             "device": options.device,
         }
-        run_job(spec, control=control)
+        run_completed_spec(spec, control=control)
         return out / "result"
 
 
@@ -289,7 +293,7 @@ class Clock:
 
     @property
     def pending(self) -> bool:
-        """Note the end of a step; True: enough steps or seconds were measured."""
+        """Record the end of a step; True once enough steps or seconds were measured."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         self._ends.append(time.perf_counter())
@@ -301,8 +305,8 @@ class Clock:
         return ControlRequest.STOP
 
     @property
-    def durations(self) -> list[float]:
-        """Seconds of the steps after the warm ones."""
+    def step_durations(self) -> list[float]:
+        """Seconds of each step after the warm-up steps."""
         return [end - start for start, end in itertools.pairwise(self._ends[WARM - 1 :])]
 
 
@@ -318,26 +322,26 @@ class Peak:
 
     @property
     def pending(self) -> bool:
-        """Note the end of a step; True: the second one was watched."""
+        """Record the end of a step; True after the second one."""
         self._step += 1
         if self._step == 1:
-            self._begin()
+            self._begin_watching()
         else:
-            self._end()
+            self._end_watching()
         return self._step == 2
 
     def take_request(self) -> ControlRequest:
         """Ask the job to stop."""
         return ControlRequest.STOP
 
-    def _begin(self) -> None:
+    def _begin_watching(self) -> None:
         if self._cuda is None:
             self._profile.start()
         else:
             torch.cuda.reset_peak_memory_stats(self._cuda)
             self._start = torch.cuda.memory_allocated(self._cuda)
 
-    def _end(self) -> None:
+    def _end_watching(self) -> None:
         if self._cuda is not None:
             self.bytes = torch.cuda.max_memory_allocated(self._cuda) - self._start
             return
@@ -349,11 +353,11 @@ class Peak:
         self.bytes = max(itertools.accumulate(change for _, change in sorted(changes)), default=0)
 
 
-def write_images(folder: Path, data: Path | None, count: int) -> None:
-    """Training and held-out files of two tasks of ten classes, 32 pixels a side."""
+def write_task_images(folder: Path, data: Path | None, count: int) -> None:
+    """Write training and held-out datasets of two tasks of ten classes, images of 32 pixels a side."""
     for task in (1, 2):
         if data is None:
-            images, labels = _made_up(task, 5000)
+            images, labels = _draw_made_up_images(task, 5000)
         else:
             archive = data / "cifar100" / f"classes_{task - 1}0-{task - 1}9.zip"
             options = IngestOptions(32, 3, Limits.from_settings(Settings()))
@@ -366,8 +370,8 @@ def write_images(folder: Path, data: Path | None, count: int) -> None:
             write_dataset(file, labels[rows], (32, 32, 3), [np.ascontiguousarray(images[rows])])
 
 
-def _made_up(seed: int, n: int) -> tuple[Any, Any]:
-    """Noise with a bright row that gives the class away."""
+def _draw_made_up_images(seed: int, n: int) -> tuple[Any, Any]:
+    """Return noise images with a bright row that shows the class, and their labels."""
     random = np.random.default_rng(100 + seed)
     labels = np.arange(n, dtype=np.int64) % CLASSES
     images = random.integers(0, 120, (n, 32, 32, 3), dtype=np.uint8)
@@ -375,32 +379,32 @@ def _made_up(seed: int, n: int) -> tuple[Any, Any]:
     return images, labels
 
 
-def _tensors(value: object) -> Iterator[Tensor]:
+def _iterate_tensors(value: object) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, nn.Module):
         yield from itertools.chain(value.parameters(), value.buffers())
     elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
+        yield from _iterate_tensors(list(value.values()))
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _tensors(item)
+            yield from _iterate_tensors(item)
 
 
-def print_table(cases: list[Case], batch: int) -> None:
-    """One line per case."""
+def print_cost_table(cases: list[Case], batch: int) -> None:
+    """Print the cost table, one line per case."""
     print(
         f"{'':14} {'network':9} {'step ms':>8} {'ratio':>6} {'theory':>6}  {'':24}"
         f" {'update s':>8} {'ratio':>6} {'goal':>6}   {'held MB':>8} {'peak MB':>8} "
         f"{'stored MB':>9}"
     )
-    references = {case.reference: case for case in cases if case.label == "finetune"}
+    references = {case.reference_key: case for case in cases if case.label == "finetune"}
     for case in cases:
-        plain = references[case.reference]
+        plain = references[case.reference_key]
         hyper = resolve_recipe(
             build_catalogue(), case.scenario, {"method": {"name": case.method, **case.hyper}}
         ).recipe["method"]
-        number, formula = format_expected(case.method, hyper, batch, case.past + 1)
+        number, formula = format_expected_cost(case.method, hyper, batch, case.past + 1)
         step, plain_step = statistics.median(case.steps), statistics.median(plain.steps)
         whole = f"{'':8} {'':6} {'':6}"
         if case.updates:

@@ -20,15 +20,15 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.methods.optimizer_step import time_work
+from bench.methods.optimizer_step import measure_work_seconds
 from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
-from core.learning.curvature.fisher import rademacher_cotangents
+from core.learning.curvature.fisher import draw_rademacher_cotangents
 from core.learning.curvature.layers import list_layer_names
 from core.learning.methods.squared_loss import compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.linear.linearised import LinearisedNetwork
-from core.learning.precision import place_network, use_precision
+from core.learning.precision import move_network_to_device, use_training_precision
 
 CLASSES = 10
 GOAL = 1.70
@@ -42,7 +42,7 @@ class Subject:
         heads = HeadSpec(tuple(str(c) for c in range(CLASSES)))
         plain = build_network({"name": name}, ImageSpec(size, 3), "class", heads, seed=0)
         self.network = LinearisedNetwork(plain, slope=0.01, fixed_head=False, frozen=True).eval()
-        place_network(self.network, device)
+        move_network_to_device(self.network, device)
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():
             for p in (*self.network.displacement.parameters(), self.network.get_head_rows()):
@@ -54,28 +54,30 @@ class Subject:
         self.weights = list(self.network.backbone.parameters())
         self.psi = list(self.network.displacement.parameters())
 
-    def plain(self, x: Tensor) -> Tensor:
-        """Logits of the plain network."""
+    def compute_plain_logits(self, x: Tensor) -> Tensor:
+        """Return the logits of the plain network."""
         return self.network.logits(self.network.backbone(x))
 
-    def by_jvp(self, x: Tensor) -> Tensor:
-        """Logits of the linearised network by forward-mode differentiation."""
-        value, tangent = self.network.jvp(x)
+    def compute_logits_by_jvp(self, x: Tensor) -> Tensor:
+        """Return the logits of the linearised network by forward-mode differentiation."""
+        value, tangent = self.network.expand_by_forward_mode(x)
         return self.network.logits(value + tangent)
 
-    def step(self, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]) -> None:
-        """Forward and backward, with gradients of the weights that move."""
+    def run_training_step(
+        self, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]
+    ) -> None:
+        """Run forward and backward passes, with gradients of the weights that are trained."""
         for p in (*self.weights, *self.psi):
             p.grad = None
             p.requires_grad_(False)
         for p in moving:
             p.requires_grad_(True)
-        with use_precision(self.device):
+        with use_training_precision(self.device):
             loss = compute_squared_errors(logits(self.x), self.y, 15.0).mean()
         loss.backward()
 
-    def estimate(self, kind: Kind) -> CurvatureEstimator:
-        """A curvature pass over the images, one probe each."""
+    def estimate_curvature(self, kind: Kind) -> CurvatureEstimator:
+        """Run a curvature pass over the images, with one probe each, and return the estimator."""
         backbone = self.network.backbone
         layers = list_layer_names(backbone, [name for name, _ in backbone.named_parameters()])
         found = CurvatureEstimator(
@@ -83,7 +85,9 @@ class Subject:
         )
         found.add_examples(
             self.x,
-            lambda outputs: rademacher_cotangents(outputs, 1, torch.Generator().manual_seed(0)),
+            lambda outputs: draw_rademacher_cotangents(
+                outputs, 1, torch.Generator().manual_seed(0)
+            ),
         )
         return found
 
@@ -108,33 +112,37 @@ def main() -> None:
         )
         subject = Subject(name, torch.device(options.device), options.batch, options.size)
         for line in (
-            *render_operations(subject),
-            *render_memory(subject),
-            *render_sizes(subject),
-            *render_seconds(subject, options.rounds),
+            *render_operations_table(subject),
+            *render_memory_table(subject),
+            *render_size_table(subject),
+            *render_seconds_table(subject, options.rounds),
         ):
             print(f"  {line}", flush=True)
 
 
-def render_operations(subject: Subject) -> list[str]:
+def render_operations_table(subject: Subject) -> list[str]:
     """Render a table of the operations of each pass, beside those of the plain network."""
 
-    def count(work: Callable[[], object]) -> int:
+    def count_operations(work: Callable[[], object]) -> int:
         with FlopCounterMode(display=False) as counter:
             work()
         return int(counter.get_total_flops())
 
-    def without_graph(logits: Callable[[Tensor], Tensor]) -> Callable[[], object]:
-        def work() -> None:
+    def make_work_without_graph(logits: Callable[[Tensor], Tensor]) -> Callable[[], object]:
+        def compute_without_graph() -> None:
             with torch.no_grad():
                 logits(subject.x)
 
-        return work
+        return compute_without_graph
 
-    forward = count(without_graph(subject.plain))
-    step = count(lambda: subject.step(subject.plain, subject.weights))
-    ours = count(without_graph(subject.network.forward))
-    linear = count(lambda: subject.step(subject.network.forward, subject.psi))
+    forward = count_operations(make_work_without_graph(subject.compute_plain_logits))
+    step = count_operations(
+        lambda: subject.run_training_step(subject.compute_plain_logits, subject.weights)
+    )
+    ours = count_operations(make_work_without_graph(subject.network.forward))
+    linear = count_operations(
+        lambda: subject.run_training_step(subject.network.forward, subject.psi)
+    )
     return [
         f"operations  forward {forward / 1e9:.1f} G, linearised {ours / 1e9:.1f} G: ratio "
         f"{ours / forward:.2f}   "
@@ -142,12 +150,12 @@ def render_operations(subject: Subject) -> list[str]:
     ]
 
 
-def render_memory(subject: Subject) -> list[str]:
+def render_memory_table(subject: Subject) -> list[str]:
     """Render a table of the memory that a step keeps for its backward pass, without parameters."""
     network = subject.network
     found = {
-        "plain": count_saved_bytes(subject, subject.plain, subject.weights),
-        "by jvp": count_saved_bytes(subject, subject.by_jvp, subject.psi),
+        "plain": count_saved_bytes(subject, subject.compute_plain_logits, subject.weights),
+        "by jvp": count_saved_bytes(subject, subject.compute_logits_by_jvp, subject.psi),
         "by dual numbers": count_saved_bytes(subject, network.forward, subject.psi),
     }
     return [
@@ -159,27 +167,32 @@ def render_memory(subject: Subject) -> list[str]:
 def count_saved_bytes(
     subject: Subject, logits: Callable[[Tensor], Tensor], moving: list[torch.nn.Parameter]
 ) -> int:
-    """Bytes of distinct storages that autograd saves and that are no parameter's."""
+    """Return the bytes of distinct storages that autograd saves and that belong to no parameter."""
     own = {p.untyped_storage().data_ptr() for p in subject.network.parameters()}
     seen: dict[int, int] = {}
     held: list[Tensor] = []  # so that no storage is freed and its address given to another
 
-    def pack(tensor: Tensor) -> Tensor:
+    def record_saved_tensor(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             seen[storage.data_ptr()] = storage.nbytes()
             held.append(tensor)
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        subject.step(logits, moving)
+    with torch.autograd.graph.saved_tensors_hooks(record_saved_tensor, lambda tensor: tensor):
+        subject.run_training_step(logits, moving)
     return sum(seen.values())
 
 
-def render_sizes(subject: Subject) -> list[str]:
-    """Render a table of the bytes that a version stores: ψ0 once, the others with each version."""
-    blocks = {kind: subject.estimate(kind) for kind in KINDS}
-    found = {"base, once": _bytes(subject.weights), "displacement": _bytes(subject.psi)}
+def render_size_table(subject: Subject) -> list[str]:
+    """Render a table of the bytes that a version stores: the frozen backbone once, the others with
+    each version.
+    """
+    blocks = {kind: subject.estimate_curvature(kind) for kind in KINDS}
+    found = {
+        "base, once": _sum_tensor_bytes(subject.weights),
+        "displacement": _sum_tensor_bytes(subject.psi),
+    }
     found |= {
         f"curvature, {kind}": sum(b.nbytes for b in e.build_blocks().values())
         for kind, e in blocks.items()
@@ -193,30 +206,32 @@ def render_sizes(subject: Subject) -> list[str]:
     return ["MB stored: " + ", ".join(f"{name} {size / 1e6:.2f}" for name, size in found.items())]
 
 
-def _bytes(tensors: Sequence[Tensor]) -> int:
+def _sum_tensor_bytes(tensors: Sequence[Tensor]) -> int:
     return sum(t.nbytes for t in tensors)
 
 
-def render_seconds(subject: Subject, rounds: int) -> list[str]:
+def render_seconds_table(subject: Subject, rounds: int) -> list[str]:
     """Render a table of median seconds of each pass, with ratios to the plain network."""
     network = subject.network
-    curvature = {kind: Curvature(subject.estimate(kind).build_blocks()) for kind in KINDS}
+    curvature = {kind: Curvature(subject.estimate_curvature(kind).build_blocks()) for kind in KINDS}
     moved = {name: p.detach() for name, p in network.displacement.named_parameters()}
     ways: dict[str, Callable[[], object]] = {
-        "forward": lambda: subject.plain(subject.x),
+        "forward": lambda: subject.compute_plain_logits(subject.x),
         "linearised forward": lambda: network(subject.x),
-        "step": lambda: subject.step(subject.plain, subject.weights),
-        "linearised step": lambda: subject.step(network.forward, subject.psi),
-        "jvp step": lambda: subject.step(subject.by_jvp, subject.psi),
+        "step": lambda: subject.run_training_step(subject.compute_plain_logits, subject.weights),
+        "linearised step": lambda: subject.run_training_step(network.forward, subject.psi),
+        "jvp step": lambda: subject.run_training_step(subject.compute_logits_by_jvp, subject.psi),
     }
     for kind in KINDS:
-        ways[f"penalty, {kind}"] = lambda kind=kind: curvature[kind].evaluate_penalty(moved)  # type: ignore[misc]
-        ways[f"curvature pass, {kind}"] = lambda kind=kind: subject.estimate(kind)  # type: ignore[misc]
+        ways[f"penalty, {kind}"] = lambda kind=kind: curvature[kind].compute_penalty_and_gradient(
+            moved
+        )  # type: ignore[misc]
+        ways[f"curvature pass, {kind}"] = lambda kind=kind: subject.estimate_curvature(kind)  # type: ignore[misc]
     took: dict[str, list[float]] = {way: [] for way in ways}
     for lap in range(rounds + 1):
         for way, work in ways.items():
             with torch.set_grad_enabled("forward" not in way):
-                spent = time_work(work, subject.device)
+                spent = measure_work_seconds(work, subject.device)
             if lap:  # the first one warms up
                 took[way].append(spent)
     middle = {way: statistics.median(seen) for way, seen in took.items()}

@@ -23,19 +23,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.methods.optimizer_step import time_work
+from bench.methods.optimizer_step import measure_work_seconds
 from core.learning.networks import HeadSpec, ImageSpec, build_meta_backbone, build_network
 from core.learning.networks.dne.network import ExpandedNetwork
-from core.learning.networks.dne.packed import Packed, packing_is_faster
+from core.learning.networks.dne.packed import Packed, is_packing_faster
 from core.learning.networks.dne.task_attention import TaskAttention
 from core.learning.networks.growing import Classifier, OlderFeatures, apply_blockwise_linear
-from core.learning.precision import place_network, use_precision
+from core.learning.precision import move_network_to_device, use_training_precision
 
 PER_TASK = 10
 
 
-def count_formula_parameters(heads: int, sources: int) -> int:
-    """Parameters of an expert of the default sizes, its normalised feature included."""
+def count_parameters_by_formula(heads: int, sources: int) -> int:
+    """Return the number of parameters of an expert of the default sizes by a formula, including its
+    normalised feature.
+    """
     d, width, gamma, layers = 32 * heads, 32, 4, 6
     if sources == heads:
         mixing = 2 * gamma * d**2 + gamma * d + d
@@ -45,14 +47,14 @@ def count_formula_parameters(heads: int, sources: int) -> int:
     return layers * (4 * d + 4 * d**2 + d + mixing) + 20 * heads + 48 * d + d + 64 * d + d + 2 * d
 
 
-def build_chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifier]]:
-    """A network of random experts, and every version's classifier."""
+def build_random_expert_chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifier]]:
+    """Build a network of random experts, and a classifier for every version."""
     first = [str(c) for c in range(50)]
     plain = build_network({"name": "dne"}, ImageSpec(32, 3), "class", HeadSpec(tuple(first)))
     network = ExpandedNetwork(plain)
     classifiers = [copy.deepcopy(network.head)]
     for task in range(2, tasks + 1):
-        network.schedule_expert(heads)
+        network.schedule_next_expert(heads)
         names = [f"{task}-{c}" for c in range(PER_TASK)]
         network.add_task_classes(task, names, "default", torch.Generator().manual_seed(task))
         classifiers.append(copy.deepcopy(network.head))
@@ -60,7 +62,7 @@ def build_chain(tasks: int, heads: int) -> tuple[ExpandedNetwork, list[Classifie
 
 
 def compute_naive_attention(attention: TaskAttention, z: Tensor, x: Tensor) -> Tensor:
-    """Compute task attention by its formula as it stands."""
+    """Compute task attention directly by its formula, without optimisations."""
     scores = (
         (z @ attention.query.T) @ (x @ attention.key.T).transpose(-1, -2) / math.sqrt(x.shape[-1])
     )
@@ -75,43 +77,43 @@ class Step:
         self.network, self.x = network, x
         self.y = torch.arange(len(x), device=x.device) % len(network.classes)
         self.before = before
-        with use_precision(x.device):
-            self.packed = network.use_packed_experts()
+        with use_training_precision(x.device):
+            self.packed = network.pack_older_experts()
         moving = network.list_trainable_names(5)
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in moving)
         self.previous = copy.deepcopy(network).requires_grad_(False)
         self.previous.experts = self.previous.experts[:-1]
 
-    def older(self, packed: Packed | None) -> OlderFeatures:
-        """What the newest expert and the teacher read."""
-        with use_precision(self.x.device):
-            return self.network.forward_older(self.x, packed)
+    def compute_older_features(self, packed: Packed | None) -> OlderFeatures:
+        """Return the outputs of the older experts, which the newest expert and the teacher read."""
+        with use_training_precision(self.x.device):
+            return self.network.compute_older_features(self.x, packed)
 
-    def shared(self) -> None:
-        """The pass through older experts once, for teacher and student."""
-        old = self.older(self.packed if packing_is_faster(self.x.device) else None)
-        with use_precision(self.x.device):
-            newest = self.network.forward_newest(old, self.x)
+    def compute_step_shared(self) -> None:
+        """Run a step in which the pass through the older experts is shared by teacher and student."""
+        old = self.compute_older_features(self.packed if is_packing_faster(self.x.device) else None)
+        with use_training_precision(self.x.device):
+            newest = self.network.compute_newest_features(old, self.x)
             with torch.no_grad():
                 before = self.before
                 teacher = apply_blockwise_linear(
                     torch.cat(old.features, 1), before.weight, before.bias, before.widths
                 )
-            self._learn(torch.cat([*old.features, newest], 1), newest, teacher)
+            self._run_backward(torch.cat([*old.features, newest], 1), newest, teacher)
 
-    def naive(self) -> None:
-        """A pass for the student and one for the teacher, keys projected."""
+    def compute_step_naively(self) -> None:
+        """Run a step with separate passes for student and teacher, in which keys are projected."""
         with (
             mock.patch.object(TaskAttention, "forward", compute_naive_attention),
-            use_precision(self.x.device),
+            use_training_precision(self.x.device),
         ):
             features = self.network.features(self.x)
             with torch.no_grad():
                 teacher = self.before(self.previous.features(self.x))
-            self._learn(features, features[:, self.before.width :], teacher)
+            self._run_backward(features, features[:, self.before.width :], teacher)
 
-    def _learn(self, features: Tensor, newest: Tensor, teacher: Tensor) -> None:
+    def _run_backward(self, features: Tensor, newest: Tensor, teacher: Tensor) -> None:
         logits = self.network.logits(features).float()
         assert self.network.auxiliary is not None
         own = self.network.auxiliary(newest).float()
@@ -124,7 +126,7 @@ class Step:
 
 
 def main() -> None:
-    """Print the four costs of DNE."""
+    """Print four cost comparisons of DNE."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -139,45 +141,60 @@ def main() -> None:
         p.nbytes for p in build_meta_backbone({"name": "resnet18"}, ImageSpec(32, 3)).parameters()
     )
     for heads in options.heads:
-        network, classifiers = build_chain(options.tasks, heads)
+        network, classifiers = build_random_expert_chain(options.tasks, heads)
         print(f"\n{heads} heads per task: bytes that a version adds")
         sources = 0
         for version, expert in enumerate(network.list_experts(), 1):
             sources += expert.heads
             shard = sum(p.nbytes for p in expert.parameters())
             head = sum(p.nbytes for p in classifiers[version - 1].parameters())
-            wanted = 4 * count_formula_parameters(expert.heads, sources)
+            wanted = 4 * count_parameters_by_formula(expert.heads, sources)
             print(
                 f"  {version}: expert {shard:,} (formula {wanted:,}), classifier {head:,}; "
                 f"a ResNet-18 {rival:,}: {rival / (shard + head):.1f} times"
             )
-        place_network(network, device)
+        move_network_to_device(network, device)
         classifiers = [classifier.to(device) for classifier in classifiers]
         x = torch.randn(options.batch, 3, 32, 32, generator=torch.Generator().manual_seed(0)).to(
             device
         )
-        _turns(
-            "all versions over the last", _answers(network, classifiers, x), options.rounds, device
+        _print_alternating_seconds(
+            "all versions over the last",
+            _make_answer_calls(network, classifiers, x),
+            options.rounds,
+            device,
         )
         step = Step(network, classifiers[-2], x)
-        kinds = (lambda step=step: step.older(step.packed)), (lambda step=step: step.older(None))
-        _turns("packed over exact pass of the older experts", kinds, options.rounds, device)
-        _turns("naive step over ours", (step.naive, step.shared), options.rounds, device)
+        kinds = (
+            (lambda step=step: step.compute_older_features(step.packed)),
+            (lambda step=step: step.compute_older_features(None)),
+        )
+        _print_alternating_seconds(
+            "packed over exact pass of the older experts", kinds, options.rounds, device
+        )
+        _print_alternating_seconds(
+            "naive step over ours",
+            (step.compute_step_naively, step.compute_step_shared),
+            options.rounds,
+            device,
+        )
 
 
-def _answers(network: ExpandedNetwork, classifiers: list[Classifier], x: Tensor):  # type: ignore[no-untyped-def]
-    def answer(known: list[Classifier]) -> None:
-        with torch.inference_mode(), use_precision(x.device):
+def _make_answer_calls(network: ExpandedNetwork, classifiers: list[Classifier], x: Tensor):  # type: ignore[no-untyped-def]
+    def answer_with_classifiers(known: list[Classifier]) -> None:
+        with torch.inference_mode(), use_training_precision(x.device):
             network.compute_version_logits(x, known)
 
-    return lambda: answer(classifiers), lambda: answer(classifiers[-1:])
+    return lambda: answer_with_classifiers(classifiers), lambda: answer_with_classifiers(
+        classifiers[-1:]
+    )
 
 
-def _turns(title: str, kinds, rounds: int, device: torch.device) -> None:  # type: ignore[no-untyped-def]
+def _print_alternating_seconds(title: str, kinds, rounds: int, device: torch.device) -> None:  # type: ignore[no-untyped-def]
     seconds: list[list[float]] = [[], []]
     for at in range(rounds + 1):
         for kind, found in zip(kinds, seconds, strict=True):
-            took = time_work(kind, device)
+            took = measure_work_seconds(kind, device)
             if at:
                 found.append(took)
     first, second = (statistics.median(found) for found in seconds)

@@ -48,8 +48,8 @@ class Part:
     train: Path
     held_out: Path
 
-    def describe(self) -> dict[str, Any]:
-        """As a job's spec has it."""
+    def build_spec_part(self) -> dict[str, Any]:
+        """Return a data part in the form that a job specification has."""
         return {
             "number": self.number,
             "classes": self.classes,
@@ -72,7 +72,7 @@ class Outcome:
 
 
 def main() -> None:
-    """Train the source once and every arm with every seed; print one table."""
+    """Train the source model once and every arm with every seed, and print one table."""
     parser = argparse.ArgumentParser(prog="bench.methods.fast", description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
@@ -90,10 +90,10 @@ def main() -> None:
             "optimizer": {"lr": rate, "head_lr": rate},
         }
     with tempfile.TemporaryDirectory() as folder:
-        parts = _read(options.data, Path(folder))
+        parts = _read_source_and_target(options.data, Path(folder))
         bench = Bench(Path(folder), parts, {"name": options.architecture}, options.threads)
         start = time.perf_counter()
-        accuracy = bench.pretrain(options.source_epochs)
+        accuracy = bench.learn_source(options.source_epochs)
         print(
             f"source: {options.architecture}, {len(parts[0].classes)} classes, "
             f"accuracy {accuracy:.3f}, {time.perf_counter() - start:.0f} s",
@@ -104,12 +104,14 @@ def main() -> None:
             for name, recipe in arms.items():
                 start = time.perf_counter()
                 outcomes[name].append(
-                    bench.adapt({**recipe, "epochs": options.epochs, "seed": seed})
+                    bench.learn_target_with_recipe(
+                        {**recipe, "epochs": options.epochs, "seed": seed}
+                    )
                 )
                 print(f"  {name}, seed {seed}: {time.perf_counter() - start:.0f} s", flush=True)
-    _print(outcomes)
+    _print_mean_outcomes(outcomes)
     if options.figure:
-        _draw(outcomes, options.figure)
+        _draw_outcome_curves(outcomes, options.figure)
 
 
 class Bench:
@@ -130,10 +132,10 @@ class Bench:
         self._source: dict[str, Any] = {}
         self._runs = 0
 
-    def pretrain(self, epochs: int) -> float:
-        """Learn the source; its test accuracy."""
+    def learn_source(self, epochs: int) -> float:
+        """Learn the source task, and return its test accuracy."""
         recipe = {"method": "finetune", "epochs": epochs, "batch_size": 64, "augment": "shift-flip"}
-        result = self._learn(self._parts[:1], recipe, self._base)
+        result = self._run_learning_job(self._parts[:1], recipe, self._base)
         self._source = {
             "version": SOURCE,
             "manifest": {key: result[key] for key in ("classes", "heads", "method", "normalise")},
@@ -141,25 +143,25 @@ class Bench:
                 {**part, "path": str(result["folder"] / part["file"])} for part in result["parts"]
             ],
         }
-        return _accuracy(result, SOURCE)
+        return _read_task_accuracy(result, SOURCE)
 
-    def adapt(self, recipe: dict[str, Any]) -> Outcome:
-        """Learn the target with a recipe over the preset."""
+    def learn_target_with_recipe(self, recipe: dict[str, Any]) -> Outcome:
+        """Learn the target task with a recipe applied over the preset."""
         shared = {"preset": "fast", "batch_size": BATCH, "augment": "shift-flip"}
-        result = self._learn(self._parts, {**shared, **recipe}, self._source)
+        result = self._run_learning_job(self._parts, {**shared, **recipe}, self._source)
         curve, mean = result["adp"]["curve"], result["adp"]["mean"]
         return Outcome(
             {point["step"]: point["accuracy"][str(TARGET)] for point in curve},
             {point["step"]: point["accuracy"][str(SOURCE)] for point in curve},
             (mean[str(TARGET)], mean[str(SOURCE)]),
-            (_accuracy(result, TARGET), _accuracy(result, SOURCE)),
+            (_read_task_accuracy(result, TARGET), _read_task_accuracy(result, SOURCE)),
             result["update_norm"]["backbone"],
         )
 
-    def _learn(
+    def _run_learning_job(
         self, tasks: Sequence[Part], recipe: dict[str, Any], parent: dict[str, Any]
     ) -> dict[str, Any]:
-        from bench.job_run import run_job
+        from bench.job_run import run_completed_spec
         from core.learning.catalogue import build_catalogue
         from core.recipe.resolve import resolve_recipe
 
@@ -172,8 +174,8 @@ class Bench:
             "recipe": resolve_recipe(build_catalogue(), "task", recipe).recipe,
             "normalise": None,
             "classes": None,
-            "task": tasks[-1].describe(),
-            "history": [task.describe() for task in tasks[:-1]],
+            "task": tasks[-1].build_spec_part(),
+            "history": [task.build_spec_part() for task in tasks[:-1]],
             "parent": parent,
             "base": self._base,
             "snapshot": None,
@@ -181,27 +183,27 @@ class Bench:
             "threads": self._threads,
             "device": "cpu",
         }
-        run_job(spec)
+        run_completed_spec(spec)
         return {
             **json.loads((out / "result" / "result.json").read_text()),
             "folder": out / "result",
         }
 
 
-def _accuracy(result: dict[str, Any], task: int) -> float:
+def _read_task_accuracy(result: dict[str, Any], task: int) -> float:
     row = next(row for row in result["results"] if row["version"] == "new" and row["task"] == task)
     return float(row["correct"] / row["total"])
 
 
-def _read(data: Path, folder: Path) -> tuple[Part, Part]:
-    """The source's 50 classes and the target's 10, decoded by the product's own ingest."""
-    source = [_ingested(data, folder, first) for first in range(0, 50, 10)]
-    return _part(folder, SOURCE, source, TESTED_PER_SOURCE_CLASS), _part(
-        folder, TARGET, [_ingested(data, folder, 50)], None
-    )
+def _read_source_and_target(data: Path, folder: Path) -> tuple[Part, Part]:
+    """Return the source task's 50 classes and the target's 10, decoded by the service's own ingest."""
+    source = [_ingest_class_archive(data, folder, first) for first in range(0, 50, 10)]
+    return _join_archive_parts(
+        folder, SOURCE, source, TESTED_PER_SOURCE_CLASS
+    ), _join_archive_parts(folder, TARGET, [_ingest_class_archive(data, folder, 50)], None)
 
 
-def _ingested(data: Path, folder: Path, first: int) -> Any:
+def _ingest_class_archive(data: Path, folder: Path, first: int) -> Any:
     from core.ingest.ingest import IngestOptions, ingest_archive
     from core.ingest.limits import Limits
     from core.settings import Settings
@@ -216,8 +218,10 @@ def _ingested(data: Path, folder: Path, first: int) -> Any:
     )
 
 
-def _part(folder: Path, number: int, ingested: Sequence[Any], tested: int | None) -> Part:
-    """Join archives of other classes each; `tested` images of each class in the test part, None:
+def _join_archive_parts(
+    folder: Path, number: int, ingested: Sequence[Any], tested: int | None
+) -> Part:
+    """Join archives of different classes; `tested` images of each class go to the test part, None:
     all.
     """
     from core.ingest.dataset import open_dataset, write_dataset
@@ -242,8 +246,8 @@ def _part(folder: Path, number: int, ingested: Sequence[Any], tested: int | None
     return Part(number, classes, paths["train"], paths["held_out"])
 
 
-def _print(outcomes: dict[str, list[Outcome]]) -> None:
-    """Means over the seeds, with the standard deviation where there are several."""
+def _print_mean_outcomes(outcomes: dict[str, list[Outcome]]) -> None:
+    """Print the mean outcomes over the seeds, with the standard deviation if there are several."""
     last = max(step for runs in outcomes.values() for run in runs for step in run.target)
     steps = [step for step in SHOWN_STEPS if step < last] + [last]
     for which in ("target", "source"):
@@ -256,19 +260,21 @@ def _print(outcomes: dict[str, list[Outcome]]) -> None:
         for name, runs in outcomes.items():
             cells = [[getattr(run, which)[step] for run in runs] for step in steps]
             cells += [[run.means[at] for run in runs], [run.deployed[at] for run in runs]]
-            print(f"{name:18}" + "".join(f"{_spread(cell):>14}" for cell in cells))
+            print(
+                f"{name:18}" + "".join(f"{_format_mean_and_deviation(cell):>14}" for cell in cells)
+            )
     print("\n‖change of the backbone‖₂")
     for name, runs in outcomes.items():
-        print(f"{name:18}{_spread([run.moved for run in runs]):>14}")
+        print(f"{name:18}{_format_mean_and_deviation([run.moved for run in runs]):>14}")
 
 
-def _spread(values: Sequence[float]) -> str:
+def _format_mean_and_deviation(values: Sequence[float]) -> str:
     mean = f"{statistics.mean(values):.3f}"
     return mean if len(values) == 1 else f"{mean} ±{statistics.stdev(values):.3f}"
 
 
-def _draw(outcomes: dict[str, list[Outcome]], path: Path) -> None:
-    """Both curves with the range over the seeds."""
+def _draw_outcome_curves(outcomes: dict[str, list[Outcome]], path: Path) -> None:
+    """Draw both accuracy curves with their range over the seeds."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -284,7 +290,7 @@ def _draw(outcomes: dict[str, list[Outcome]], path: Path) -> None:
         axis.set(
             xscale="symlog", xlabel="step", ylabel="test accuracy", title=f"ADP on the {which}"
         )
-    axes[0].format_legend()
+    axes[0].format_table_legend()
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     print(f"figure: {path}")

@@ -30,7 +30,7 @@ CASES = {
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the seconds of three ways to compute the diagonal Fisher information."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -45,10 +45,12 @@ def main() -> None:
                 parameter.normal_(std=0.1, generator=generator)
         x = torch.randn(n, image.channels, image.size, image.size, generator=generator)
         ways: dict[str, Callable[[], object]] = {
-            "loop": lambda network=network, x=x: compute_by_loop(network, x),
-            "vmap": lambda network=network, x=x: compute_by_vmap(network, x),
-            "ours": lambda network=network, x=x: compute_by_product(network, x, "sample"),
-            "ours, exact": lambda network=network, x=x: compute_by_product(network, x, "exact"),
+            "loop": lambda network=network, x=x: compute_fisher_by_loop(network, x),
+            "vmap": lambda network=network, x=x: compute_fisher_by_vmap(network, x),
+            "ours": lambda network=network, x=x: compute_fisher_by_product(network, x, "sample"),
+            "ours, exact": lambda network=network, x=x: compute_fisher_by_product(
+                network, x, "exact"
+            ),
         }
         took: dict[str, list[float]] = {way: [] for way in ways}
         for lap in range(options.rounds + 1):
@@ -63,8 +65,8 @@ def main() -> None:
         print(f"{name:9} {figures}   ratio {middle['ours'] / best:.2f} (goal ≤ {GOAL})", flush=True)
 
 
-def compute_by_product(network: Network, x: Tensor, kind: Kind) -> dict[str, Tensor]:
-    """Compute the diagonal Fisher information by the product's code."""
+def compute_fisher_by_product(network: Network, x: Tensor, kind: Kind) -> dict[str, Tensor]:
+    """Compute the diagonal Fisher information by the service's code."""
     y = torch.zeros(len(x), dtype=torch.int64)
     names = [name for name, _ in network.named_parameters()]
     examples = zip(x.split(CHUNK), y.split(CHUNK), strict=True)
@@ -73,7 +75,7 @@ def compute_by_product(network: Network, x: Tensor, kind: Kind) -> dict[str, Ten
     )
 
 
-def compute_by_loop(network: Network, x: Tensor) -> list[Tensor]:
+def compute_fisher_by_loop(network: Network, x: Tensor) -> list[Tensor]:
     """Compute the diagonal Fisher information with one backward pass per example."""
     parameters = list(network.parameters())
     total = [torch.zeros_like(p, requires_grad=False) for p in parameters]
@@ -87,16 +89,16 @@ def compute_by_loop(network: Network, x: Tensor) -> list[Tensor]:
     return total
 
 
-def compute_by_vmap(network: nn.Module, x: Tensor) -> dict[str, Tensor]:
+def compute_fisher_by_vmap(network: nn.Module, x: Tensor) -> dict[str, Tensor]:
     """Compute the diagonal Fisher information by torch.func in chunks."""
     parameters = {name: p.detach() for name, p in network.named_parameters()}
     total = {name: torch.zeros_like(p) for name, p in parameters.items()}
 
-    def log_p(params: dict[str, Tensor], one: Tensor, y: Tensor) -> Tensor:
+    def compute_log_probability(params: dict[str, Tensor], one: Tensor, y: Tensor) -> Tensor:
         logits = torch.func.functional_call(network, params, (one[None],))
         return -functional.cross_entropy(logits, y[None])
 
-    gradients = torch.func.vmap(torch.func.grad(log_p), in_dims=(None, 0, 0))
+    gradients = torch.func.vmap(torch.func.grad(compute_log_probability), in_dims=(None, 0, 0))
     for chunk in x.split(CHUNK):
         with torch.no_grad():
             drawn = torch.multinomial(network(chunk).softmax(1), 1).squeeze(1)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from bench.job_run import complete_spec
+from bench.job_run import fill_in_spec_defaults
 from core.admission.admission import Work, estimate_memory
 from core.admission.network_size import find_network_size
 from core.contract.jobs.job_event import DoneEvent, JobEvent
@@ -37,10 +37,10 @@ TRAIN, HELD_OUT, BATCH = 128, 300, 32
 Json = dict[str, Any]
 
 
-def measure_job_memory(
+def measure_and_estimate_memory(
     catalogue: Json, zygote: Zygote, folder: Path, network: str, method: str
 ) -> tuple[int, int]:
-    """(peak, estimate) in bytes of the second task's job."""
+    """Return (peak, estimate) of the memory of the second task's job, in bytes."""
     asked, size = NETWORKS[network]
     image = {"size": size, "channels": 3}
     scenario = "task" if "task" in catalogue["methods"][method]["scenarios"] else "class"
@@ -52,7 +52,7 @@ def measure_job_memory(
         "manifest": {"init": {"kind": "random", "seed": 1}, "classes": [], "heads": []},
     }
     common = {"architecture": asked_for, "image": image, "scenario": scenario, "recipe": recipe}
-    tasks = [_task(folder, number, size) for number in (1, 2)]
+    tasks = [_write_random_task(folder, number, size) for number in (1, 2)]
     parent: Json = {**start, "parts": []}
     peak = 0
     for number, task in enumerate(tasks, 1):
@@ -73,16 +73,16 @@ def measure_job_memory(
         }
         path = folder / f"spec-{number}.json"
         path.write_text(
-            json.dumps(complete_spec({**spec, "threads": 2, "device": "cpu"}).to_json())
+            json.dumps(fill_in_spec_defaults({**spec, "threads": 2, "device": "cpu"}).to_json())
         )
-        peak, result = _run(zygote, path)
-        parent = _as_parent(number, Path(result))
+        peak, result = _run_job_in_child(zygote, path)
+        parent = _build_parent_version(number, Path(result))
     entry, found = catalogue["methods"][method], find_network_size(asked_for, image)
     assert found is not None
-    return peak, estimate_memory(entry, found, image, recipe, Work(2, 2 * TRAIN)).bytes
+    return peak, estimate_memory(entry, found, image, recipe, Work(2, 2 * TRAIN)).total_bytes
 
 
-def _task(folder: Path, number: int, size: int) -> Json:
+def _write_random_task(folder: Path, number: int, size: int) -> Json:
     task: Json = {"number": number, "classes": [f"a{number}", f"b{number}"]}
     for part, count in (("train", TRAIN), ("held_out", HELD_OUT)):
         path = folder / f"{part}-{number}.safetensors"
@@ -92,21 +92,21 @@ def _task(folder: Path, number: int, size: int) -> Json:
     return task
 
 
-def _run(zygote: Zygote, spec: Path) -> tuple[int, str]:
+def _run_job_in_child(zygote: Zygote, spec: Path) -> tuple[int, str]:
     child = zygote.fork_child(spec)
     start, peak = read_resident_bytes(child.pid) or 0, 0
     last: JobEvent | None = None
     while not child.ended:
-        for event in child.read_events(0.01):
+        for event in child.read_child_events(0.01):
             last = event
         peak = max(peak, read_resident_bytes(child.pid) or 0)
-    child.wait_for_end()
+    child.close_and_wait()
     if not isinstance(last, DoneEvent):
         raise RuntimeError(f"the job ended with {last}")
     return peak - start, str(last.path)
 
 
-def _as_parent(number: int, folder: Path) -> Json:
+def _build_parent_version(number: int, folder: Path) -> Json:
     result = json.loads((folder / "result.json").read_text())
     manifest = {key: result[key] for key in ("classes", "heads", "network", "method", "normalise")}
     parts = [
@@ -133,7 +133,7 @@ def main() -> None:
             for network in asked.networks.split(","):
                 for method in asked.methods.split(","):
                     with tempfile.TemporaryDirectory() as folder:
-                        peak, estimate = measure_job_memory(
+                        peak, estimate = measure_and_estimate_memory(
                             catalogue, zygote, Path(folder), network, method
                         )
                     row = (network, method, f"{peak / 1e6:.0f}", f"{estimate / 1e6:.0f}")

@@ -21,8 +21,8 @@ from torch.nn import functional
 
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.optimizers.build import NamedOptimizer
-from core.learning.optimizers.olor import Anchored, compute_layer_iotas
-from core.learning.precision import place_network, use_precision
+from core.learning.optimizers.olor import Anchored, compute_parameter_rollback_shares
+from core.learning.precision import move_network_to_device, use_training_precision
 from core.learning.recipe import OlorRecipe, OptimizerRecipe
 
 WARM = 3
@@ -30,7 +30,9 @@ GOALS = {"cpu": 1.10, "cuda": 1.03}
 
 
 def main() -> None:
-    """Print both ratios for each optimizer."""
+    """Print, for each optimizer, its time relative to a pass and the time with OLOR relative to
+    without.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -49,7 +51,9 @@ def main() -> None:
     )
     for name, lr in (("sgd", 0.01), ("adam", 1e-4), ("adamw", 1e-4)):
         recipe = OptimizerRecipe.model_validate({"name": name, "lr": lr, "schedule": "constant"})
-        backward, stock, olor = measure(recipe, device, options.rounds, options.batch, options.size)
+        backward, stock, olor = measure_optimizer_seconds(
+            recipe, device, options.rounds, options.batch, options.size
+        )
         alone, whole = olor / stock, (backward + olor) / (backward + stock)
         print(
             f"{name:6} optimizer step {stock * 1e3:.2f} ms, with OLOR {olor * 1e3:.2f} ms: ratio "
@@ -61,47 +65,53 @@ def main() -> None:
         )
 
 
-def measure(
+def measure_optimizer_seconds(
     recipe: OptimizerRecipe, device: torch.device, rounds: int, batch: int, size: int
 ) -> tuple[float, float, float]:
-    """Median seconds of forward and backward, of the stock step and of the step with OLOR."""
+    """Return median seconds of forward and backward, of a plain optimizer step, and of a step with
+    OLOR.
+    """
     network = build_network(
         {"name": "resnet18"}, ImageSpec(size, 3), "class", HeadSpec(tuple("0123456789")), seed=0
     )
-    place_network(network, device)
+    move_network_to_device(network, device)
     network.train()
     x = torch.randn(batch, 3, size, size, device=device).to(memory_format=torch.channels_last)
     y = torch.arange(batch, device=device) % 10
     parameters = dict(network.named_parameters())
     stock = NamedOptimizer(recipe, parameters, 1)
-    rolled = NamedOptimizer(recipe, parameters, 1, list_anchors(network))
+    rolled = NamedOptimizer(recipe, parameters, 1, list_backbone_anchors(network))
 
-    def backward() -> None:
+    def run_forward_and_backward() -> None:
         for parameter in parameters.values():
             parameter.grad = None
-        with use_precision(device):
+        with use_training_precision(device):
             loss = functional.cross_entropy(network(x), y)
         loss.backward()
 
-    times: dict[Callable[[], None], list[float]] = {backward: [], stock.step: [], rolled.step: []}
+    times: dict[Callable[[], None], list[float]] = {
+        run_forward_and_backward: [],
+        stock.step: [],
+        rolled.step: [],
+    }
     for number in range(WARM + rounds):
         # Who comes first after the backward pass finds other things in the caches: the two swap
         # places.
         steps = (stock.step, rolled.step) if number % 2 else (rolled.step, stock.step)
-        for work in (backward, *steps):
-            seconds = time_work(work, device)
+        for work in (run_forward_and_backward, *steps):
+            seconds = measure_work_seconds(work, device)
             if number >= WARM:
                 times[work].append(seconds)
     first, second, third = (statistics.median(seen) for seen in times.values())
     return first, second, third
 
 
-def list_anchors(network: Network) -> list[Anchored]:
-    """Every tensor of the backbone, the last layer too: by default that one stays free, which costs
-    less.
+def list_backbone_anchors(network: Network) -> list[Anchored]:
+    """Return anchors for every tensor of the backbone, including the last layer, which is free by
+    default.
     """
     parameters = dict(network.named_parameters())
-    found = compute_layer_iotas(
+    found = compute_parameter_rollback_shares(
         list(parameters), network.backbone.layer_prefixes, OlorRecipe(iota2=0.001)
     )
     return [
@@ -110,8 +120,8 @@ def list_anchors(network: Network) -> list[Anchored]:
     ]
 
 
-def time_work(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds until the work is done, on the device as well."""
+def measure_work_seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds until the work is done, also on the device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = time.perf_counter()

@@ -16,68 +16,72 @@ TOKENS = 65
 """Of the small vision transformer: 8 x 8 patches of a 32-pixel image, and the class token."""
 
 
-def _replay(draws: int) -> Number:
-    def number(hyper: Mapping[str, Any], batch: int, task: int) -> float:
+def _make_replay_formula(draws: int) -> Number:
+    def compute_replay_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
         size = batch if hyper["replay_batch"] is None else hyper["replay_batch"]
         return 1 + draws * size / batch
 
-    return number
+    return compute_replay_cost
 
 
-def _return_one(hyper: Mapping[str, Any], batch: int, task: int) -> float:
+def _get_plain_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
     return 1.0
 
 
-def _teacher(hyper: Mapping[str, Any], batch: int, task: int) -> float:
+def _compute_teacher_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
     return 4 / 3
 
 
-def _vpt(hyper: Mapping[str, Any], batch: int, task: int) -> float:
+def _compute_vpt_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
     return 1 + hyper["prompts"] / TOKENS
 
 
-def _icarl(hyper: Mapping[str, Any], batch: int, task: int) -> float:
+def _compute_icarl_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
     return 2 * 4 / 3  # as many exemplars as new images in each batch, where there are as many
 
 
-def _der_pp(hyper: Mapping[str, Any], batch: int, task: int) -> float:
-    return _replay(1 if hyper["draws"] == "shared" else 2)(hyper, batch, task)
+def _compute_der_pp_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
+    return _make_replay_formula(1 if hyper["draws"] == "shared" else 2)(hyper, batch, task)
 
 
-def _gem(hyper: Mapping[str, Any], batch: int, task: int) -> float:
+def _compute_gem_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
     looked_at = min(hyper["memory"], hyper["memory_batch"] or hyper["memory"])
     return 1 + (task - 1) * looked_at / batch
 
 
-def _a_gem(hyper: Mapping[str, Any], batch: int, task: int) -> float:
+def _compute_a_gem_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
     return 1 + hyper["reference_batch"] / batch
 
 
-def _dlcft(hyper: Mapping[str, Any], batch: int, task: int) -> float:
+def _compute_dlcft_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
     return 5 / 3  # in the class scenario also as many stored images as new ones: twice that
 
 
 FORMULAS: dict[str, tuple[str, Number]] = {
-    "finetune": ("1", _return_one),
-    "l2-sp": ("1 + a pass over d", _return_one),
-    "ewc": ("1 + a pass over d", _return_one),
-    "ewc-online": ("1 + a pass over d", _return_one),
-    "mas": ("1 + a pass over d", _return_one),
-    "si": ("1 + 3 passes over d", _return_one),
-    "lwf": ("1 + teacher's forward", _teacher),
-    "dlcft": ("5/3 + o w (o + w) per layer", _dlcft),
-    "icarl": ("at most 2 (1 + teacher)", _icarl),
-    "vpt": ("1 + p / tokens", _vpt),
-    "er": ("1 + B_r / B", _replay(1)),
-    "der": ("1 + B_r / B", _replay(1)),
-    "der++": ("1 + draws · B_r / B", _der_pp),
-    "gem": ("1 + (t - 1) m / B", _gem),
-    "a-gem": ("1 + m_ref / B", _a_gem),
+    "finetune": ("1", _get_plain_cost),
+    "l2-sp": ("1 + a pass over d", _get_plain_cost),
+    "ewc": ("1 + a pass over d", _get_plain_cost),
+    "ewc-online": ("1 + a pass over d", _get_plain_cost),
+    "mas": ("1 + a pass over d", _get_plain_cost),
+    "si": ("1 + 3 passes over d", _get_plain_cost),
+    "lwf": ("1 + teacher's forward", _compute_teacher_cost),
+    "dlcft": ("5/3 + o w (o + w) per layer", _compute_dlcft_cost),
+    "icarl": ("at most 2 (1 + teacher)", _compute_icarl_cost),
+    "vpt": ("1 + p / tokens", _compute_vpt_cost),
+    "er": ("1 + B_r / B", _make_replay_formula(1)),
+    "der": ("1 + B_r / B", _make_replay_formula(1)),
+    "der++": ("1 + draws · B_r / B", _compute_der_pp_cost),
+    "gem": ("1 + (t - 1) m / B", _compute_gem_cost),
+    "a-gem": ("1 + m_ref / B", _compute_a_gem_cost),
 }
 
 
-def format_expected(name: str, hyper: Mapping[str, Any], batch: int, task: int) -> tuple[str, str]:
-    """(number, formula) as text; "-" for a method without a formula."""
+def format_expected_cost(
+    name: str, hyper: Mapping[str, Any], batch: int, task: int
+) -> tuple[str, str]:
+    """Return the expected relative cost and its formula as text; "-" for a method without a
+    formula.
+    """
     if name not in FORMULAS:
         return "-", "-"
     text, number = FORMULAS[name]

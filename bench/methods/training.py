@@ -50,7 +50,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    """Print images/s of each side and the product's ratio to both bare loops, for each network and
+    """Print images/s of the service and of two plain loops, and their ratios, for each network and
     precision.
     """
     parser = argparse.ArgumentParser(description=__doc__)
@@ -64,37 +64,37 @@ def main() -> None:
     options = parser.parse_args()
     if options.side:
         side, precision, case, file = options.side
-        print(_measure(side, precision, CASES[case], Path(file), options.threads))
+        print(_measure_image_rate(side, precision, CASES[case], Path(file), options.threads))
         return
-    precisions = options.precisions or _fast_precisions()
+    precisions = options.precisions or _list_fast_precisions()
     with tempfile.TemporaryDirectory() as folder:
         for name, case in CASES.items():
             file = Path(folder) / f"{name}.safetensors"
-            (_write_mnist if name == "mlp" else _write_cifar)(options.data, file)
+            (_write_mnist_dataset if name == "mlp" else _write_cifar_dataset)(options.data, file)
             rates: dict[tuple[str, str], list[float]] = {
                 (precision, side): [] for precision in precisions for side in SIDES
             }
             for _ in range(options.rounds):
                 for (precision, side), seen in rates.items():
-                    seen.append(_run(side, precision, name, file, options.threads))
+                    seen.append(_run_side(side, precision, name, file, options.threads))
             for precision in precisions:
-                _print_row(
+                _print_rate_row(
                     name, precision, case["goal"], {side: rates[precision, side] for side in SIDES}
                 )
 
 
-def _fast_precisions() -> list[str]:
-    """Those that this CPU computes in hardware."""
+def _list_fast_precisions() -> list[str]:
+    """Return the number formats that this CPU computes in hardware."""
     from core.learning.precision import has_fast_bfloat16
 
     return ["float32", "bfloat16"] if has_fast_bfloat16() else ["float32"]
 
 
-def _print_row(name: str, precision: str, goal: float, rates: dict[str, list[float]]) -> None:
+def _print_rate_row(name: str, precision: str, goal: float, rates: dict[str, list[float]]) -> None:
     """Print one line of rates; goals are of float32."""
     middle = {side: statistics.median(seen) for side, seen in rates.items()}
     goals = {"stock": goal, "tuned": TUNED_GOAL} if precision == "float32" else {}
-    sides = "   ".join(f"{side} {middle[side]:,.0f} {_spread(rates[side])}" for side in SIDES)
+    sides = "   ".join(f"{side} {middle[side]:,.0f} {_format_range(rates[side])}" for side in SIDES)
     ratios = "   ".join(
         f"product / {side} {middle['product'] / middle[side]:.2f}"
         + (f" (goal ≥ {goals[side]})" if side in goals else "")
@@ -103,14 +103,16 @@ def _print_row(name: str, precision: str, goal: float, rates: dict[str, list[flo
     print(f"{name:9} {precision:9} images/s: {sides}   {ratios}", flush=True)
 
 
-def _measure(side: str, precision: str, case: dict[str, Any], file: Path, threads: int) -> float:
-    """Images per second of one side."""
+def _measure_image_rate(
+    side: str, precision: str, case: dict[str, Any], file: Path, threads: int
+) -> float:
+    """Return the images per second of one kind of training loop."""
     if side == "product":
-        return time_product(case, file, threads, precision)
-    return time_bare_loop(case, file, threads, precision, tuned=side == "tuned")
+        return measure_job_rate(case, file, threads, precision)
+    return measure_plain_loop_rate(case, file, threads, precision, tuned=side == "tuned")
 
 
-def time_bare_loop(
+def measure_plain_loop_rate(
     case: dict[str, Any], file: Path, threads: int, precision: str, *, tuned: bool
 ) -> float:
     """Return images per second of the plain loop. tuned: convolutions in channels_last."""
@@ -130,7 +132,7 @@ def time_bare_loop(
     classes = tuple(str(c) for c in range(10))
     network = build_network(
         case["architecture"],
-        ImageSpec.from_field(case["image"]),
+        ImageSpec.parse_image_field(case["image"]),
         "class",
         HeadSpec(classes),
         seed=0,
@@ -172,9 +174,9 @@ class _Clock:
             self.end = time.perf_counter()
 
 
-def time_product(case: dict[str, Any], file: Path, threads: int, precision: str) -> float:
-    """Return images per second of the job that a worker runs."""
-    from bench.job_run import run_job
+def measure_job_rate(case: dict[str, Any], file: Path, threads: int, precision: str) -> float:
+    """Return the images per second of a job, as a worker runs it."""
+    from bench.job_run import run_completed_spec
     from core.ingest.dataset import open_dataset
     from core.learning.catalogue import build_catalogue
     from core.recipe.resolve import resolve_recipe
@@ -208,11 +210,11 @@ def time_product(case: dict[str, Any], file: Path, threads: int, precision: str)
             "device": "cpu",
         }
         clock = _Clock(-(-count // BATCH))
-        run_job(spec, clock)
+        run_completed_spec(spec, clock)
     return case["epochs"] * count / (clock.end - clock.warm)
 
 
-def _run(side: str, precision: str, case: str, file: Path, threads: int) -> float:
+def _run_side(side: str, precision: str, case: str, file: Path, threads: int) -> float:
     from worker.attempts.child import MALLOC
 
     environment = {**os.environ, **({} if side == "stock" else MALLOC)}
@@ -232,8 +234,8 @@ def _run(side: str, precision: str, case: str, file: Path, threads: int) -> floa
     return float(done.stdout.split()[-1])
 
 
-def _write_mnist(data: Path, file: Path) -> None:
-    """12,000 MNIST images as a dataset file."""
+def _write_mnist_dataset(data: Path, file: Path) -> None:
+    """Write 12,000 MNIST images as a dataset file."""
     from core.ingest.dataset import write_dataset
 
     raw = gzip.decompress((data / "mnist" / "train-images-idx3-ubyte.gz").read_bytes())
@@ -247,8 +249,8 @@ def _write_mnist(data: Path, file: Path) -> None:
     )
 
 
-def _write_cifar(data: Path, file: Path) -> None:
-    """The 5,000 training images of ten CIFAR-100 classes as a dataset file, by the product's own
+def _write_cifar_dataset(data: Path, file: Path) -> None:
+    """Write the 5,000 training images of ten CIFAR-100 classes as a dataset file, by the service's
     ingest.
     """
     from core.ingest.ingest import IngestOptions, ingest_archive
@@ -264,7 +266,7 @@ def _write_cifar(data: Path, file: Path) -> None:
     done.train.rename(file)
 
 
-def _spread(values: list[float]) -> str:
+def _format_range(values: list[float]) -> str:
     return f"±{(max(values) - min(values)) / 2 / statistics.median(values):.0%}"
 
 

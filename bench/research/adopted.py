@@ -22,7 +22,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from bench.research.closed_forms import read_idx
+from bench.research.closed_forms import read_idx_bytes
 from perennial import Perennial
 from tests.e2e.plain_resnet import MEAN, STD, PlainResNet, prepare, train
 from tools import service
@@ -52,7 +52,10 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("build/adopted"))
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.run_temporary_service(Path(folder)) as running,
+    ):
         client = Perennial(running.key, base_url=running.url)
         for number, stream in enumerate(options.streams.split(";")):
             old, new = read_stream(options.data, stream, options.old, options.new)
@@ -74,7 +77,7 @@ def read_stream(data: Path, stream: str, old: int, new: int) -> tuple[Images, Im
     """Return the old and the new classes of a stream, each with 50 images more to hold out."""
     if stream == "MNIST":
         pixels, labels = (
-            read_idx(data / "mnist", f"train-{kind}") for kind in ("images", "labels")
+            read_idx_bytes(data / "mnist", f"train-{kind}") for kind in ("images", "labels")
         )
         sizes = {digit: old if digit < 6 else new for digit in range(10)}
         images = {

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from core.admission.admission import SOLVING
 from core.learning.analytic import ridge
-from core.learning.analytic.linear import append_ones, draw_matrix, project_features
+from core.learning.analytic.linear import append_ones, draw_projection_matrix, project_features
 from core.learning.analytic.sums import Sums
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
@@ -33,7 +33,7 @@ Found = TypeVar("Found")
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the cost of learning in closed form, and print it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -44,36 +44,38 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     print(f"load of the machine {os.getloadavg()[0]:.1f}, {args.threads} threads")
-    time_large_solve()  # first, while nothing else has taken memory
-    features, passed = time_pass(args.images)
+    measure_large_solve()  # first, while nothing else has taken memory
+    features, passed = measure_feature_pass(args.images)
     labels = torch.arange(args.images) % args.classes
     for columns in (0, 1000):
-        time_sums(features, labels, args.classes, columns, passed)
+        measure_sums_and_solve(features, labels, args.classes, columns, passed)
 
 
-def time_pass(images: int) -> tuple[Tensor, float]:
-    """Features float32 [N, 512], and the seconds of the processor that they took."""
+def measure_feature_pass(images: int) -> tuple[Tensor, float]:
+    """Return features float32 [N, 512] of images, and the CPU seconds of computing them."""
     network = build_network({"name": "resnet18"}, ImageSpec(SIZE, 3), "class", HeadSpec(), 1).eval()
     x = torch.randn(images, 3, SIZE, SIZE)
     with torch.inference_mode():
         network.features(x[:BATCH])  # the first pass makes its plans
-        return time_call(lambda: torch.cat([network.features(part) for part in x.split(BATCH)]))
+        return measure_call_seconds(
+            lambda: torch.cat([network.features(part) for part in x.split(BATCH)])
+        )
 
 
-def time_sums(
+def measure_sums_and_solve(
     features: Tensor, labels: Tensor, classes: int, projection: int, passed: float
 ) -> None:
-    """Sums and solve of one task on these features."""
-    drawn = draw_matrix(projection, features.shape[1], 0) if projection else None
+    """Measure the CPU seconds of sums and solve of one task on these features."""
+    drawn = draw_projection_matrix(projection, features.shape[1], 0) if projection else None
 
-    def add() -> Sums:
+    def add_examples_to_sums() -> Sums:
         h = append_ones(features) if drawn is None else project_features(features, drawn)
-        sums = Sums.make_empty(h.shape[1], classes)
+        sums = Sums.make_empty_sums(h.shape[1], classes)
         sums.add_examples(h, labels)
         return sums
 
-    sums, added = time_call(add)
-    (_, weight), solved = time_call(lambda: ridge.choose_strength(sums))
+    sums, added = measure_call_seconds(add_examples_to_sums)
+    (_, weight), solved = measure_call_seconds(lambda: ridge.choose_ridge_strength(sums))
     ratio = (passed + added + solved) / passed
     stored = sum(t.nbytes for t in sums.to_tensors().values()), weight.float().nbytes
     print(
@@ -84,16 +86,16 @@ def time_sums(
     )
 
 
-def time_large_solve() -> None:
-    """The solve of many columns and classes."""
+def measure_large_solve() -> None:
+    """Measure the solve for many columns and classes."""
     labels = torch.arange(3 * LARGE) % LARGE_CLASSES
-    sums = Sums.make_empty(LARGE, LARGE_CLASSES)
+    sums = Sums.make_empty_sums(LARGE, LARGE_CLASSES)
     for part in labels.split(BATCH):  # few at once: what the solve takes is to be the peak
         sums.add_examples(append_ones(torch.randn(len(part), LARGE - 1)), part)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    _, chosen = time_call(lambda: ridge.choose_strength(sums))
+    _, chosen = measure_call_seconds(lambda: ridge.choose_ridge_strength(sums))
     above = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (8 * LARGE**2)
-    _, solved = time_call(lambda: ridge.solve_ridge(sums, 1.0))
+    _, solved = measure_call_seconds(lambda: ridge.solve_ridge(sums, 1.0))
     print(
         f"{LARGE:,} columns, {LARGE_CLASSES} classes: {chosen:.2f} s with the choice of a "
         f"strength, {solved:.2f} s at a given one; {above + 1:.1f} square matrices at most, G "
@@ -101,10 +103,8 @@ def time_large_solve() -> None:
     )
 
 
-def time_call(run: Callable[[], Found]) -> tuple[Found, float]:
-    """Return the result of `run`, and the seconds of the processor that it took: others may be using the
-    machine.
-    """
+def measure_call_seconds(run: Callable[[], Found]) -> tuple[Found, float]:
+    """Return the result of `run`, and its CPU seconds, which other processes do not affect."""
     start = time.process_time()
     found = run()
     return found, time.process_time() - start

@@ -26,7 +26,14 @@ import torch
 from torch import Tensor
 
 from bench.research import closed_forms
-from bench.research.closed_forms import Features, Prepared, Scores, encode, fit_auto, pass_images
+from bench.research.closed_forms import (
+    Features,
+    Prepared,
+    Scores,
+    compute_image_features,
+    encode_grey_png,
+    fit_first_version_head,
+)
 from core.contract.figures import Calibration
 from core.learning.analytic import discriminant
 from core.learning.analytic.sums import Sums
@@ -37,7 +44,7 @@ from core.learning.evaluation.calibration.error import (
 )
 from core.learning.evaluation.calibration.held_out import Logits
 from core.learning.evaluation.calibration.temperature import fit_temperature
-from core.statistics.sureness import choose_threshold
+from core.statistics.sureness import choose_confidence_threshold
 
 SPLITS, SIX, SMALL, UNKNOWN, NOISE = 100, 6, 2, 4, 100
 """Random halves; images of a small batch, and classes that come as one; every fourth class is never
@@ -56,20 +63,20 @@ class Said:
     targets: Tensor
 
     @property
-    def temperature(self) -> float:
+    def fitted_temperature(self) -> float:
         return fit_temperature(self.logits, self.targets)
 
-    def answers(self, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-        """The probability of each answer, and whether it is right."""
+    def compute_answer_probabilities(self, temperature: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the probability of each prediction, and whether it is correct."""
         probabilities, rows = (self.logits.double() / temperature).softmax(1).max(1)
         return probabilities.numpy(), (rows == self.targets).numpy()
 
-    def some(self, rows: Tensor) -> "Said":
+    def select_rows(self, rows: Tensor) -> "Said":
         return Said(self.logits[rows], self.targets[rows])
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the tables of calibration errors, confident predictions and unknown classes."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--photos", type=Path, required=True)
@@ -82,8 +89,8 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     options.cache.mkdir(parents=True, exist_ok=True)
     streams = [
-        *closed_forms.bundled_streams(options.data),
-        closed_forms.read_photos(options.photos),
+        *closed_forms.iterate_streams(options.data),
+        closed_forms.read_photo_stream(options.photos),
     ]
     streams = [
         stream for stream in streams if options.stream is None or stream.name in options.stream
@@ -92,104 +99,112 @@ def main() -> None:
         if options.base is not None and base not in options.base:
             continue
         found = {
-            stream.name: closed_forms.compute_features(stream, base, backbone, options.cache)
+            stream.name: closed_forms.compute_stream_features(stream, base, backbone, options.cache)
             for stream in streams
         }
         print(f"\n{base}", flush=True)
-        said = {name: ask_all(of_stream) for name, of_stream in found.items()}
-        print_errors(said)
-        print_sure(said)
-        print_unknown(found, backbone, options.unknown)
-        print_six(found)
+        said = {name: predict_held_out(of_stream) for name, of_stream in found.items()}
+        print_calibration_errors(said)
+        print_kept_promises(said)
+        print_unknown_detection(found, backbone, options.unknown)
+        print_effect_of_six(found)
 
 
-def ask_all(found: Features) -> Said:
-    """Answer the held-out images by the head of all classes."""
-    return answer_features(
-        fit_auto(found.train, found.labels, found.classes), found.held_out, found.expected
+def predict_held_out(found: Features) -> Said:
+    """Predict the held-out images by a head of all classes."""
+    return predict_from_features(
+        fit_first_version_head(found.train, found.labels, found.class_count),
+        found.held_out,
+        found.expected,
     )
 
 
-def print_errors(streams: dict[str, Said]) -> None:
+def print_calibration_errors(streams: dict[str, Said]) -> None:
     """Print calibration errors before and after the temperature."""
-    print_head("stream | images | accuracy | temperature | error before | error after")
+    print_table_head("stream | images | accuracy | temperature | error before | error after")
     for name, said in streams.items():
-        after = measure_calibration(Logits(said.logits.float(), said.targets), said.temperature)
+        after = measure_calibration(
+            Logits(said.logits.float(), said.targets), said.fitted_temperature
+        )
         assert after is not None, "50 images are held out"
-        before = compute_calibration_error(*said.answers(1.0))
-        right = said.answers(1.0)[1].mean()
-        print_row(
+        before = compute_calibration_error(*said.compute_answer_probabilities(1.0))
+        right = said.compute_answer_probabilities(1.0)[1].mean()
+        print_table_row(
             name,
             len(said.targets),
             f"{right:.3f}",
-            f"{said.temperature:.3g}",
+            f"{said.fitted_temperature:.3g}",
             format_calibration(before),
             format_calibration(after),
         )
 
 
-def print_six(streams: dict[str, Features]) -> None:
-    """Print how far six images of one class, mean over classes, move probabilities of the others'
-    answers.
+def print_effect_of_six(streams: dict[str, Features]) -> None:
+    """Print how much six images of a class, in the mean over classes, change probabilities of other
+    predictions.
     """
-    print_head(
+    print_table_head(
         "stream | moved by a batch of six, temperature 1 | temperature of the held-out images"
     )
     for name, found in streams.items():
         moved: dict[bool, list[float]] = {False: [], True: []}
         for c in range(SMALL):
-            before, after = (answer_with_few(found, c, few) for few in (0, SIX))
+            before, after = (predict_with_few_images(found, c, few) for few in (0, SIX))
             for scaled in moved:
-                moved[scaled].append(compute_mean_change(before, after, c, scaled))
-        print_row(name, *(f"{np.mean(moved[scaled]):.3f}" for scaled in (False, True)))
+                moved[scaled].append(compute_mean_probability_change(before, after, c, scaled))
+        print_table_row(name, *(f"{np.mean(moved[scaled]):.3f}" for scaled in (False, True)))
 
 
-def answer_with_few(found: Features, rare: int, few: int) -> Said:
-    """Answer held-out images by a head whose class `rare` has so many images; of none it has no
-    row.
+def predict_with_few_images(found: Features, rare: int, few: int) -> Said:
+    """Predict held-out images by a head that was fitted to `few` images of the class `rare`; with
+    none it has no row.
 
     Of the class `rare` one image is held out, as of a batch of six.
     """
-    kept = closed_forms.keep_few(found.labels, rare, few)
+    kept = closed_forms.select_few_of_class(found.labels, rare, few)
     labels = found.labels[kept]
     if few:
         asked = found.expected != rare
         asked[(~asked).nonzero()[0]] = True
-        scores = fit_auto(found.train[kept], labels, found.classes)
-        return answer_features(scores, found.held_out[asked], found.expected[asked])
-    scores = fit_auto(found.train[kept], labels - (labels > rare).long(), found.classes - 1)
+        scores = fit_first_version_head(found.train[kept], labels, found.class_count)
+        return predict_from_features(scores, found.held_out[asked], found.expected[asked])
+    scores = fit_first_version_head(
+        found.train[kept], labels - (labels > rare).long(), found.class_count - 1
+    )
     old = found.expected != rare
     expected = found.expected[old]
-    return answer_features(scores, found.held_out[old], expected - (expected > rare).long())
+    return predict_from_features(scores, found.held_out[old], expected - (expected > rare).long())
 
 
-def compute_mean_change(before: Said, after: Said, rare: int, scaled: bool) -> float:
-    """Mean absolute change of the probability of the right class of images of old classes."""
+def compute_mean_probability_change(before: Said, after: Said, rare: int, scaled: bool) -> float:
+    """Return the mean absolute change of the correct class's probability, for images of old
+    classes.
+    """
     columns = torch.arange(after.logits.shape[1]) != rare
     old = after.targets != rare
 
-    def right(said: Said) -> Tensor:
-        return (said.logits.double() / (said.temperature if scaled else 1.0)).softmax(1)
+    def get_correct_probabilities(said: Said) -> Tensor:
+        return (said.logits.double() / (said.fitted_temperature if scaled else 1.0)).softmax(1)
 
-    first = right(before).gather(1, before.targets[:, None])
-    then = right(after)[old][:, columns].gather(1, before.targets[:, None])
+    first = get_correct_probabilities(before).gather(1, before.targets[:, None])
+    then = get_correct_probabilities(after)[old][:, columns].gather(1, before.targets[:, None])
     return float((first - then).abs().mean())
 
 
-def print_sure(streams: dict[str, Said]) -> None:
-    """Print how often the promise is kept on the half of the images that the threshold was not
-    chosen by.
+def print_kept_promises(streams: dict[str, Said]) -> None:
+    """Print how often the promised precision is kept on the half of the images that did not set the
+    threshold.
     """
-    print_head(
+    print_table_head(
         "stream | promised | halves with a threshold | promise reached in | broken in | mean "
         "coverage"
     )
     for name, said in streams.items():
         for promise in PROMISES:
-            shares, covers = split_often(said, promise)
+            shares, covers = measure_promise_on_halves(said, promise)
             reached = sum(share >= promise for share in shares)
             cover = f"{np.mean(covers):.2f}" if covers else "–"
-            print_row(
+            print_table_row(
                 name,
                 promise,
                 len(shares),
@@ -199,70 +214,82 @@ def print_sure(streams: dict[str, Said]) -> None:
             )
 
 
-def split_often(said: Said, promise: float) -> tuple[list[float], list[float]]:
-    """Precision and coverage on the other half, of those of `SPLITS` halves that have a
-    threshold.
+def measure_promise_on_halves(said: Said, promise: float) -> tuple[list[float], list[float]]:
+    """Return precision and coverage on the other half, for those of `SPLITS` random halves that
+    have a threshold.
     """
     shares, covers = [], []
     for seed in range(SPLITS):
         order = torch.randperm(len(said.targets), generator=torch.Generator().manual_seed(seed))
-        mine, other = (said.some(rows) for rows in order.tensor_split(2))
-        temperature = mine.temperature
-        threshold = choose_threshold(
-            build_precision_curve(*mine.answers(temperature)), promise
+        mine, other = (said.select_rows(rows) for rows in order.tensor_split(2))
+        temperature = mine.fitted_temperature
+        threshold = choose_confidence_threshold(
+            build_precision_curve(*mine.compute_answer_probabilities(temperature)), promise
         ).threshold
         if threshold is None:
             continue
-        probabilities, right = other.answers(temperature)
+        probabilities, right = other.compute_answer_probabilities(temperature)
         sure = probabilities >= threshold
         shares.append(float(right[sure].mean()) if sure.any() else 1.0)
         covers.append(float(sure.mean()))
     return shares, covers
 
 
-def print_unknown(
+def print_unknown_detection(
     streams: dict[str, Features], backbone: Prepared, folders: Sequence[Path]
 ) -> None:
-    """Print how well known classes are distinguished from unknown kinds; each folder holds images
-    of one.
+    """Print how well known classes are told from unknown ones; each folder has images of one
+    unknown class.
     """
     draw = np.random.default_rng(0)
-    noise = [(encode(draw.integers(0, 256, (64, 64), dtype=np.uint8)), 0) for _ in range(NOISE)]
-    blank = [
-        (encode(np.full((64, 64), level, np.uint8)), 0) for level in np.linspace(0, 255, NOISE)
+    noise = [
+        (encode_grey_png(draw.integers(0, 256, (64, 64), dtype=np.uint8)), 0) for _ in range(NOISE)
     ]
-    kinds = {"noise": pass_images(noise, backbone), "blank": pass_images(blank, backbone)}
+    blank = [
+        (encode_grey_png(np.full((64, 64), level, np.uint8)), 0)
+        for level in np.linspace(0, 255, NOISE)
+    ]
+    kinds = {
+        "noise": compute_image_features(noise, backbone),
+        "blank": compute_image_features(blank, backbone),
+    }
     for folder in folders:
         files = [
             path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES
         ]
         chosen = [files[number] for number in draw.permutation(len(files))[:NOISE]]
-        kinds[folder.name] = pass_images([(path.read_bytes(), 0) for path in chosen], backbone)
-    print_head("stream | unknown | AUROC of the probability | of the Mahalanobis distance")
+        kinds[folder.name] = compute_image_features(
+            [(path.read_bytes(), 0) for path in chosen], backbone
+        )
+    print_table_head("stream | unknown | AUROC of the probability | of the Mahalanobis distance")
     for name, found in streams.items():
         taught = found.labels % UNKNOWN != 0
         known = found.expected % UNKNOWN != 0
         names = torch.unique(found.labels[taught])
         labels = torch.searchsorted(names, found.labels[taught])
-        scores = fit_auto(found.train[taught], labels, len(names))
+        scores = fit_first_version_head(found.train[taught], labels, len(names))
         inside = found.held_out[known]
-        temperature = answer_features(
+        temperature = predict_from_features(
             scores, inside, torch.searchsorted(names, found.expected[known])
-        ).temperature
+        ).fitted_temperature
         far = make_distance_score(found.train[taught], labels, len(names))
         sure = make_confidence_score(scores, temperature)
         for kind, unknown in {"classes never taught": found.held_out[~known], **kinds}.items():
-            print_row(name, kind, *(f"{auroc(by(inside), by(unknown)):.2f}" for by in (sure, far)))
+            print_table_row(
+                name, kind, *(f"{compute_auroc(by(inside), by(unknown)):.2f}" for by in (sure, far))
+            )
 
 
 def make_confidence_score(scores: Scores, temperature: float) -> Callable[[Tensor], Tensor]:
-    """Return what gives the probability of the answer."""
+    """Return a function that gives the probability of the predicted class."""
     return lambda features: (scores(features).double() / temperature).softmax(1).amax(1)
 
 
 def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Tensor], Tensor]:
-    """Return what gives minus the squared Mahalanobis distance to the nearest class mean."""
-    sums = Sums.make_empty(h.shape[1], classes)
+    """Return a function that gives the negative squared Mahalanobis distance to the nearest class
+    mean.
+    """
+    sums = Sums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     sigma = discriminant.compute_shared_covariance(sums)
     sigma = discriminant.shrink_covariance(
@@ -270,24 +297,26 @@ def make_distance_score(h: Tensor, labels: Tensor, classes: int) -> Callable[[Te
     )
     inverse, means = torch.linalg.inv(sigma), discriminant.compute_class_means(sums)
 
-    def near(features: Tensor) -> Tensor:
+    def compute_negative_distance(features: Tensor) -> Tensor:
         found = []
         for mean in means:
             away = features.double() - mean
             found.append(((away @ inverse) * away).sum(1))
         return -torch.stack(found, 1).amin(1)
 
-    return near
+    return compute_negative_distance
 
 
-def auroc(inside: Tensor, outside: Tensor) -> float:
-    """Return how often a known image has more than an unknown one; ties count half."""
+def compute_auroc(inside: Tensor, outside: Tensor) -> float:
+    """Return the AUROC: how often a known image has a higher score than an unknown one; ties count
+    half.
+    """
     more = (inside[:, None] > outside[None]).double().mean()
     return float(more + (inside[:, None] == outside[None]).double().mean() / 2)
 
 
-def answer_features(scores: Scores, features: Tensor, targets: Tensor) -> Said:
-    """Answer features by a head."""
+def predict_from_features(scores: Scores, features: Tensor, targets: Tensor) -> Said:
+    """Predict classes from features by a head."""
     return Said(scores(features), targets)
 
 
@@ -295,13 +324,13 @@ def format_calibration(found: Calibration) -> str:
     return f"{found.error:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
-def print_head(columns: str) -> None:
+def print_table_head(columns: str) -> None:
     """Print the first lines of a Markdown table."""
     names = columns.split(" | ")
     print("\n| " + columns + " |\n| " + " | ".join(["---"] * len(names)) + " |", flush=True)
 
 
-def print_row(*cells: object) -> None:
+def print_table_row(*cells: object) -> None:
     """Print a line of a Markdown table."""
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 

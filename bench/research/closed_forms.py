@@ -27,10 +27,10 @@ from core.contract.architecture import Normalisation
 from core.ingest.decoding.resizing import Resizing
 from core.ingest.images import decode_image
 from core.learning.analytic import balance, choice, discriminant, ridge
-from core.learning.analytic.linear import append_ones, draw_matrix, project_features
+from core.learning.analytic.linear import append_ones, draw_projection_matrix, project_features
 from core.learning.analytic.sums import Sums
 from core.learning.networks import ImageSpec, build_backbone
-from core.learning.networks.backbones.timm_names import find_pretrained
+from core.learning.networks.backbones.timm_names import find_pretrained_weights
 from core.learning.precision import Inputs
 from core.learning.state import load_tensors, save_tensors
 from core.packaged import imagenet_base, packaged_base
@@ -62,12 +62,12 @@ class Features:
     expected: Tensor
 
     @property
-    def classes(self) -> int:
+    def class_count(self) -> int:
         return int(self.labels.max()) + 1
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the accuracy tables of classifiers in closed form."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--photos", type=Path, required=True)
@@ -81,29 +81,36 @@ def main() -> None:
         del HEADS[WIDE]
     torch.set_num_threads(options.threads)
     options.cache.mkdir(parents=True, exist_ok=True)
-    streams = [*bundled_streams(options.data), read_photos(options.photos)]
+    streams = [*iterate_streams(options.data), read_photo_stream(options.photos)]
     for base, backbone in read_backbones(options.cache).items():
         found = {
-            stream.name: compute_features(stream, base, backbone, options.cache)
+            stream.name: compute_stream_features(stream, base, backbone, options.cache)
             for stream in streams
         }
-        print_heads(base, found)
-        print_rare(base, found)
-        print_one_sided(base, found)
+        print_head_accuracies(base, found)
+        print_rare_class_recall(base, found)
+        print_one_sided_accuracy(base, found)
 
 
-def bundled_streams(data: Path) -> Iterator[Stream]:
-    """Yield the digits, MNIST and twenty classes of CIFAR-100 that the small base never saw."""
+def iterate_streams(data: Path) -> Iterator[Stream]:
+    """Yield three data sets: the digits, MNIST, and twenty CIFAR-100 classes that the small base
+    never saw.
+    """
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
-    yield split(
+    yield split_stream_images(
         "digits",
-        [(encode(image), int(c)) for image, c in zip(pixels, digits.target, strict=True)],
+        [(encode_grey_png(image), int(c)) for image, c in zip(pixels, digits.target, strict=True)],
         40,
     )
-    images, labels = (read_idx(data / "mnist", f"train-{kind}") for kind in ("images", "labels"))
-    some = [(encode(image), int(c)) for image, c in zip(images[:6000], labels[:6000], strict=True)]
-    yield split("MNIST", some, 40)
+    images, labels = (
+        read_idx_bytes(data / "mnist", f"train-{kind}") for kind in ("images", "labels")
+    )
+    some = [
+        (encode_grey_png(image), int(c))
+        for image, c in zip(images[:6000], labels[:6000], strict=True)
+    ]
+    yield split_stream_images("MNIST", some, 40)
     found: Labelled = []
     names: dict[str, int] = {}
     for archive in ("classes_60-69.zip", "classes_70-79.zip"):
@@ -111,22 +118,22 @@ def bundled_streams(data: Path) -> Iterator[Stream]:
             for entry in sorted(name for name in zipped.namelist() if name.endswith(".png")):
                 label = names.setdefault(entry.split("/")[-2], len(names))
                 found.append((zipped.read(entry), label))
-    yield split("CIFAR-100", found, 25)
+    yield split_stream_images("CIFAR-100", found, 25)
 
 
-def read_photos(folder: Path) -> Stream:
-    """Read photos as `<class>/<image>`."""
+def read_photo_stream(folder: Path) -> Stream:
+    """Read photos from `<class>/<image>` in a folder."""
     names = sorted(path.name for path in folder.iterdir() if path.is_dir())
     files = [
         (path, number)
         for number, name in enumerate(names)
         for path in sorted((folder / name).iterdir())
     ]
-    return split("photos", [(path.read_bytes(), label) for path, label in files], 120)
+    return split_stream_images("photos", [(path.read_bytes(), label) for path, label in files], 120)
 
 
-def split(name: str, images: Labelled, most: int) -> Stream:
-    """Shuffle by a fixed seed; hold out up to `HELD_OUT` of each class, and learn from up to
+def split_stream_images(name: str, images: Labelled, most: int) -> Stream:
+    """Shuffle images by a fixed seed; hold out up to `HELD_OUT` of each class, and learn up to
     `most`.
     """
     order = np.random.default_rng(0).permutation(len(images))
@@ -144,14 +151,14 @@ def split(name: str, images: Labelled, most: int) -> Stream:
     return Stream(name, train, held_out)
 
 
-def encode(pixels: "np.ndarray") -> bytes:
-    """Return a grey image as PNG."""
+def encode_grey_png(pixels: "np.ndarray") -> bytes:
+    """Encode a grey image as PNG."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def read_idx(folder: Path, start: str) -> "np.ndarray":
+def read_idx_bytes(folder: Path, start: str) -> "np.ndarray":
     """Read an idx file of bytes, compressed or not."""
     path = next(path for path in sorted(folder.iterdir()) if path.name.startswith(start))
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -170,11 +177,15 @@ class Prepared:
     inputs: Inputs
 
 
-def read_imagenet(cache: Path) -> dict[str, Tensor]:
-    """Convert the package's checkpoint once, in a process of its own."""
+def convert_imagenet_checkpoint(cache: Path) -> dict[str, Tensor]:
+    """Return the ImageNet base's weights, converted once from the package's checkpoint in a process
+    of its own.
+    """
     path = cache / "imagenet.safetensors"
     if not path.exists():
-        ended = helper_process.run_module("core.bases.hub.imagenet", str(path.resolve()), 600)
+        ended = helper_process.run_python_module(
+            "core.bases.hub.imagenet", str(path.resolve()), 600
+        )
         if ended.returncode:
             raise SystemExit(ended.stderr)
     return load_tensors(path)
@@ -182,14 +193,14 @@ def read_imagenet(cache: Path) -> dict[str, Tensor]:
 
 def read_backbones(cache: Path) -> dict[str, Prepared]:
     """Return the two bases of the package by name."""
-    packaged = packaged_base.load_description()
+    packaged = packaged_base.load_base_description()
     cpu = torch.device("cpu")
     draw = torch.Generator()
     small = build_backbone(packaged.architecture, ImageSpec(32, 3), draw)
-    small.load_state_dict(load(packaged_base.load_weights(3)))
-    known = find_pretrained(imagenet_base.MODEL)
+    small.load_state_dict(load(packaged_base.load_base_weights(3)))
+    known = find_pretrained_weights(imagenet_base.MODEL)
     large = build_backbone(imagenet_base.ARCHITECTURE, ImageSpec(224, 3), draw)
-    large.load_state_dict(read_imagenet(cache))
+    large.load_state_dict(convert_imagenet_checkpoint(cache))
     return {
         packaged_base.PACKAGED: Prepared(
             small.eval(), 32, Resizing(), Inputs(packaged.normalise, 3, cpu)
@@ -203,15 +214,15 @@ def read_backbones(cache: Path) -> dict[str, Prepared]:
     }
 
 
-def compute_features(stream: Stream, base: str, prepared: Prepared, cache: Path) -> Features:
-    """Return features of a stream, kept in `cache`."""
+def compute_stream_features(stream: Stream, base: str, prepared: Prepared, cache: Path) -> Features:
+    """Compute or load the features of a stream, stored in `cache`."""
     path = cache / f"{base.replace('/', '-')}-{stream.name}.safetensors"
     if not path.exists():
         save_tensors(
             {
-                "train": pass_images(stream.train, prepared),
+                "train": compute_image_features(stream.train, prepared),
                 "labels": torch.tensor([label for _, label in stream.train]),
-                "held_out": pass_images(stream.held_out, prepared),
+                "held_out": compute_image_features(stream.held_out, prepared),
                 "expected": torch.tensor([label for _, label in stream.held_out]),
             },
             path,
@@ -219,7 +230,7 @@ def compute_features(stream: Stream, base: str, prepared: Prepared, cache: Path)
     return Features(**load_tensors(path))
 
 
-def pass_images(images: Labelled, prepared: Prepared) -> Tensor:
+def compute_image_features(images: Labelled, prepared: Prepared) -> Tensor:
     """Return features float32 [n, D] of encoded images."""
     found = []
     with torch.no_grad():
@@ -239,38 +250,38 @@ def fit_ridge(
     h: Tensor, labels: Tensor, classes: int, columns: int = 0, balanced: bool = False
 ) -> Scores:
     """Solve a ridge on features, or on `columns` random ones."""
-    drawn = draw_matrix(columns, h.shape[1], 0) if columns else None
+    drawn = draw_projection_matrix(columns, h.shape[1], 0) if columns else None
 
-    def widen(features: Tensor) -> Tensor:
+    def widen_features(features: Tensor) -> Tensor:
         return append_ones(features) if drawn is None else project_features(features, drawn)
 
-    sums = Sums.make_empty(columns or h.shape[1] + 1, classes)
-    sums.add_examples(widen(h), labels)
+    sums = Sums.make_empty_sums(columns or h.shape[1] + 1, classes)
+    sums.add_examples(widen_features(h), labels)
     if balanced:
-        strength = balance.LeftOut(sums, widen(h).double(), labels).choose_strength(
-            balance.balance_sums(sums)
+        strength = balance.LeftOut(sums, widen_features(h).double(), labels).choose_strength(
+            balance.balance_class_sums(sums)
         )
-        weight = ridge.solve_ridge(balance.balance_sums(sums), strength)
+        weight = ridge.solve_ridge(balance.balance_class_sums(sums), strength)
     else:
-        _, weight = ridge.choose_strength(sums)
-    return lambda features: widen(features).double() @ weight
+        _, weight = ridge.choose_ridge_strength(sums)
+    return lambda features: widen_features(features).double() @ weight
 
 
 def fit_discriminant(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit one Gaussian a class with a common covariance."""
-    sums = Sums.make_empty(h.shape[1], classes)
+    sums = Sums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
-    linear = discriminant.solve_classifier(
-        sums, share=discriminant.LeftOut(sums, h.double(), labels).choose_share()
+    linear = discriminant.solve_discriminant(
+        sums, share=discriminant.LeftOut(sums, h.double(), labels).choose_shrinkage()
     )
     return lambda features: linear(features.double())
 
 
-def fit_own_covariances(h: Tensor, labels: Tensor, classes: int) -> Scores:
+def fit_covariance_per_class(h: Tensor, labels: Tensor, classes: int) -> Scores:
     """Fit a covariance for each class, half of it the common one (FeCAM, Goswami et al. 2023, arXiv
     2309.14062).
     """
-    sums = Sums.make_empty(h.shape[1], classes)
+    sums = Sums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     mu, common = (
         discriminant.compute_class_means(sums),
@@ -286,39 +297,43 @@ def fit_own_covariances(h: Tensor, labels: Tensor, classes: int) -> Scores:
         scale = sigma.diagonal().sqrt()
         inverses.append(torch.linalg.inv(sigma / scale[:, None] / scale) / scale[:, None] / scale)
 
-    def score(features: Tensor) -> Tensor:
+    def compute_class_scores(features: Tensor) -> Tensor:
         away = (features.double() - mu[:, None]).unbind()
         return torch.stack(
             [-((r @ inverse) * r).sum(1) for r, inverse in zip(away, inverses, strict=True)], 1
         )
 
-    return score
+    return compute_class_scores
 
 
-def choose_auto(h: Tensor, labels: Tensor, classes: int, current: str | None = None) -> str:
-    """Return the name of the better head by left-out answers, as the method chooses it.
+def choose_better_head(h: Tensor, labels: Tensor, classes: int, current: str | None = None) -> str:
+    """Return the name of the better head by leave-one-out predictions, as the method `auto` chooses
+    it.
 
     current: the head of the version before; None for a first one.
     """
-    plain, sums = Sums.make_empty(h.shape[1], classes), Sums.make_empty(h.shape[1] + 1, classes)
+    plain, sums = (
+        Sums.make_empty_sums(h.shape[1], classes),
+        Sums.make_empty_sums(h.shape[1] + 1, classes),
+    )
     plain.add_examples(h, labels)
     sums.add_examples(append_ones(h), labels)
     strength = balance.LeftOut(sums, append_ones(h).double(), labels).choose_strength(
-        balance.balance_sums(sums)
+        balance.balance_class_sums(sums)
     )
-    share = discriminant.LeftOut(plain, h.double(), labels).choose_share()
+    share = discriminant.LeftOut(plain, h.double(), labels).choose_shrinkage()
     scores = {
         "lda": discriminant.LeftOut(plain, h.double(), labels).compute_scores(share),
         "balanced ridge": balance.LeftOut(sums, append_ones(h).double(), labels).compute_scores(
             strength
         ),
     }
-    return choice.choose_head(scores, labels, current).head
+    return choice.choose_better_head(scores, labels, current).head
 
 
-def fit_auto(h: Tensor, labels: Tensor, classes: int) -> Scores:
-    """Fit the head of a first version."""
-    return HEADS[choose_auto(h, labels, classes)](h, labels, classes)
+def fit_first_version_head(h: Tensor, labels: Tensor, classes: int) -> Scores:
+    """Fit the head that the method `auto` would choose for a first version."""
+    return HEADS[choose_better_head(h, labels, classes)](h, labels, classes)
 
 
 WIDE = "ridge, 5,000 columns"
@@ -329,34 +344,36 @@ HEADS: dict[str, Callable[[Tensor, Tensor, int], Scores]] = {
     "balanced ridge": partial(fit_ridge, balanced=True),
     "balanced ridge, 1,000 columns": partial(fit_ridge, columns=1000, balanced=True),
     "lda": fit_discriminant,
-    "own covariances": fit_own_covariances,
-    "auto": fit_auto,
+    "own covariances": fit_covariance_per_class,
+    "auto": fit_first_version_head,
 }
 COMPARED = ("ridge", "balanced ridge", "lda", "auto")
 """Heads of the tables of rare classes and of one-sided batches."""
 
 
-def measure(scores: Scores, found: Features) -> tuple[float, float, Tensor]:
+def measure_head_accuracy(scores: Scores, found: Features) -> tuple[float, float, Tensor]:
     """Return accuracy, its mean over classes, and the recall of each class."""
     right = (scores(found.held_out).argmax(1) == found.expected).double()
-    recalls = torch.stack([right[found.expected == c].mean() for c in range(found.classes)])
+    recalls = torch.stack([right[found.expected == c].mean() for c in range(found.class_count)])
     return float(right.mean()), float(recalls.mean()), recalls
 
 
-def print_heads(base: str, streams: dict[str, Features]) -> None:
+def print_head_accuracies(base: str, streams: dict[str, Features]) -> None:
     """Print accuracy / mean over classes of every head on every stream."""
     print(f"\n{base}\n\n| head | " + " | ".join(streams) + " |\n| --- |" + " ---: |" * len(streams))
     for name, fit in HEADS.items():
         cells = []
         for found in streams.values():
-            accuracy, mean, _ = measure(fit(found.train, found.labels, found.classes), found)
+            accuracy, mean, _ = measure_head_accuracy(
+                fit(found.train, found.labels, found.class_count), found
+            )
             cells.append(f"{accuracy:.3f} / {mean:.3f}")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
-def print_rare(base: str, streams: dict[str, Features]) -> None:
-    """Print the recall of a class of few images beside all others, mean over classes, and the
-    accuracy of all.
+def print_rare_class_recall(base: str, streams: dict[str, Features]) -> None:
+    """Print the recall of a class with few images beside all others, mean over classes, and the
+    total accuracy.
     """
     print(f"\n| {base}: images of the rare class | head | " + " | ".join(streams) + " |")
     print("| ---: | --- |" + " ---: |" * len(streams))
@@ -365,25 +382,25 @@ def print_rare(base: str, streams: dict[str, Features]) -> None:
             cells = []
             for found in streams.values():
                 recalls, accuracies = [], []
-                for c in range(found.classes):
-                    kept = keep_few(found.labels, c, few)
-                    scores = HEADS[name](found.train[kept], found.labels[kept], found.classes)
-                    accuracy, _, by_class = measure(scores, found)
+                for c in range(found.class_count):
+                    kept = select_few_of_class(found.labels, c, few)
+                    scores = HEADS[name](found.train[kept], found.labels[kept], found.class_count)
+                    accuracy, _, by_class = measure_head_accuracy(scores, found)
                     recalls.append(float(by_class[c]))
                     accuracies.append(accuracy)
                 cells.append(f"{np.mean(recalls):.2f} ({np.mean(accuracies):.3f})")
             print(f"| {few} | {name} | " + " | ".join(cells) + " |", flush=True)
 
 
-def keep_few(labels: Tensor, rare: int, few: int) -> Tensor:
-    """Return rows int64 without all but `few` images of one class."""
+def select_few_of_class(labels: Tensor, rare: int, few: int) -> Tensor:
+    """Return rows int64 of all classes, but only `few` rows of one class."""
     rows = torch.arange(len(labels))
     return torch.cat([rows[labels != rare], rows[labels == rare][:few]])
 
 
-def print_one_sided(base: str, streams: dict[str, Features]) -> None:
-    """Print accuracy before and after a batch with twenty times as many images of one class as of
-    another has.
+def print_one_sided_accuracy(base: str, streams: dict[str, Features]) -> None:
+    """Print accuracy before and after a batch that has twenty times as many images of one class as
+    of another.
 
     All classes but one have few images, a twentieth of what the last one gets in the end: mean over
     classes and draws of the images, with the largest mean loss of a draw. `auto` chooses again with
@@ -398,29 +415,33 @@ def print_one_sided(base: str, streams: dict[str, Features]) -> None:
     for name in COMPARED:
         cells = []
         for found in streams.values():
-            draws = [_learn_one_sided(name, found, seed) for seed in range(DRAWS)]
+            draws = [_measure_one_sided_batch(name, found, seed) for seed in range(DRAWS)]
             before, after = (np.mean(part) for part in zip(*draws, strict=True))
             loss = max(first - last for first, last in draws)
             cells.append(f"{before:.3f} → {after:.3f} ({loss:.3f})")
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
-def _learn_one_sided(name: str, found: Features, seed: int) -> tuple[float, float]:
-    """Return the accuracy before a one-sided batch and, as the mean over classes, after it."""
+def _measure_one_sided_batch(name: str, found: Features, seed: int) -> tuple[float, float]:
+    """Return the accuracy before a batch of mostly one class and after it, as mean over classes."""
     order = torch.randperm(len(found.labels), generator=torch.Generator().manual_seed(seed))
     few = max(2, min(int(torch.bincount(found.labels).max()) // BULK, 6))
-    of_class = [order[found.labels[order] == c] for c in range(found.classes)]
+    of_class = [order[found.labels[order] == c] for c in range(found.class_count)]
     even = torch.cat([rows[:few] for rows in of_class])
 
-    def learn(rows: Tensor, current: str | None) -> tuple[float, str]:
+    def fit_and_measure_head(rows: Tensor, current: str | None) -> tuple[float, str]:
         h, labels = found.train[rows], found.labels[rows]
-        head = choose_auto(h, labels, found.classes, current) if name == "auto" else name
-        return measure(HEADS[head](h, labels, found.classes), found)[0], head
+        head = choose_better_head(h, labels, found.class_count, current) if name == "auto" else name
+        return measure_head_accuracy(HEADS[head](h, labels, found.class_count), found)[0], head
 
-    before, head = learn(even, None)
+    before, head = fit_and_measure_head(even, None)
     after = []
     for c, rows in enumerate(of_class):
-        after.append(learn(torch.cat([even[found.labels[even] != c], rows[: BULK * few]]), head)[0])
+        after.append(
+            fit_and_measure_head(
+                torch.cat([even[found.labels[even] != c], rows[: BULK * few]]), head
+            )[0]
+        )
     return before, float(np.mean(after))
 
 

@@ -27,10 +27,10 @@ import numpy as np
 import torch
 from PIL import Image
 
-from bench.experiment.data import read_idx
+from bench.experiment.data import read_idx_array
 from tools import digits
-from tools.compare_methods.comparison import Options, compare_methods, count_cores
-from tools.compare_methods.outcome import WORDS, render_markdown
+from tools.compare_methods.comparison import Options, compare_methods, count_usable_cores
+from tools.compare_methods.outcome import WORDS, render_outcome_table
 from tools.compare_methods.split import Sample
 
 CIFAR_FILE = "classes_60-69.zip"
@@ -49,51 +49,55 @@ class Stream:
 
 
 def main() -> None:
-    """Print a table for each stream, and write all figures where a file is named."""
-    options = _arguments()
+    """Compare methods on each stream, print a table each, and write all figures to a file if one is
+    named.
+    """
+    options = _parse_arguments()
     rows = tuple(row for row in WORDS if row not in options.without)
-    torch.set_num_threads(count_cores())
+    torch.set_num_threads(count_usable_cores())
     documents = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for stream in streams(Path(scratch), options.data, options.photos):
+        for stream in write_streams(Path(scratch), options.data, options.photos):
             sample = Sample(stream.batches, options.images, options.held_out, options.seed)
             chosen = Options(sample, options.epochs, rows=rows, model=options.model)
-            found = compare_methods(stream.folder, chosen, _say)
+            found = compare_methods(stream.folder, chosen, _print_flushed)
             documents[stream.name] = found.document
             learned, held_out = found.document["learned"], found.document["held_out"]
             print(
                 f"\n{stream.name}: {len(found.document['classes'])} classes in {stream.batches} "
                 f"batches, {learned:,} images to learn from, {held_out:,} held "
-                f"out\n\n{render_markdown(found.outcomes)}",
+                f"out\n\n{render_outcome_table(found.outcomes)}",
                 flush=True,
             )
             if options.json:
                 options.json.write_text(json.dumps(documents, ensure_ascii=False, indent=2) + "\n")
 
 
-def streams(scratch: Path, data: Path | None, photos: Path | None) -> Iterator[Stream]:
-    """Write each stream that there is as a folder of class folders, and yield it."""
-    yield Stream("digits", write_digits(scratch / "digits"), 5)
+def write_streams(scratch: Path, data: Path | None, photos: Path | None) -> Iterator[Stream]:
+    """Write each available stream as a folder of class folders, and yield it."""
+    yield Stream("digits", write_digit_folders(scratch / "digits"), 5)
     if data is not None and (data / "mnist").is_dir():
-        yield Stream("MNIST", write_mnist(data / "mnist", scratch / "mnist"), 5)
+        yield Stream("MNIST", write_mnist_folders(data / "mnist", scratch / "mnist"), 5)
     if data is not None and (data / "cifar100" / CIFAR_FILE).is_file():
-        yield Stream("CIFAR-100", unpack(data / "cifar100" / CIFAR_FILE, scratch / "cifar100"), 5)
+        yield Stream(
+            "CIFAR-100", unpack_images(data / "cifar100" / CIFAR_FILE, scratch / "cifar100"), 5
+        )
     if photos is not None:
         yield Stream("photos", photos, 3)
 
 
-def write_digits(folder: Path) -> Path:
+def write_digit_folders(folder: Path) -> Path:
     """Write scikit-learn's digits as `folder/<digit>/<image>.png`."""
-    for _, archive in digits.build_archives():
-        unpack(io.BytesIO(archive), folder)
+    for _, archive in digits.build_digit_archives():
+        unpack_images(io.BytesIO(archive), folder)
     return folder
 
 
-def write_mnist(source: Path, folder: Path) -> Path:
+def write_mnist_folders(source: Path, folder: Path) -> Path:
     """Write the first images of each digit and part as `folder/<part>/<digit>/<image>.png`."""
     for part, prefix in (("train", "train"), ("test", "t10k")):
-        pixels = read_idx(source / f"{prefix}-images-idx3-ubyte.gz")
-        labels = read_idx(source / f"{prefix}-labels-idx1-ubyte.gz")
+        pixels = read_idx_array(source / f"{prefix}-images-idx3-ubyte.gz")
+        labels = read_idx_array(source / f"{prefix}-labels-idx1-ubyte.gz")
         for digit in range(10):
             below = folder / part / str(digit)
             below.mkdir(parents=True)
@@ -102,7 +106,7 @@ def write_mnist(source: Path, folder: Path) -> Path:
     return folder
 
 
-def unpack(archive: Path | io.BytesIO, folder: Path) -> Path:
+def unpack_images(archive: Path | io.BytesIO, folder: Path) -> Path:
     """Write the images of a zip into a folder, under their names."""
     with zipfile.ZipFile(archive) as opened:
         for name in opened.namelist():
@@ -113,35 +117,37 @@ def unpack(archive: Path | io.BytesIO, folder: Path) -> Path:
     return folder
 
 
-def _say(line: str) -> None:
+def _print_flushed(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--data", type=_folder, help="holds mnist/ and cifar100/; without it: digits alone"
+        "--data",
+        type=_parse_existing_folder,
+        help="holds mnist/ and cifar100/; without it: digits alone",
     )
-    parser.add_argument("--photos", type=_folder, help="a folder of class folders")
+    parser.add_argument("--photos", type=_parse_existing_folder, help="a folder of class folders")
     parser.add_argument("--images", type=int, default=20, help="of a class, to learn from")
     parser.add_argument("--held-out", type=int, default=30, help="of a class, to measure on")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--without", action="append", choices=list(WORDS), default=[])
     parser.add_argument(
-        "--model", type=_fields, default={}, help="fields of Perennial's model, as JSON"
+        "--model", type=_parse_model_fields, default={}, help="fields of Perennial's model, as JSON"
     )
     parser.add_argument("--json", type=Path, help="write all figures there")
     return parser.parse_args()
 
 
-def _fields(text: str) -> dict[str, Any]:
+def _parse_model_fields(text: str) -> dict[str, Any]:
     fields: dict[str, Any] = json.loads(text)
     return fields
 
 
-def _folder(text: str) -> Path | None:
-    """A folder that must be there; None for an empty text, as `make compare` sends it."""
+def _parse_existing_folder(text: str) -> Path | None:
+    """Return a folder that must exist; None for an empty text, as `make compare` sends it."""
     if text and not Path(text).is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {text}")
     return Path(text) if text else None

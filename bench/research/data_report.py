@@ -30,7 +30,7 @@ from safetensors.torch import load, save_file
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from bench.job_run import run_job
+from bench.job_run import run_completed_spec
 from core.ingest.dataset import open_dataset
 from core.ingest.images import make_square_array
 from core.ingest.ingest import IngestOptions, ingest_archive
@@ -41,8 +41,8 @@ from core.learning.evaluation.probe import compute_features
 from core.learning.networks import HeadSpec, ImageSpec, build_empty_network
 from core.learning.precision import Inputs
 from core.learning.reports.data_findings import SUSPECTS
-from core.learning.reports.shift import Labelled, compare_samples, measure_light
-from core.learning.reports.suspects import estimate_probabilities, find_suspects
+from core.learning.reports.shift import Labelled, compare_image_samples, measure_channel_statistics
+from core.learning.reports.suspects import estimate_label_probabilities, find_suspect_labels
 from core.packaged import packaged_base
 from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
@@ -63,7 +63,7 @@ Data = tuple[Images, np.ndarray]
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure how reliable and how fast the data report is, and print it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -74,12 +74,12 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     with tempfile.TemporaryDirectory() as folder:
-        cifar = _cifar(args.data / "cifar100", Path(folder))
+        cifar = _read_cifar_archives(args.data / "cifar100", Path(folder))
         parts: dict[str, Callable[[], None]] = {
             "near": lambda: measure_near_duplicates(cifar),
             "labels": lambda: measure_label_findings(cifar, args.cleanlab, Path(folder)),
             "shift": lambda: measure_shift_tests(cifar),
-            "cost": lambda: measure_cost(cifar, Path(folder)),
+            "cost": lambda: measure_report_cost(cifar, Path(folder)),
         }
         for part in args.only.split(","):
             print(f"## {part}", flush=True)
@@ -87,14 +87,14 @@ def main() -> None:
 
 
 def measure_near_duplicates(cifar: list[Data]) -> None:
-    """Copies that are found, and unrelated images that are flagged."""
+    """Print the share of copies that are found, and of unrelated images that are flagged."""
     generator = np.random.default_rng(0)
     images = np.concatenate([x for x, _ in cifar])
     images = images[generator.permutation(len(images))[:10_000]]
     hashes = near.hash_images(images)
     for name, copy in {
-        "saved again (JPEG 60 to 95)": _saved,
-        "resized (0.6 to 2 times)": _resized,
+        "saved again (JPEG 60 to 95)": _resave_as_jpeg,
+        "resized (0.6 to 2 times)": _resize_and_restore,
     }.items():
         copies = np.stack([copy(image, generator) for image in images[:100]])
         found = near.find_duplicates_between(
@@ -103,36 +103,38 @@ def measure_near_duplicates(cifar: list[Data]) -> None:
         print(f"{name}: {found.sum()} of 100 copies found (goal ≥ 95)")
     begin = time.perf_counter()
     told = near.find_duplicates_within(hashes)
-    pairs = _all_pairs(hashes)
+    pairs = _count_near_pairs(hashes)
     print(
         f"{len(images):,} images of CIFAR-100: {int((told.near >= 0).sum())} flagged as near an "
         f"earlier one ({(told.near >= 0).mean():.2%}), {pairs} of "
         f"{len(images) * (len(images) - 1) // 2:,} pairs "
         f"({pairs / (len(images) * (len(images) - 1) / 2):.6%}; goal ≤ 0.1 %), of which "
-        f"{_alike(images, told.near)} flagged images are the same picture (grey correlation ≥ "
+        f"{_count_found_copies(images, told.near)} flagged images are the same picture (grey correlation ≥ "
         f"0.95); searched in {time.perf_counter() - begin:.1f} s, complete {told.complete}"
     )
 
 
 def measure_label_findings(cifar: list[Data], cleanlab: Path | None, folder: Path) -> None:
-    """Flipped labels that are found, and right ones that are accused."""
+    """Print the share of wrong labels that are found, and of correct ones that are flagged."""
     print(
         "| batch | images | seen | recall | precision | flagged without faults | cleanlab recall | "
         "precision |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
-    seen = [(_features(x), y) for x, y in cifar]
-    batches = {"digits": _digits()} | {
+    seen = [(_compute_image_features(x), y) for x, y in cifar]
+    batches = {"digits": _read_digits()} | {
         f"CIFAR-100 {name[8:]}": one for name, one in zip(ARCHIVES, seen, strict=True)
     }
     for name, count in (("CIFAR-100 60-79", 2), ("CIFAR-100 60-99", 4)):
         numbers = np.concatenate([y + 10 * i for i, (_, y) in enumerate(seen[:count])])
         batches[name] = (torch.cat([h for h, _ in seen[:count]]), numbers)
     for name, (h, right) in batches.items():
-        rows = [_planted(h, right, seed, cleanlab, folder) for seed in range(SEEDS)]
+        rows = [_measure_planted_labels(h, right, seed, cleanlab, folder) for seed in range(SEEDS)]
         mean = np.mean([row[:6] for row in rows], axis=0)
         others = f"{mean[4]:.2f} | {mean[5]:.2f}" if cleanlab else "– | –"
-        clean = len(find_suspects(h, torch.from_numpy(right), torch.Generator()).rows) / len(right)
+        clean = len(find_suspect_labels(h, torch.from_numpy(right), torch.Generator()).rows) / len(
+            right
+        )
         print(
             f"| {name} | {len(right):,} | {mean[2]:.2f} | {mean[0]:.2f} | {mean[1]:.2f} | "
             f"{clean:.1%} | {others} |",
@@ -144,7 +146,7 @@ def measure_label_findings(cifar: list[Data], cleanlab: Path | None, folder: Pat
 
 
 def measure_shift_tests(cifar: list[Data]) -> None:
-    """Rejections at 5 % without a shift, and with brighter images."""
+    """Print the rejections at 5 % without a shift, and with brighter images."""
     x, _ = cifar[0]
     generator = torch.Generator().manual_seed(0)
     some = np.random.default_rng(0).permutation(len(x))[:2_000]
@@ -169,20 +171,22 @@ def measure_shift_tests(cifar: list[Data]) -> None:
         )
 
 
-def measure_cost(cifar: list[Data], folder: Path) -> None:
-    """Seconds of the report within whole jobs."""
+def measure_report_cost(cifar: list[Data], folder: Path) -> None:
+    """Print the seconds of the data report within whole jobs."""
     pixels, digits = load_digits(return_X_y=True)
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     large = np.stack([make_square_array(image, SIZE, 3) for image in grey])
     x, y = cifar[0]
     some = np.random.default_rng(0).permutation(len(x))[:1_000]
-    base: dict[str, Any] = packaged_base.load_description().architecture
+    base: dict[str, Any] = packaged_base.load_base_description().architecture
     runs = [
         ("digits, small-cnn", {"name": "small-cnn"}, large[:1_000], digits[:1_000]),
         ("CIFAR-100, ResNet-20", base, x[some], y[some]),
     ]
     for name, architecture, images, numbers in runs:
-        inspected, whole = _job(folder / name.split(",")[0], architecture, images, numbers)
+        inspected, whole = _measure_job_seconds(
+            folder / name.split(",")[0], architecture, images, numbers
+        )
         print(
             f"{name}, {len(images):,} images, ten epochs: report {inspected:.2f} s of {whole:.1f} "
             f"s ({inspected / whole:.1%}; goal ≤ 5 %)",
@@ -190,10 +194,10 @@ def measure_cost(cifar: list[Data], folder: Path) -> None:
         )
 
 
-def _job(
+def _measure_job_seconds(
     folder: Path, architecture: dict[str, Any], images: Images, numbers: np.ndarray
 ) -> tuple[float, float]:
-    """Seconds of the processor: of the phase `inspect`, and of the job."""
+    """Return the CPU seconds of the phase `inspect` and of the whole job."""
     folder.mkdir()
     names = [str(n) for n in np.unique(numbers)]
     held = np.arange(len(images)) % 6 == 0
@@ -232,24 +236,25 @@ def _job(
     }
     at: dict[str, float] = {}
 
-    def hear(event: dict[str, Any]) -> None:
+    def record_phase_time(event: dict[str, Any]) -> None:
         key = event["phase"] if event["event"] == "phase" else event["event"]
         at.setdefault(key, time.process_time())
 
     out = folder / "out"
     out.mkdir()
     begin = time.process_time()
-    run_job(
-        {**common, **more, "snapshot": None, "out": str(out), "threads": 1, "device": "cpu"}, hear
+    run_completed_spec(
+        {**common, **more, "snapshot": None, "out": str(out), "threads": 1, "device": "cpu"},
+        record_phase_time,
     )
     return at["data"] - at["inspect"], time.process_time() - begin
 
 
-def _planted(
+def _measure_planted_labels(
     h: Tensor, right: np.ndarray, seed: int, cleanlab: Path | None, folder: Path
 ) -> tuple[float, float, float, float, float, float]:
-    """Recall, precision, accuracy out of sample, share accused; recall and precision of
-    cleanlab.
+    """Return recall, precision, accuracy and flagged share for planted wrong labels; recall and
+    precision of cleanlab.
     """
     generator = np.random.default_rng(seed)
     classes = int(right.max()) + 1
@@ -258,19 +263,28 @@ def _planted(
     given[flipped] = (given[flipped] + generator.integers(1, classes, len(flipped))) % classes
     wrong = given != right
     label = torch.from_numpy(given)
-    accused = find_suspects(h, label, torch.Generator()).rows.numpy()
-    p = estimate_probabilities(h, label).numpy()
+    accused = find_suspect_labels(h, label, torch.Generator()).rows.numpy()
+    p = estimate_label_probabilities(h, label).numpy()
     seen = float((p.argmax(1) == right).mean())
-    others = _by_cleanlab(cleanlab, folder, p, given) if cleanlab else np.zeros(0, np.int64)
-    return (*_quality(accused, wrong), seen, len(accused) / len(right), *_quality(others, wrong))
+    others = (
+        _find_issues_by_cleanlab(cleanlab, folder, p, given) if cleanlab else np.zeros(0, np.int64)
+    )
+    return (
+        *_compute_recall_and_precision(accused, wrong),
+        seen,
+        len(accused) / len(right),
+        *_compute_recall_and_precision(others, wrong),
+    )
 
 
-def _quality(accused: np.ndarray, wrong: np.ndarray) -> tuple[float, float]:
+def _compute_recall_and_precision(accused: np.ndarray, wrong: np.ndarray) -> tuple[float, float]:
     right = int(wrong[accused].sum())
     return right / max(1, int(wrong.sum())), right / max(1, len(accused))
 
 
-def _by_cleanlab(python: Path, folder: Path, p: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _find_issues_by_cleanlab(
+    python: Path, folder: Path, p: np.ndarray, given: np.ndarray
+) -> np.ndarray:
     np.savez(folder / "probabilities.npz", p=p, labels=given)
     command = [str(python), "-c", CLEANLAB, str(folder / "probabilities.npz")]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -283,30 +297,36 @@ def _compute_p_value(
     order = torch.randperm(len(one.features), generator=generator)
     sides = ((one, order[:side]), (other, order[side : 2 * side]))
     first, second = (Labelled(of.features[rows], of.light[rows], []) for of, rows in sides)
-    return compare_samples(first, second, generator).p
+    return compare_image_samples(first, second, generator).p
 
 
 def _measure_images(images: Images) -> Labelled:
-    return Labelled(_features(images), measure_light(torch.from_numpy(images)), [])
+    return Labelled(
+        _compute_image_features(images), measure_channel_statistics(torch.from_numpy(images)), []
+    )
 
 
-def _features(images: Images) -> Tensor:
-    known = packaged_base.load_description()
+def _compute_image_features(images: Images) -> Tensor:
+    known = packaged_base.load_base_description()
     network = build_empty_network(known.architecture, ImageSpec(SIZE, 3), "class", HeadSpec())
-    network.backbone.load_base(load(packaged_base.load_weights(3)))
+    network.backbone.load_base_weights(load(packaged_base.load_base_weights(3)))
     return compute_features(
         network, torch.from_numpy(images), Inputs(known.normalise, 3, torch.device("cpu"))
     ).clone()
 
 
-def _digits() -> tuple[Tensor, np.ndarray]:
+def _read_digits() -> tuple[Tensor, np.ndarray]:
     pixels, numbers = load_digits(return_X_y=True)
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    return _features(np.stack([make_square_array(image, SIZE, 3) for image in grey])), numbers
+    return _compute_image_features(
+        np.stack([make_square_array(image, SIZE, 3) for image in grey])
+    ), numbers
 
 
-def _cifar(data: Path, folder: Path) -> list[Data]:
-    """Training images of each archive as the service decodes them, and their labels from 0."""
+def _read_cifar_archives(data: Path, folder: Path) -> list[Data]:
+    """Return the training images of each archive as the service decodes them, and their labels from
+    0.
+    """
     limits = Limits.from_settings(Settings(data_dir=folder))
     found = []
     for name in ARCHIVES:
@@ -319,20 +339,20 @@ def _cifar(data: Path, folder: Path) -> list[Data]:
     return found
 
 
-def _saved(image: Images, generator: np.random.Generator) -> Images:
+def _resave_as_jpeg(image: Images, generator: np.random.Generator) -> Images:
     out = io.BytesIO()
     Image.fromarray(image).save(out, "JPEG", quality=int(generator.integers(60, 96)))
     return np.asarray(Image.open(out))
 
 
-def _resized(image: Images, generator: np.random.Generator) -> Images:
+def _resize_and_restore(image: Images, generator: np.random.Generator) -> Images:
     side = int(SIZE * generator.uniform(0.6, 2))
     other = Image.fromarray(image).resize((side, side), Image.Resampling.BICUBIC)
     return np.asarray(other.resize((SIZE, SIZE), Image.Resampling.BICUBIC))
 
 
-def _all_pairs(hashes: np.ndarray) -> int:
-    """Near pairs, by comparing all."""
+def _count_near_pairs(hashes: np.ndarray) -> int:
+    """Return the number of near-duplicate pairs, found by comparing all pairs."""
     total = 0
     for at in range(0, len(hashes), 500):
         close = (
@@ -343,7 +363,7 @@ def _all_pairs(hashes: np.ndarray) -> int:
     return total
 
 
-def _alike(images: Images, found: np.ndarray) -> int:
+def _count_found_copies(images: Images, found: np.ndarray) -> int:
     rows = np.flatnonzero(found >= 0)
     grey = images.mean(3).reshape(len(images), -1)
     one, other = (

@@ -21,7 +21,7 @@ from tools import digits, service
 
 
 def main() -> None:
-    """Print R of the first seed and ACC per seed for each method."""
+    """Print the accuracy matrix of the first seed and ACC per seed, for each method."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     seeds = parser.parse_args().seeds
@@ -30,25 +30,32 @@ def main() -> None:
         "er": {"name": "er", "buffer": 200},
         "finetune": {"name": "finetune"},
     }
-    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.run_temporary_service(Path(folder)) as running,
+    ):
         client = Perennial(running.key, base_url=running.url)
         for name, method in methods.items():
             scores = [
-                _stream(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
+                _learn_stream_of_tasks(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
                 for seed in range(seeds)
             ]
-            _print(name, scores)
-        _print("joint", [_joint(client, f"joint-{seed}", seed) for seed in range(seeds)])
+            _print_scores(name, scores)
+        _print_scores(
+            "joint", [_learn_all_at_once(client, f"joint-{seed}", seed) for seed in range(seeds)]
+        )
 
 
-def _stream(client: Perennial, model: str, method: dict[str, Any], seed: int) -> float:
+def _learn_stream_of_tasks(
+    client: Perennial, model: str, method: dict[str, Any], seed: int
+) -> float:
     client.models.create(
         model,
         recipe={"method": method, "seed": seed},
         architecture="small-cnn",
         gate={"checks": "off"},
     )
-    _learn(client, model, [archive for _, archive in digits.build_archives()])
+    _submit_and_wait(client, model, [archive for _, archive in digits.build_digit_archives()])
     metrics = client.metrics.retrieve(model)
     if seed == 0:
         for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
@@ -59,26 +66,26 @@ def _stream(client: Perennial, model: str, method: dict[str, Any], seed: int) ->
     return metrics.summary.acc or 0.0
 
 
-def _joint(client: Perennial, model: str, seed: int) -> float:
+def _learn_all_at_once(client: Perennial, model: str, seed: int) -> float:
     merged = io.BytesIO()
     with zipfile.ZipFile(merged, "w") as out:
-        for _, data in digits.build_archives():
+        for _, data in digits.build_digit_archives():
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 for name in archive.namelist():
                     out.writestr(zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0)), archive.read(name))
     client.models.create(
         model, recipe={"method": "finetune", "seed": seed}, architecture="small-cnn"
     )
-    _learn(client, model, [merged.getvalue()])
+    _submit_and_wait(client, model, [merged.getvalue()])
     return client.metrics.retrieve(model).summary.acc or 0.0
 
 
-def _learn(client: Perennial, model: str, archives: list[bytes]) -> None:
+def _submit_and_wait(client: Perennial, model: str, archives: list[bytes]) -> None:
     for job in [client.submit(model, archive) for archive in archives]:
         job.wait()
 
 
-def _print(name: str, scores: list[float]) -> None:
+def _print_scores(name: str, scores: list[float]) -> None:
     print(
         f"{name:12} ACC {statistics.mean(scores):.3f}   seeds: "
         + "  ".join(f"{s:.3f}" for s in scores),

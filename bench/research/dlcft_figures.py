@@ -62,8 +62,8 @@ class Update:
     held_out: tuple[Terms, float] | None = None
 
 
-def describe_changes(before: list[Said], after: list[Said]) -> tuple[Terms, float]:
-    """How the mean loss of files rose, each file counting alike, and how accuracy changed."""
+def compute_file_changes(before: list[Said], after: list[Said]) -> tuple[Terms, float]:
+    """Return how much the mean loss and the accuracy changed, each file counting equally."""
     found = []
     for old, new in zip(before, after, strict=True):
         delta = new.logits - old.logits
@@ -76,8 +76,8 @@ def describe_changes(before: list[Said], after: list[Said]) -> tuple[Terms, floa
     return Terms(bend + slope, bend, slope), accuracy
 
 
-def describe_costs(updates: list[Update]) -> list[str]:
-    """Time, memory and bytes over the updates."""
+def describe_update_costs(updates: list[Update]) -> list[str]:
+    """Describe time, memory and bytes of the updates."""
     lines = [
         "update   s to the end of the curvature pass   s evaluating   peak MB   MB of parts   MB "
         "new"
@@ -105,9 +105,10 @@ def describe_costs(updates: list[Update]) -> list[str]:
     return lines
 
 
-def describe_forecasts(updates: list[Update], trials: list[Update]) -> list[str]:
-    """Predicted beside measured, over all updates that have one, and over those kept and those
-    tried apart."""
+def describe_forecast_quality(updates: list[Update], trials: list[Update]) -> list[str]:
+    """Compare forecast and measured losses, over all updates and for accepted and trial updates
+    separately.
+    """
     both = [(False, u) for u in updates] + [(True, u) for u in trials]
     lines = []
     for where, part in (
@@ -120,8 +121,8 @@ def describe_forecasts(updates: list[Update], trials: list[Update]) -> list[str]
         tried = [row[0] for row in rows]
         said, seen = [row[1] for row in rows], [row[2] for row in rows]
         lines.append(
-            f"{where}: predicted {_span([t.rise for t in said])}; measured "
-            f"{_span([t.rise for t in seen])}"
+            f"{where}: predicted {_format_range([t.rise for t in said])}; measured "
+            f"{_format_range([t.rise for t in seen])}"
         )
         rises, changes = [t.rise for t in seen], [t.bend for t in seen]
         for name, p, m in (
@@ -134,8 +135,8 @@ def describe_forecasts(updates: list[Update], trials: list[Update]) -> list[str]
             ("qᵀ Δ and mean (f - y)ᵀ δ", [t.slope for t in said], [t.slope for t in seen]),
             ("forecast and fall of accuracy", [t.rise for t in said], [-row[3] for row in rows]),
         ):
-            lines.append(f"  {name}: {_beside(p, m, tried)}")
-        lines += _bands([t.rise for t in said], rises, [-row[3] for row in rows])
+            lines.append(f"  {name}: {_describe_rank_correlations(p, m, tried)}")
+        lines += _describe_forecast_bands([t.rise for t in said], rises, [-row[3] for row in rows])
     lines.append(
         f"known {statistics.median(u.measuring for u in updates[LAST]):.1f} s sooner than measured "
         "on the earlier "
@@ -144,8 +145,10 @@ def describe_forecasts(updates: list[Update], trials: list[Update]) -> list[str]
     return lines
 
 
-def _bands(predicted: list[float], measured: list[float], falls: list[float]) -> list[str]:
-    """Calibration: updates in bands of the forecast, with what was measured of them."""
+def _describe_forecast_bands(
+    predicted: list[float], measured: list[float], falls: list[float]
+) -> list[str]:
+    """Compare forecasts with measurements, in bands of the forecast."""
     edges = [-math.inf, -1, 0, 1, 3, 10, 30, 100, math.inf]
     lines = []
     for low, high in itertools.pairwise(edges):
@@ -162,14 +165,14 @@ def _bands(predicted: list[float], measured: list[float], falls: list[float]) ->
     return lines
 
 
-def _span(values: list[float]) -> str:
+def _format_range(values: list[float]) -> str:
     return f"{min(values):.3g} to {max(values):.3g}, median {statistics.median(values):.3g}"
 
 
-def _beside(predicted: list[float], measured: list[float], tried: list[bool]) -> str:
-    """Rank correlations, of all and of those kept and tried apart; measured by predicted of those
-    tried.
-    """
+def _describe_rank_correlations(
+    predicted: list[float], measured: list[float], tried: list[bool]
+) -> str:
+    """Describe rank correlations of forecast and measured losses, of all updates and of both kinds."""
     columns = [predicted, measured, tried]
     parts = [list(zip(*columns, strict=True))]
     parts += [[row for row in parts[0] if row[2] is which] for which in (False, True)]

@@ -31,7 +31,7 @@ from PIL import Image
 from safetensors.torch import save
 from torch.nn import functional
 
-from bench.experiment.data import read_idx
+from bench.experiment.data import read_idx_array
 from core.learning.networks import ImageSpec, Network, build_network
 from core.learning.networks.linear.edits import replace_relu
 from perennial import Perennial, types
@@ -68,29 +68,31 @@ class Mnist:
     test: tuple[Pixels, Pixels]
 
     @staticmethod
-    def read(data: Path) -> "Mnist":
-        """From `data/mnist`. Raises OSError or ValueError where the files are not there or not idx
-        files.
+    def read_mnist_files(data: Path) -> "Mnist":
+        """Read MNIST from `data/mnist`. Raises OSError or ValueError if the files are missing or
+        are not idx files.
         """
         parts = [
             (
-                _resized(read_idx(data / "mnist" / f"{part}-images-idx3-ubyte.gz")),
-                read_idx(data / "mnist" / f"{part}-labels-idx1-ubyte.gz"),
+                _resize_images(read_idx_array(data / "mnist" / f"{part}-images-idx3-ubyte.gz")),
+                read_idx_array(data / "mnist" / f"{part}-labels-idx1-ubyte.gz"),
             )
             for part in ("train", "t10k")
         ]
         return Mnist(*parts)
 
-    def batch(self, classes: Sequence[int], count: int, turn: int, angle: float = 0) -> bytes:
-        """An npz upload of `count` training images of each class, others at each turn, and held-out
-        ones.
+    def build_npz_batch(
+        self, classes: Sequence[int], count: int, turn: int, angle: float = 0
+    ) -> bytes:
+        """Return an npz upload of `count` training images of each class, others in each turn, and
+        held-out ones.
         """
         arrays: dict[str, Any] = {}
         for part, prefix, size in ((self.train, "", count), (self.test, "test_", TESTED)):
             rows = np.concatenate(
                 [np.flatnonzero(part[1] == c)[turn * size : (turn + 1) * size] for c in classes]
             )
-            arrays[f"{prefix}images"] = _turned(part[0][rows], angle)
+            arrays[f"{prefix}images"] = _rotate_images(part[0][rows], angle)
             arrays[f"{prefix}labels"] = part[1][rows].astype(np.int64)
         out = io.BytesIO()
         np.savez(out, **arrays)
@@ -108,7 +110,7 @@ class Stream:
 
 
 def main() -> None:
-    """Print base, matrices, forecasts and sizes."""
+    """Learn streams of digits by HTTP, and print base, matrices, forecasts and sizes."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -125,8 +127,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     begun = time.monotonic()
-    mnist = Mnist.read(options.data)
-    network, accuracy = train_base(mnist, {"name": options.architecture})
+    mnist = Mnist.read_mnist_files(options.data)
+    network, accuracy = train_base_network(mnist, {"name": options.architecture})
     print(
         f"base: {options.architecture} on digits {OF_BASE[0]} to {OF_BASE[-1]}, {accuracy:.3f} of "
         "its test images"
@@ -134,23 +136,28 @@ def main() -> None:
     environment = {"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.run_service(Path(folder), environment) as running,
+        service.run_temporary_service(Path(folder), environment) as running,
     ):
         client = Perennial(running.key, base_url=running.url)
-        base = upload_base(client, network, {"name": options.architecture})
-        found = learn_all(client, mnist, base, options)
-        print(render_matrices(found), render_forecasts(found), render_sizes(found), sep="\n\n")
+        base = upload_network_as_base(client, network, {"name": options.architecture})
+        found = learn_all_streams(client, mnist, base, options)
+        print(
+            render_accuracy_matrices(found),
+            render_loss_forecasts(found),
+            render_part_sizes(found),
+            sep="\n\n",
+        )
     print(f"\n{len(found)} streams in {time.monotonic() - begun:.0f} s")
 
 
-def train_base(mnist: Mnist, architecture: Json) -> tuple[Network, float]:
-    """A network that has learned the digits of the base, and its accuracy on their test images."""
+def train_base_network(mnist: Mnist, architecture: Json) -> tuple[Network, float]:
+    """Train a network on the base's digits, and return it with its test accuracy."""
     network = build_network(architecture, ImageSpec(SIZE, 1), "class", seed=0)
     network.add_task_classes(
         1, [str(c) for c in OF_BASE], "default", torch.Generator().manual_seed(0)
     )
     replace_relu(network.backbone, SLOPE)
-    x, y = _tensors(*mnist.train, limit=6000)
+    x, y = _build_base_tensors(*mnist.train, limit=6000)
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     generator = torch.Generator().manual_seed(0)
     network.train()
@@ -160,12 +167,12 @@ def train_base(mnist: Mnist, architecture: Json) -> tuple[Network, float]:
             functional.cross_entropy(network(x[rows]), y[rows]).backward()
             optimizer.step()
     network.eval()
-    x, y = _tensors(*mnist.test, limit=2000)
+    x, y = _build_base_tensors(*mnist.test, limit=2000)
     with torch.inference_mode():
         return network, float((network(x).argmax(1) == y).float().mean())
 
 
-def upload_base(client: Perennial, network: Network, architecture: Json) -> str:
+def upload_network_as_base(client: Perennial, network: Network, architecture: Json) -> str:
     """Upload a network as a base; return its id."""
     tensors = {name: t.detach().contiguous() for name, t in network.backbone.state_dict().items()}
     with tempfile.TemporaryDirectory() as folder:
@@ -175,16 +182,16 @@ def upload_base(client: Perennial, network: Network, architecture: Json) -> str:
     return made.id
 
 
-def learn_all(
+def learn_all_streams(
     client: Perennial, mnist: Mnist, base: str, options: argparse.Namespace
 ) -> list[Stream]:
-    """For every scenario and method what was learned.
+    """Learn the stream with every scenario and method, and return the results.
 
     Raises:
         JobEnded: a job did not end with a published version.
     """
     streams = {
-        scenario: list(build_batches(mnist, scenario, options.images))
+        scenario: list(build_named_batches(mnist, scenario, options.images))
         for scenario in options.scenarios
     }
     jobs, named = [], []
@@ -220,19 +227,20 @@ def learn_all(
     ]
 
 
-def build_batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tuple[str, bytes]]:
-    """Three (task name, upload)."""
+def build_named_batches(mnist: Mnist, scenario: str, count: int) -> Iterator[tuple[str, bytes]]:
+    """Yield three batches as (task name, upload)."""
     for turn, angle in enumerate(ANGLES):
         if scenario == "data":
-            yield f"turned-{angle}", mnist.batch(OF_TASKS, count // 3, turn, angle)
+            yield f"turned-{angle}", mnist.build_npz_batch(OF_TASKS, count // 3, turn, angle)
         else:
             pair = OF_TASKS[2 * turn : 2 * turn + 2]
-            yield f"digits-{pair[0]}-{pair[1]}", mnist.batch(pair, count, 0)
+            yield f"digits-{pair[0]}-{pair[1]}", mnist.build_npz_batch(pair, count, 0)
 
 
-def render_matrices(found: list[Stream]) -> str:
-    """Markdown: the accuracy matrix of every stream, a line per version, with ACC and forgetting of
-    the last."""
+def render_accuracy_matrices(found: list[Stream]) -> str:
+    """Return the accuracy matrix of every stream in Markdown, with ACC and forgetting of the last
+    version.
+    """
     lines = [
         "| scenario | method | version | task 1 | task 2 | task 3 | ACC | forgetting |",
         "|---|---|---:|---:|---:|---:|---:|---:|",
@@ -243,12 +251,14 @@ def render_matrices(found: list[Stream]) -> str:
             last = row is metrics.rows[-1]
             figures = [figure if last else None for figure in (summary.acc, summary.forgetting)]
             shown = [stream.scenario, stream.method, str(row.version)]
-            lines.append(f"| {' | '.join([*shown, *(_number(v) for v in [*cells, *figures])])} |")
+            lines.append(
+                f"| {' | '.join([*shown, *(_format_number(v) for v in [*cells, *figures])])} |"
+            )
     return "\n".join(lines)
 
 
-def render_forecasts(found: list[Stream]) -> str:
-    """Markdown: what each update was predicted to cost earlier tasks, and what it did."""
+def render_loss_forecasts(found: list[Stream]) -> str:
+    """Return a Markdown table of each update's forecast and measured loss on earlier tasks."""
     lines = [
         "| scenario | method | version | predicted rise | measured rise | ratio | by task: before "
         "→ after |",
@@ -262,19 +272,20 @@ def render_forecasts(found: list[Stream]) -> str:
             predicted, measured = forecast.predicted, forecast.measured
             ratio = measured / predicted if predicted and measured is not None else None
             by_task = "; ".join(
-                f"{task}: {_number(t.before)} → {_number(t.after)}"
+                f"{task}: {_format_number(t.before)} → {_format_number(t.after)}"
                 for task, t in forecast.tasks.items()
             )
             named = [stream.scenario, stream.method, str(version.number)]
             lines.append(
-                f"| {' | '.join([*named, *(_number(v) for v in (predicted, measured, ratio)), by_task])} |"
+                f"| {' | '.join([*named, *(_format_number(v) for v in (predicted, measured, ratio)), by_task])} |"
             )
     return "\n".join(lines)
 
 
-def render_sizes(found: list[Stream]) -> str:
-    """Markdown: kB of the last version's parts by type, and of what it does not share with earlier
-    versions."""
+def render_part_sizes(found: list[Stream]) -> str:
+    """Return a Markdown table of kB of the last version's parts by type, in all and not shared with
+    earlier versions.
+    """
     kinds = ("backbone", "displacement", "head", "curvature", "buffer")
     lines = [
         f"| scenario | method | {' | '.join(kinds)} | all | new |",
@@ -291,7 +302,7 @@ def render_sizes(found: list[Stream]) -> str:
     return "\n".join(lines)
 
 
-def _resized(images: Pixels) -> Pixels:
+def _resize_images(images: Pixels) -> Pixels:
     small = [
         np.asarray(Image.fromarray(one).resize((SIZE, SIZE), Image.Resampling.BILINEAR))
         for one in images
@@ -299,7 +310,7 @@ def _resized(images: Pixels) -> Pixels:
     return np.stack(small)
 
 
-def _turned(images: Pixels, angle: float) -> Pixels:
+def _rotate_images(images: Pixels, angle: float) -> Pixels:
     if not angle:
         return images
     return np.stack(
@@ -310,14 +321,18 @@ def _turned(images: Pixels, angle: float) -> Pixels:
     )
 
 
-def _tensors(images: Pixels, labels: Pixels, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Digits of the base, normalised as the service does where a base brings no statistics."""
+def _build_base_tensors(
+    images: Pixels, labels: Pixels, limit: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the base's digits as tensors, normalised as the service does for a base without
+    statistics.
+    """
     rows = np.flatnonzero(np.isin(labels, OF_BASE))[:limit]
     x = torch.from_numpy(images[rows]).float().div(255).sub(0.5).div(0.25)
     return x[:, None], torch.from_numpy(labels[rows].astype(np.int64)) - OF_BASE[0]
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 

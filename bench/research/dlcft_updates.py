@@ -39,14 +39,14 @@ from torch import Tensor
 
 from bench.experiment.data import Files
 from bench.experiment.plan import DataSet, Images
-from bench.job_run import run_job
+from bench.job_run import run_completed_spec
 from bench.research.dlcft_figures import (
     Said,
     Terms,
     Update,
-    describe_changes,
-    describe_costs,
-    describe_forecasts,
+    compute_file_changes,
+    describe_forecast_quality,
+    describe_update_costs,
 )
 from core.learning.catalogue import build_catalogue
 from core.learning.data.dataset import Dataset
@@ -68,7 +68,7 @@ Json = dict[str, Any]
 
 
 def main() -> None:
-    """Learn and print."""
+    """Run many updates by DLCFT, and print how their forecasts compare with measurements."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -92,22 +92,22 @@ def main() -> None:
             os.environ | MALLOC,
         )
     with tempfile.TemporaryDirectory() as folder:
-        updates, trials = learn_updates(options, Path(folder))
+        updates, trials = run_all_updates(options, Path(folder))
     print(
         f"\nresnet20, {options.curvature}, {options.threads} threads, {options.device}, torch "
         f"{torch.__version__}"
     )
-    print(*describe_costs(updates), *describe_forecasts(updates, trials), sep="\n")
+    print(*describe_update_costs(updates), *describe_forecast_quality(updates, trials), sep="\n")
 
 
-def learn_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list[Update]]:
-    """The base, then all updates, one after the other: those that were kept, and those tried beside
-    them.
+def run_all_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Update], list[Update]]:
+    """Train the base, then run all updates one after the other, those of the stream and trial ones
+    beside them.
     """
     files = Files(options.data, folder / "data")
     stream = DataSet(name="stream", path="cifar100", classes="80-99", splits=options.updates)
-    names = files.source(BASE).names
-    base_classes, classes = BASE.chosen(len(names)), stream.chosen(len(names))
+    names = files.decode_source(BASE).names
+    base_classes, classes = BASE.select_classes(len(names)), stream.select_classes(len(names))
     first: Json = {"version": 0, "manifest": {"init": {"kind": "random", "seed": 0}}, "parts": []}
     recipe: Json = {
         "method": "finetune",
@@ -119,10 +119,10 @@ def learn_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Updat
     task = {
         "number": 1,
         "classes": [names[c] for c in base_classes],
-        "train": str(files.file(BASE, base_classes, "train")),
-        "held_out": str(files.file(BASE, base_classes, "test")),
+        "train": str(files.make_dataset_file(BASE, base_classes, "train")),
+        "held_out": str(files.make_dataset_file(BASE, base_classes, "test")),
     }
-    spec = _spec(
+    spec = _build_job_spec(
         options,
         "class",
         resolve_recipe(build_catalogue(), "class", recipe).recipe,
@@ -131,14 +131,18 @@ def learn_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Updat
         first,
     )
     begun = time.monotonic()
-    run_in_child(run_base, spec, folder / "base")
+    run_function_in_child(train_base_in_child, spec, folder / "base")
     result = json.loads((folder / "base" / "result" / "result.json").read_text())
     counts = result["results"][-1]
     accuracy = counts["correct"] / counts["total"]
     print(
         f"base: {accuracy:.3f} on its 80 classes after {time.monotonic() - begun:.0f} s", flush=True
     )
-    parts = [part for part in _parts(folder / "base" / "result") if part["type"] == "backbone"]
+    parts = [
+        part
+        for part in _list_result_parts(folder / "base" / "result")
+        if part["type"] == "backbone"
+    ]
     zero: Json = {
         "version": 0,
         "manifest": {"classes": [names[c] for c in classes], "heads": []},
@@ -146,11 +150,11 @@ def learn_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Updat
     }
     parent, tasks, updates = zero, list[Path](), list[Update]()
     before: Update | None = None
-    test = files.file(stream, classes, "test")
+    test = files.make_dataset_file(stream, classes, "test")
     draw = random.Random(0)
     trials = list[Update]()
     for i in range(options.updates):
-        tasks.append(files.file(stream, classes, "train", (i, options.updates, 0)))
+        tasks.append(files.make_dataset_file(stream, classes, "train", (i, options.updates, 0)))
         tried = TRIED[0] * (TRIED[1] / TRIED[0]) ** draw.random()
         for rate, found in ((tried, trials), (RATE, updates)):
             patch: Json = {"method": {"name": "dlcft", "curvature": options.curvature, "probes": 1}}
@@ -168,17 +172,21 @@ def learn_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Updat
                 "train": str(tasks[-1]),
             }
             out = folder / f"update-{i + 1}-{len(trials) - len(updates)}"
-            spec = _spec(options, "data", recipe, {**task, "held_out": None}, parent, zero)
-            update = run_in_child(run_update, spec, out, tasks, test, options.measured)
+            spec = _build_job_spec(
+                options, "data", recipe, {**task, "held_out": None}, parent, zero
+            )
+            update = run_function_in_child(
+                run_update_in_child, spec, out, tasks, test, options.measured
+            )
             if before is not None:
-                update.measured = describe_changes(before.tasks, update.tasks[:-1])
-                update.held_out = describe_changes([before.test], [update.test])
+                update.measured = compute_file_changes(before.tasks, update.tasks[:-1])
+                update.held_out = compute_file_changes([before.test], [update.test])
             found.append(update)
         trials[-1].tasks, before = [], updates[-1]
         parent = {
             "version": i + 1,
-            "manifest": _manifest(out / "result"),
-            "parts": _parts(out / "result"),
+            "manifest": _read_manifest(out / "result"),
+            "parts": _list_result_parts(out / "result"),
         }
         if i % 10 == 9:
             print(
@@ -189,42 +197,45 @@ def learn_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Updat
     return updates, trials
 
 
-def run_base(spec: Json, out: Path) -> None:
-    """In a child: train the base."""
-    run_job({**spec, "out": str(out)})
+def train_base_in_child(spec: Json, out: Path) -> None:
+    """In a child process: train the base."""
+    run_completed_spec({**spec, "out": str(out)})
 
 
-def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int) -> Update:
-    """In a child: one update, timed by the job's own events, and what its network says of all tasks
-    so far."""
+def run_update_in_child(spec: Json, out: Path, tasks: list[Path], test: Path, count: int) -> Update:
+    """In a child process: run one update, timed by the job's events, and predict all tasks so far
+    by its network.
+    """
     at: dict[str, float] = {}
     used: dict[str, float] = {}
     peak = 0
     said: list[Said] = []
     measuring = 0.0
 
-    def emit(event: Json) -> None:
+    def record_job_event(event: Json) -> None:
         nonlocal peak
         if event["event"] == "phase":
             at[event["phase"]], used[event["phase"]] = time.perf_counter(), time.process_time()
             if event["phase"] == "evaluate":
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-    def judge(network: Network, method: Method, inputs: Inputs) -> None:
+    def predict_all_tasks(network: Network, method: Method, inputs: Inputs) -> None:
         nonlocal measuring
         begun = time.perf_counter()
         for path in tasks:
             said.append(
-                predict_sample(network, method, inputs, path, spec["task"]["classes"], count)
+                predict_sample_of_file(
+                    network, method, inputs, path, spec["task"]["classes"], count
+                )
             )
         measuring = time.perf_counter() - begun
         said.append(
-            predict_sample(
+            predict_sample_of_file(
                 network, method, inputs, test, spec["task"]["classes"], count * len(network.classes)
             )
         )
 
-    run_job({**spec, "out": str(out)}, emit, hook=judge)
+    run_completed_spec({**spec, "out": str(out)}, record_job_event, hook=predict_all_tasks)
     ended = time.perf_counter()
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())
@@ -236,7 +247,7 @@ def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int)
         peak * 1024,
         {name: path.stat().st_size for name, path in files.items()},
         {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()},
-        read_forecast_terms(spec["parent"], _parts(folder), result),
+        read_forecast_terms(spec["parent"], _list_result_parts(folder), result),
         said[:-1],
         said[-1],
         measuring,
@@ -244,26 +255,29 @@ def run_update(spec: Json, out: Path, tasks: list[Path], test: Path, count: int)
 
 
 @torch.inference_mode()
-def predict_sample(
+def predict_sample_of_file(
     network: Network, method: Method, inputs: Inputs, path: Path, classes: list[str], count: int
 ) -> Said:
-    """What the network says of `count` images of a file, always the same."""
-    data = Dataset.read_file(path, classes)
+    """Return the predictions of a network for the same `count` images of a file."""
+    data = Dataset.read_dataset_file(path, classes)
     rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:count]
     logits = [
         method.predict_logits(network, inputs(images), None).cpu()
         for images in data.images[rows].split(BATCH)
     ]
-    return Said(torch.cat(logits).double().numpy(), data.to_targets(network.classes)[rows].numpy())
+    return Said(
+        torch.cat(logits).double().numpy(),
+        data.convert_labels_to_targets(network.classes)[rows].numpy(),
+    )
 
 
 def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> Terms | None:
-    """The forecast of an update, and its terms from the files of the two versions."""
+    """Return the forecast of an update and its terms, from the files of the two versions."""
     if "forecast" not in result:
         return None
     section = Section()
-    old, new = _tensors(parent["parts"]), _tensors(parts)
-    kept = _tensors([part for part in parent["parts"] if part["type"] == "curvature"])
+    old, new = _load_part_tensors(parent["parts"]), _load_part_tensors(parts)
+    kept = _load_part_tensors([part for part in parent["parts"] if part["type"] == "curvature"])
     section.load_content(
         kept, parent["manifest"]["method"]["state"]["curvature"], torch.device("cpu")
     )
@@ -274,7 +288,7 @@ def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> Terms 
         if n.startswith(("displacement.", "head.")) and n in old
     }
     blocks, rise = (
-        float(memory.curvature.evaluate_penalty(moved)[1]),
+        float(memory.curvature.compute_penalty_and_gradient(moved)[1]),
         result["forecast"]["predicted"],
     )
     bend = memory.coupling * blocks
@@ -282,11 +296,13 @@ def read_forecast_terms(parent: Json, parts: list[Json], result: Json) -> Terms 
     return Terms(rise, bend, rise - bend, blocks, rise - bend + own * blocks)
 
 
-def run_in_child(function: Any, *arguments: Any) -> Any:
-    """Return a function's value, computed in a process of its own, whose memory is its own too."""
+def run_function_in_child(function: Any, *arguments: Any) -> Any:
+    """Return a function's value, computed in a child process with its own memory."""
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
-    child = context.Process(target=_answer, args=(queue, functools.partial(function, *arguments)))
+    child = context.Process(
+        target=_put_result_in_queue, args=(queue, functools.partial(function, *arguments))
+    )
     child.start()
     while True:
         try:
@@ -301,7 +317,7 @@ def run_in_child(function: Any, *arguments: Any) -> Any:
     return value
 
 
-def _answer(queue: Any, work: Any) -> None:
+def _put_result_in_queue(queue: Any, work: Any) -> None:
     try:
         queue.put((True, work()))
     except Exception as error:
@@ -309,7 +325,7 @@ def _answer(queue: Any, work: Any) -> None:
         raise
 
 
-def _spec(
+def _build_job_spec(
     options: argparse.Namespace, scenario: str, recipe: Json, task: Json, parent: Json, base: Json
 ) -> Json:
     return {
@@ -330,16 +346,16 @@ def _spec(
     }
 
 
-def _manifest(folder: Path) -> Json:
+def _read_manifest(folder: Path) -> Json:
     result = json.loads((folder / "result.json").read_text())
     return {name: result[name] for name in ("classes", "heads", "method", "normalise", "network")}
 
 
-def _tensors(parts: list[Json]) -> dict[str, Tensor]:
+def _load_part_tensors(parts: list[Json]) -> dict[str, Tensor]:
     return {name: t for part in parts for name, t in load_tensors(Path(part["path"])).items()}
 
 
-def _parts(folder: Path) -> list[Json]:
+def _list_result_parts(folder: Path) -> list[Json]:
     result = json.loads((folder / "result.json").read_text())
     return [{**part, "path": str(folder / part["file"])} for part in result["parts"]]
 

@@ -32,12 +32,12 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench.experiment.conduct import conduct_plan
+from bench.experiment.conduct import run_experiment_plan
 from bench.experiment.data import Files
-from bench.experiment.grid import Run, expand_plan
+from bench.experiment.grid import Run, expand_plan_to_runs
 from bench.experiment.outcomes import Outcome, collect_outcomes
 from bench.experiment.plan import Plan
-from bench.experiment.program import run_program
+from bench.experiment.program import run_main_and_exit
 from bench.experiment.runs import Store
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.der_net import ParallelNetwork
@@ -100,8 +100,12 @@ PROTOCOLS = {
 }  # fmt: skip
 
 
-def plan_of(protocol: Protocol, per_task: int, heads: list[int], seeds: list[int]) -> Plan:
-    """The experiment. Raises PlanError when classes and tasks do not come out even."""
+def build_experiment_plan(
+    protocol: Protocol, per_task: int, heads: list[int], seeds: list[int]
+) -> Plan:
+    """Return the plan of an experiment. Raises PlanError if classes do not divide evenly into
+    tasks.
+    """
     kept = {"exemplars": protocol.exemplars}
     expanding = {**kept, "tuning_epochs": protocol.tuning_epochs}
     methods: dict[str, Json] = {
@@ -146,8 +150,8 @@ def plan_of(protocol: Protocol, per_task: int, heads: list[int], seeds: list[int
     return Plan.model_validate_json(json.dumps(content))
 
 
-def operations(method: str, architecture: Json, tasks: int, classes: int) -> float:
-    """2 × multiplications of one answer of the last version, in G, counted."""
+def count_prediction_operations(method: str, architecture: Json, tasks: int, classes: int) -> float:
+    """Return 2 × multiplications of one prediction of the last version, in G, counted."""
     names = tuple(map(str, range(classes)))
     network = build_network(architecture, ImageSpec(32, 3), "class", HeadSpec(names))
     if method.startswith("dne-"):
@@ -159,8 +163,10 @@ def operations(method: str, architecture: Json, tasks: int, classes: int) -> flo
     return float(counter.get_total_flops()) / COUNTED / 1e9
 
 
-def table(outcomes: list[Outcome], architecture: Json, per_task: int, full: bool) -> str:
-    """Markdown, a row per run, read out without a task."""
+def render_results_table(
+    outcomes: list[Outcome], architecture: Json, per_task: int, full: bool
+) -> str:
+    """Return a Markdown table with a row per run, evaluated without a task."""
     paper = ["paper's LA", "AA", "D"] if full else []
     head = [
         "method",
@@ -184,29 +190,34 @@ def table(outcomes: list[Outcome], architecture: Json, per_task: int, full: bool
         later = stages[1:] or stages
         new = sum(stage["new_bytes"] - stage["new_state_bytes"] for stage in later) / len(later)
         cells = [
-            *(_number(None if value is None else 100 * value) for value in figures),
-            _number(operations(run.method, architecture, len(run.stages), len(_classes(run))), 3),
+            *(_format_number(None if value is None else 100 * value) for value in figures),
+            _format_number(
+                count_prediction_operations(
+                    run.method, architecture, len(run.stages), len(_list_run_classes(run))
+                ),
+                3,
+            ),
             f"{sum(stage['images'] for stage in stages) / seconds:,.0f}",
             f"{seconds / 60:.1f}",
-            _number(new / 1e6, 3),
-            _number(stages[-1]["state_bytes"] / 1e6, 3),
+            _format_number(new / 1e6, 3),
+            _format_number(stages[-1]["state_bytes"] / 1e6, 3),
         ]
         known = PAPER.get((per_task, run.method), (None, None, None))
-        cells += [_number(value) for value in known] if full else []
+        cells += [_format_number(value) for value in known] if full else []
         lines.append(f"| {' | '.join([run.method, str(run.seed), *cells])} |")
     return "\n".join(lines)
 
 
-def _classes(run: Run) -> set[str]:
+def _list_run_classes(run: Run) -> set[str]:
     return {name for stage in run.stages for name in stage.test.classes}
 
 
-def _number(value: float | None, digits: int = 2) -> str:
+def _format_number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
 def main() -> int:
-    """Exit status of the experiment."""
+    """Run the experiment on CIFAR-100 and return its exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -228,14 +239,14 @@ def main() -> int:
     protocol = PROTOCOLS[options.protocol]
     per_task = options.per_task or protocol.per_task
     out = options.out or Path("experiments") / f"dne-cifar100-{options.protocol}-{per_task}"
-    plan = plan_of(protocol, per_task, options.heads, options.seeds)
-    status = conduct_plan(plan, options.data, out, options.jobs, options.device)
-    _, runs = expand_plan(plan, Files(options.data, out / "data"), options.device)
+    plan = build_experiment_plan(protocol, per_task, options.heads, options.seeds)
+    status = run_experiment_plan(plan, options.data, out, options.jobs, options.device)
+    _, runs = expand_plan_to_runs(plan, Files(options.data, out / "data"), options.device)
     outcomes, _ = collect_outcomes(runs, Store(out))
     found = [outcome for outcome in outcomes if outcome.readout == "class"]
-    print(table(found, protocol.architecture, per_task, options.protocol == "full"))
+    print(render_results_table(found, protocol.architecture, per_task, options.protocol == "full"))
     return status
 
 
 if __name__ == "__main__":
-    run_program("bench.research.dne_cifar100", main)
+    run_main_and_exit("bench.research.dne_cifar100", main)

@@ -34,7 +34,7 @@ from typing import Any
 import httpx2
 import psutil
 
-from bench.research.methods_http import render_matrices
+from bench.research.methods_http import render_accuracy_matrices
 from perennial import JobHandle, Perennial, types
 from tools import digits, service
 
@@ -65,12 +65,12 @@ class Stream:
     answers: dict[tuple[str, int], bytes] = field(default_factory=dict)
     asked: int = 0
 
-    def models(self) -> tuple[str, str]:
-        """The undisturbed one, then the one that is killed."""
+    def model_names(self) -> tuple[str, str]:
+        """Names of two models: one that learns without interruption, and one whose job is killed."""
         return f"{self.name}-undisturbed", f"{self.name}-killed"
 
-    def probe(self) -> list[tuple[str, tuple[str, bytes, str]]]:
-        """Held-out images of all tasks, for a form; of classes, too, that a version does
+    def build_probe_images(self) -> list[tuple[str, tuple[str, bytes, str]]]:
+        """Return held-out images of all tasks as form files, including classes that a version does
         not know.
         """
         held_out = [
@@ -79,16 +79,19 @@ class Stream:
         chosen = [pair for task in held_out for pair in task[:: max(1, len(task) // ASKED)][:ASKED]]
         return [("image", (path, png, "image/png")) for path, png in chosen]
 
-    def ask(self, http: httpx2.Client, model: str, newest: int) -> None:
-        """Have every version predict the probe, and compare with what it answered before."""
+    def compare_probe_predictions(self, http: httpx2.Client, model: str, newest: int) -> None:
+        """Let every version predict the probe images, and compare with its earlier predictions."""
         for version in range(1, newest + 1):
             body = (
-                http.post(f"/v1/models/{model}/versions/{version}/predict", files=self.probe())
+                http.post(
+                    f"/v1/models/{model}/versions/{version}/predict",
+                    files=self.build_probe_images(),
+                )
                 .raise_for_status()
                 .content
             )
             self.asked += 1
-            require_true(
+            exit_unless_true(
                 self.answers.setdefault((model, version), body) == body,
                 f"version {version} of {model} does not answer as before, when version {newest} is "
                 "the newest",
@@ -96,7 +99,7 @@ class Stream:
 
 
 def main() -> None:
-    """Print, for each stream, what was killed, what was compared, bytes and accuracies."""
+    """Print, for each stream, the kills, the comparisons, bytes and accuracies."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -110,46 +113,48 @@ def main() -> None:
         "--threads", type=int, default=0, help="per job (default: the service's own choice)"
     )
     options = parser.parse_args()
-    streams = [Stream("digits", 1, list(digits_tasks()))]
+    streams = [Stream("digits", 1, list(iterate_digit_tasks()))]
     if options.data:
-        tasks = list(cifar_tasks(options.data / "cifar100", options.classes, options.images))
+        tasks = list(
+            iterate_cifar_tasks(options.data / "cifar100", options.classes, options.images)
+        )
         streams.append(Stream("cifar100", 3, tasks))
     environment = {
         **SETTINGS,
         **({"PERENNIAL_THREADS": str(options.threads)} if options.threads else {}),
     }
     with tempfile.TemporaryDirectory() as folder:
-        with service.run_service(Path(folder), environment) as running:
+        with service.run_temporary_service(Path(folder), environment) as running:
             for stream in streams:
-                learn_both(running, stream, options.epochs)
-        with service.run_service(Path(folder), environment) as running:
+                learn_and_compare_models(running, stream, options.epochs)
+        with service.run_temporary_service(Path(folder), environment) as running:
             http = open_http_client(running)
             for stream in streams:
-                for model in stream.models():
-                    stream.ask(http, model, len(stream.tasks))
+                for model in stream.model_names():
+                    stream.compare_probe_predictions(http, model, len(stream.tasks))
                 print(
-                    f"{stream.name}, started again: {stream.asked} times {len(stream.probe())} "
+                    f"{stream.name}, started again: {stream.asked} times {len(stream.build_probe_images())} "
                     "images predicted by "
                     f"{len(stream.answers)} versions, each version's answers always the same bytes"
                 )
 
 
 def open_http_client(running: service.Service) -> httpx2.Client:
-    """Open an HTTP client for answers whose bytes are compared."""
+    """Open an HTTP client for responses whose bytes are compared."""
     return httpx2.Client(
         base_url=running.url, headers={"Authorization": f"Bearer {running.key}"}, timeout=60
     )
 
 
-def require_true(holds: bool, otherwise: str) -> None:
-    """Raise SystemExit, status 1, with what is wrong unless a condition holds."""
+def exit_unless_true(holds: bool, otherwise: str) -> None:
+    """Exit with status 1 and a message unless a condition holds."""
     if not holds:
         raise SystemExit(f"FAILED: {otherwise}")
 
 
-def digits_tasks() -> Iterator[Files]:
-    """The demo's five archives, every fifth image of them held out."""
-    for _, archive in digits.build_archives():
+def iterate_digit_tasks() -> Iterator[Files]:
+    """Yield the demo's five archives, with every fifth image held out."""
+    for _, archive in digits.build_digit_archives():
         with zipfile.ZipFile(io.BytesIO(archive)) as source:
             yield {
                 f"{'train' if n % 5 else 'test'}/{path}": source.read(path)
@@ -157,9 +162,9 @@ def digits_tasks() -> Iterator[Files]:
             }
 
 
-def cifar_tasks(folder: Path, classes: int, images: int) -> Iterator[Files]:
-    """The first `classes` of each archive: `images` of each for training, a quarter as many held
-    out.
+def iterate_cifar_tasks(folder: Path, classes: int, images: int) -> Iterator[Files]:
+    """Yield the first `classes` of each archive: `images` of each for training, a quarter as many
+    held out.
     """
     for first in range(0, 10 * ARCHIVES, 10):
         paths: dict[str, dict[str, list[str]]] = {
@@ -178,7 +183,7 @@ def cifar_tasks(folder: Path, classes: int, images: int) -> Iterator[Files]:
             }
 
 
-def pack_zip(files: Files) -> bytes:
+def pack_files_as_zip(files: Files) -> bytes:
     """Pack files as a zip; the same bytes at every call."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
@@ -187,8 +192,8 @@ def pack_zip(files: Files) -> bytes:
     return out.getvalue()
 
 
-def learn_both(running: service.Service, stream: Stream, epochs: int) -> None:
-    """Learn the stream undisturbed and killed, compare, and print."""
+def learn_and_compare_models(running: service.Service, stream: Stream, epochs: int) -> None:
+    """Learn the stream with and without kills, compare both models, and print the result."""
     client = Perennial(running.key, base_url=running.url)
     counts = [
         sum(p.startswith(part) for f in stream.tasks for p in f) for part in ("train/", "test/")
@@ -196,38 +201,39 @@ def learn_both(running: service.Service, stream: Stream, epochs: int) -> None:
     print(
         f"{stream.name}: {len(stream.tasks)} tasks, {counts[0]:,} images and {counts[1]:,} held out"
     )
-    undisturbed, killed = stream.models()
+    undisturbed, killed = stream.model_names()
     for model, stages in ((undisturbed, ()), (killed, STAGES)):
         begun = time.monotonic()
-        learn(running, stream, model, epochs, stages)
+        learn_stream_with_kills(running, stream, model, epochs, stages)
         print(f"  {model}: learned in {time.monotonic() - begun:.0f} s", flush=True)
     versions, others = (
         [client.versions.retrieve(m, one.number) for one in list(client.versions.list(m))[1:]]
         for m in (undisturbed, killed)
     )
-    compare(stream, versions, others)
-    check_kept_experts(versions)
+    require_equal_models(stream, versions, others)
+    require_experts_unchanged(versions)
     metrics, other = (client.metrics.retrieve(m) for m in (undisturbed, killed))
-    require_true(
+    exit_unless_true(
         metrics.accuracy_matrix == other.accuracy_matrix,
         f"{killed} has accuracies of its own: {other}",
     )
     print(
         "",
-        render_sizes(versions),
+        render_version_sizes(versions),
         "",
-        render_matrices([(client.models.retrieve(killed), other)]),
+        render_accuracy_matrices([(client.models.retrieve(killed), other)]),
         "",
         sep="\n",
     )
     print(f"ACC {other.summary.acc:.3f}, forgetting {other.summary.forgetting:.3f}\n", flush=True)
 
 
-def learn(
+def learn_stream_with_kills(
     running: service.Service, stream: Stream, model: str, epochs: int, stages: tuple[str, ...]
 ) -> None:
-    """Task by task, all versions predicting after each; of task 3 the process is killed once in
-    each of `stages`."""
+    """Learn task by task, with predictions by all versions after each; in task 3 the process is
+    killed in each of `stages`.
+    """
     client, http = Perennial(running.key, base_url=running.url), open_http_client(running)
     client.models.create(
         model,
@@ -241,16 +247,16 @@ def learn(
         gate={"checks": "off"},
     )
     for number, files in enumerate(stream.tasks, start=1):
-        job = client.submit(model, pack_zip(files), name=f"task-{number}")
+        job = client.submit(model, pack_files_as_zip(files), name=f"task-{number}")
         for stage in stages if number == KILLED else ():
-            kill_job(running, job, stage)
+            kill_job_after_snapshot(running, job, stage)
         end = job.wait(1800)
         if stages and number == KILLED:
-            print_resumed(job, end, stages)
-        stream.ask(http, model, number)
+            print_resumed_snapshots(job, end, stages)
+        stream.compare_probe_predictions(http, model, number)
 
 
-def kill_job(running: service.Service, job: JobHandle, stage: str) -> None:
+def kill_job_after_snapshot(running: service.Service, job: JobHandle, stage: str) -> None:
     """Kill the process of a job some steps after a snapshot of the stage."""
     taken: types.SnapshotData | None = None
     for event in job.events(only=("progress", "snapshot")):
@@ -263,7 +269,7 @@ def kill_job(running: service.Service, job: JobHandle, stage: str) -> None:
         ):
             if (event.data.step or 0) <= (taken.step or 0):
                 continue
-            _job_process(running).kill()
+            _find_job_process(running).kill()
             return
     raise SystemExit(
         f"FAILED: {job.id} ended before it could be killed as it trained the {stage}: give it more "
@@ -271,9 +277,11 @@ def kill_job(running: service.Service, job: JobHandle, stage: str) -> None:
     )
 
 
-def print_resumed(handle: JobHandle, job: types.Job, stages: tuple[str, ...]) -> None:
-    """Print where the job was killed, and from which snapshot it went on."""
-    require_true(job.attempt == 1 + len(stages), f"{len(stages)} kills, but attempt {job.attempt}")
+def print_resumed_snapshots(handle: JobHandle, job: types.Job, stages: tuple[str, ...]) -> None:
+    """Print where the job was killed, and from which snapshot it resumed."""
+    exit_unless_true(
+        job.attempt == 1 + len(stages), f"{len(stages)} kills, but attempt {job.attempt}"
+    )
     events = list(handle.events())
     for attempt, stage in enumerate(stages, start=2):
         place = next(
@@ -287,7 +295,7 @@ def print_resumed(handle: JobHandle, job: types.Job, stages: tuple[str, ...]) ->
             for part in (events[:place], events[place:])
         )
         told = f"after step {before[-1].step} of {before[-1].total_steps}"
-        require_true(
+        exit_unless_true(
             (after[0].step or 0) > (snapshot.step or 0) > 0,
             f"attempt {attempt} began at step {after[0].step}",
         )
@@ -300,19 +308,21 @@ def print_resumed(handle: JobHandle, job: types.Job, stages: tuple[str, ...]) ->
     print(f"  task {job.task}: {job.state} at attempt {job.attempt}")
 
 
-def compare(stream: Stream, versions: list[types.Version], others: list[types.Version]) -> None:
-    """Have equal parts and answers in the undisturbed and the killed model."""
+def require_equal_models(
+    stream: Stream, versions: list[types.Version], others: list[types.Version]
+) -> None:
+    """Check that both models have equal parts and predictions."""
     for one, other in zip(versions, others, strict=True):
-        ours, theirs = (read_digests(v) for v in (one, other))
+        ours, theirs = (read_part_digests(v) for v in (one, other))
         differing = sorted(
             name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)
         )
-        require_true(
+        exit_unless_true(
             not differing,
             f"version {one.number} differs between the models in {', '.join(differing)}",
         )
-        first, second = (stream.answers[model, one.number] for model in stream.models())
-        require_true(
+        first, second = (stream.answers[model, one.number] for model in stream.model_names())
+        exit_unless_true(
             first == second,
             f"version {one.number} answers otherwise where task {KILLED} was killed",
         )
@@ -323,19 +333,21 @@ def compare(stream: Stream, versions: list[types.Version], others: list[types.Ve
     )
 
 
-def check_kept_experts(versions: list[types.Version]) -> None:
-    """Have every version contain the experts before it unchanged, and be new but for them."""
+def require_experts_unchanged(versions: list[types.Version]) -> None:
+    """Check that every version contains the earlier experts unchanged, and that the rest is new."""
     for before, after in pairwise(versions):
-        number, known = after.number, read_digests(after)
-        for name, digest in read_digests(before).items():
+        number, known = after.number, read_part_digests(after)
+        for name, digest in read_part_digests(before).items():
             if name not in ("head", "exemplars"):
-                require_true(known.get(name) == digest, f"{name} has changed in version {number}")
+                exit_unless_true(
+                    known.get(name) == digest, f"{name} has changed in version {number}"
+                )
         new = {part.name: part.bytes for part in after.parts if part.shared_with is None}
         wanted = {f"expert.{number}", "head", "exemplars", f"exemplars.images.{number}"}
-        require_true(
+        exit_unless_true(
             new.keys() == wanted, f"version {number} stores {sorted(new)} and not {sorted(wanted)}"
         )
-        require_true(
+        exit_unless_true(
             sum(new.values()) == after.bytes_new, f"version {number} adds {after.bytes_new} bytes"
         )
     print(
@@ -344,13 +356,15 @@ def check_kept_experts(versions: list[types.Version]) -> None:
     )
 
 
-def read_digests(version: types.Version) -> dict[str, str]:
+def read_part_digests(version: types.Version) -> dict[str, str]:
     """Return the digest of each part of a version, by name."""
     return {part.name: part.sha256 for part in version.parts}
 
 
-def render_sizes(versions: list[types.Version]) -> str:
-    """Markdown: bytes that each version adds, and those that it shares with earlier ones."""
+def render_version_sizes(versions: list[types.Version]) -> str:
+    """Return a Markdown table of bytes that each version adds, and that it shares with earlier
+    ones.
+    """
     lines = [
         "| version | its expert | head | exemplars | new in all | shared |",
         "|---:|---:|---:|---:|---:|---:|",
@@ -367,8 +381,8 @@ def render_sizes(versions: list[types.Version]) -> str:
     return "\n".join(lines)
 
 
-def _job_process(running: service.Service) -> psutil.Process:
-    """The process that the zygote forked for the job."""
+def _find_job_process(running: service.Service) -> psutil.Process:
+    """Return the process that the zygote forked for the job."""
     for found in psutil.Process(running.process.pid).children(recursive=True):
         parent = found.parent()
         if (

@@ -32,21 +32,30 @@ ABSURD: Mapping[str, Any] = {
 
 
 def main() -> None:
-    """Print a row of the table for each method."""
+    """Print, for each method, how far features lose accuracy and how often the gate notices it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     seeds = parser.parse_args().seeds
     print("| method | versions | held | largest loss |")
     print("| --- | ---: | ---: | ---: |")
-    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.run_temporary_service(Path(folder)) as running,
+    ):
         client = Perennial(running.key, base_url=running.url)
         for name, method in METHODS.items():
-            losses = [loss for seed in range(seeds) for loss in _learn(client, name, method, seed)]
-            _print(name, losses)
-        _print("absurd", [_learn_absurdly(client, seed) for seed in range(seeds)])
+            losses = [
+                loss
+                for seed in range(seeds)
+                for loss in _learn_and_compare_stream(client, name, method, seed)
+            ]
+            _print_table_row(name, losses)
+        _print_table_row(
+            "absurd", [_learn_with_extreme_rate(client, seed) for seed in range(seeds)]
+        )
 
 
-def _create(client: Perennial, model: str, method: Any, seed: int) -> str:
+def _create_model(client: Perennial, model: str, method: Any, seed: int) -> str:
     # With a limit of 1 no version is held, and the check says its figure; the warning has the limit
     # of a new model.
     client.models.create(
@@ -60,31 +69,35 @@ def _create(client: Perennial, model: str, method: Any, seed: int) -> str:
     return model
 
 
-def _learn(client: Perennial, name: str, method: Any, seed: int) -> Iterator[tuple[float, bool]]:
-    """Learn a stream; the loss of each version that was compared, and whether the limit of a new
-    model holds it.
+def _learn_and_compare_stream(
+    client: Perennial, name: str, method: Any, seed: int
+) -> Iterator[tuple[float, bool]]:
+    """Learn a stream; yield the feature loss of each compared version, and whether the default
+    limit would hold it.
     """
-    model = _create(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
-    for _, archive in digits.build_archives():
+    model = _create_model(client, f"{name.replace('+', 'p')}-{seed}", method, seed)
+    for _, archive in digits.build_digit_archives():
         job = client.submit(model, archive).wait()
-        found = _compare(client, model, job.version)
+        found = _read_feature_loss(client, model, job.version)
         if found is not None:
             yield found
 
 
-def _learn_absurdly(client: Perennial, seed: int) -> tuple[float, bool]:
-    model = _create(client, f"absurd-{seed}", METHODS["er"], seed)
-    archives = [archive for _, archive in digits.build_archives()]
+def _learn_with_extreme_rate(client: Perennial, seed: int) -> tuple[float, bool]:
+    model = _create_model(client, f"absurd-{seed}", METHODS["er"], seed)
+    archives = [archive for _, archive in digits.build_digit_archives()]
     for archive in archives[:-1]:
         client.submit(model, archive).wait()
-    found = _compare(
+    found = _read_feature_loss(
         client, model, client.submit(model, archives[-1], recipe=ABSURD).wait().version
     )
     assert found is not None, "a fifth version has ancestors"
     return found
 
 
-def _compare(client: Perennial, model: str, number: int | None) -> tuple[float, bool] | None:
+def _read_feature_loss(
+    client: Perennial, model: str, number: int | None
+) -> tuple[float, bool] | None:
     assert number is not None, "the job made a version"
     version = client.versions.retrieve(model, number)
     check = next(one for one in version.gate.checks if one.name == "features_collapsed")
@@ -93,7 +106,7 @@ def _compare(client: Perennial, model: str, number: int | None) -> tuple[float, 
     return check.value, any("have collapsed" in text for text in version.warnings)
 
 
-def _print(name: str, found: list[tuple[float, bool]]) -> None:
+def _print_table_row(name: str, found: list[tuple[float, bool]]) -> None:
     held = sum(is_held for _, is_held in found)
     print(f"| {name} | {len(found)} | {held} | {max(loss for loss, _ in found):.3f} |", flush=True)
 

@@ -39,10 +39,10 @@ from core.learning.analytic.linear import append_ones
 from core.learning.analytic.sums import Sums
 from core.learning.networks import ImageSpec, build_empty_network
 from core.learning.networks.network import HeadSpec
-from core.learning.precision import Inputs, place_network
+from core.learning.precision import Inputs, move_network_to_device
 from core.lineage.checks import CHECKS, NEW_GATE, check_losses
 from core.packaged import imagenet_base, packaged_base
-from core.statistics.flips import mcnemar_worse
+from core.statistics.flips import compute_one_sided_mcnemar
 from core.statistics.power import compute_detection_probability
 
 LOSS = 0.10
@@ -94,12 +94,12 @@ class Features:
     test: tuple[Tensor, Tensor]
 
     @property
-    def classes(self) -> int:
+    def class_count(self) -> int:
         return int(self.train[1].max()) + 1
 
 
 def main() -> None:
-    """Print the three tables."""
+    """Print three tables on how small a loss the gate detects."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -119,18 +119,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     asked = parser.parse_args()
     torch.set_num_threads(asked.threads)
-    _print_power()
+    _print_detection_power()
     if asked.photos is None:
-        features = _extract_all(asked.data)
-        _print_alarms({name: features[name] for name in ALARMED}, HEADS, asked.splits)
-        _print_streams(STREAMS, features, HEADS, asked.orders)
+        features = _extract_stream_features(asked.data)
+        _print_false_alarms({name: features[name] for name in ALARMED}, HEADS, asked.splits)
+        _print_stream_losses(STREAMS, features, HEADS, asked.orders)
     else:
         features = _read_photo_features(asked.data, asked.photos, asked.cache)
-        _print_alarms(features, AUTO, asked.splits)
-        _print_streams(_cut(features), features, AUTO, asked.orders)
+        _print_false_alarms(features, AUTO, asked.splits)
+        _print_stream_losses(_cut_into_streams(features), features, AUTO, asked.orders)
 
 
-def _print_power() -> None:
+def _print_detection_power() -> None:
     print(f"probability that a loss of {100 * LOSS:.0f} points is seen, exact")
     print(
         "| held-out images | " + " | ".join(f"{100 * gain:.0f} % gained" for gain in GAINS) + " |"
@@ -143,7 +143,7 @@ def _print_power() -> None:
         print(f"| {images} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)
 
 
-def _extract_all(data: Path) -> dict[str, Features]:
+def _extract_stream_features(data: Path) -> dict[str, Features]:
     """Return the features of `STREAMS` by name, on the packaged base."""
     known: dict[str, Features] = {}
     with tempfile.TemporaryDirectory() as cache:
@@ -152,7 +152,7 @@ def _extract_all(data: Path) -> dict[str, Features]:
             assert isinstance(stream.images, Images)
             key = stream.images.model_dump_json()
             if key not in known:
-                known[key] = _extract(files, stream.images)
+                known[key] = _extract_packaged_features(files, stream.images)
     return {
         s.name: known[s.images.model_dump_json()] for s in STREAMS if isinstance(s.images, Images)
     }
@@ -163,37 +163,37 @@ def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, Fea
     cache.mkdir(parents=True, exist_ok=True)
     prepared = closed_forms.read_backbones(cache)[imagenet_base.NAME]
     found = {}
-    for stream in (*closed_forms.bundled_streams(data), closed_forms.read_photos(photos)):
-        held = closed_forms.compute_features(stream, imagenet_base.NAME, prepared, cache)
+    for stream in (*closed_forms.iterate_streams(data), closed_forms.read_photo_stream(photos)):
+        held = closed_forms.compute_stream_features(stream, imagenet_base.NAME, prepared, cache)
         parts = ((held.train, held.labels), (held.held_out, held.expected))
         found[stream.name] = Features(*((append_ones(h).double(), labels) for h, labels in parts))
     return found
 
 
-def _cut(features: dict[str, Features]) -> tuple[Stream, ...]:
-    """Cut each data set into batches of few classes, with few and with many images of a class."""
+def _cut_into_streams(features: dict[str, Features]) -> tuple[Stream, ...]:
+    """Split each data set into batches of few classes, with few and with many images of a class."""
     return tuple(
-        Stream(f"{name}, {images} images of a class", name, max(2, data.classes // 4), images)
+        Stream(f"{name}, {images} images of a class", name, max(2, data.class_count // 4), images)
         for name, data in features.items()
         for images in (FEW, MANY)
     )
 
 
-def _extract(files: Files, images: Images) -> Features:
-    """Features of the packaged base, of both parts."""
-    source = files.source(images)
-    channels = files.form(images)["channels"]
-    base = packaged_base.load_description()
-    form = ImageSpec(files.form(images)["size"], channels)
+def _extract_packaged_features(files: Files, images: Images) -> Features:
+    """Return the features of both parts on the packaged base."""
+    source = files.decode_source(images)
+    channels = files.get_image_shape(images)["channels"]
+    base = packaged_base.load_base_description()
+    form = ImageSpec(files.get_image_shape(images)["size"], channels)
     network = build_empty_network(base.architecture, form, "class", HeadSpec())
-    network.backbone.load_base(load(packaged_base.load_weights(channels)))
+    network.backbone.load_base_weights(load(packaged_base.load_base_weights(channels)))
     device = torch.device("cpu")
-    place_network(network, device)
-    inputs = Inputs(packaged_base.load_normalisation(channels), channels, device)
+    move_network_to_device(network, device)
+    inputs = Inputs(packaged_base.load_base_normalisation(channels), channels, device)
     network.eval()
 
-    def compute(part: str) -> tuple[Tensor, Tensor]:
-        path = files.file(images, images.chosen(len(source.names)), part)
+    def compute_part_features(part: str) -> tuple[Tensor, Tensor]:
+        path = files.make_dataset_file(images, images.select_classes(len(source.names)), part)
         pixels, labels = open_dataset(path)
         rows = []
         with torch.inference_mode():
@@ -204,7 +204,7 @@ def _extract(files: Files, images: Images) -> Features:
         ones = torch.ones(len(features), 1, dtype=torch.float64)
         return torch.cat([features, ones], 1), torch.from_numpy(np.array(labels, np.int64))
 
-    return Features(compute("train"), compute("test"))
+    return Features(compute_part_features("train"), compute_part_features("test"))
 
 
 Head = Callable[[Tensor], Tensor]
@@ -216,28 +216,28 @@ Learn = Callable[[Tensor, Tensor, int, str | None], tuple[Head, str]]
 """
 
 
-def _learn_ridge(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    _, weight = ridge.choose_strength(_sums(h, labels, classes))
+def _fit_ridge_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
+    _, weight = ridge.choose_ridge_strength(_sums(h, labels, classes))
     return lambda features: features @ weight, "ridge"
 
 
-def _learn_lda(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    head = discriminant.solve_classifier(_sums(h, labels, classes).drop_last_feature())
+def _fit_lda_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
+    head = discriminant.solve_discriminant(_sums(h, labels, classes).drop_last_feature())
     return lambda features: head(features[:, :-1]), "lda"
 
 
-def _learn_auto(h: Tensor, labels: Tensor, classes: int, current: str | None) -> tuple[Head, str]:
-    name = closed_forms.choose_auto(h[:, :-1].float(), labels, classes, current)
+def _fit_auto(h: Tensor, labels: Tensor, classes: int, current: str | None) -> tuple[Head, str]:
+    name = closed_forms.choose_better_head(h[:, :-1].float(), labels, classes, current)
     head = closed_forms.HEADS[name](h[:, :-1].float(), labels, classes)
     return lambda features: head(features[:, :-1].float()), name
 
 
-HEADS: dict[str, Learn] = {"ridge": _learn_ridge, "lda": _learn_lda}
-AUTO: dict[str, Learn] = {"auto": _learn_auto}
+HEADS: dict[str, Learn] = {"ridge": _fit_ridge_head, "lda": _fit_lda_head}
+AUTO: dict[str, Learn] = {"auto": _fit_auto}
 
 
 def _sums(features: Tensor, labels: Tensor, classes: int) -> Sums:
-    sums = Sums.make_empty(features.shape[1], classes)
+    sums = Sums.make_empty_sums(features.shape[1], classes)
     sums.add_examples(features, labels)
     return sums
 
@@ -245,7 +245,7 @@ def _sums(features: Tensor, labels: Tensor, classes: int) -> Sums:
 UPDATES = ("both halves", "the other half")
 
 
-def _print_alarms(streams: dict[str, Features], heads: dict[str, Learn], splits: int) -> None:
+def _print_false_alarms(streams: dict[str, Features], heads: dict[str, Learn], splits: int) -> None:
     print("\nversions held beside one that learned a random half of the training images")
     print(
         "| images | head | held-out images | "
@@ -258,7 +258,7 @@ def _print_alarms(streams: dict[str, Features], heads: dict[str, Learn], splits:
         for head, learn in heads.items():
             held: dict[int, Counter[str]] = {images: Counter() for images in HELD_OUT}
             for _ in range(splits):
-                for images, judged in _judge_halves(data, learn, generator):
+                for images, judged in _judge_equal_halves(data, learn, generator):
                     for update, checks in zip(UPDATES, judged, strict=True):
                         held[images][update] += not all(check["passed"] for check in checks)
             for images, counts in held.items():
@@ -268,41 +268,40 @@ def _print_alarms(streams: dict[str, Features], heads: dict[str, Learn], splits:
     print(f"all: {dict(total)} of {splits * len(streams) * len(heads) * len(HELD_OUT)} each")
 
 
-def _judge_halves(
+def _judge_equal_halves(
     data: Features, learn: Learn, generator: torch.Generator
 ) -> Iterator[tuple[int, list[list[GateCheck]]]]:
-    """Learn ten random classes from half of 40 images each, and judge the heads of `UPDATES` beside
-    that.
+    """Learn ten random classes from half of their images, and judge `UPDATES` heads beside that.
 
     Yields the checks of each update for each number of held-out images.
     """
-    classes = torch.randperm(data.classes, generator=generator)[:10]
-    rows = [_draw(_of_class(data.train[1], int(c)), 40, generator) for c in classes]
+    classes = torch.randperm(data.class_count, generator=generator)[:10]
+    rows = [_draw_rows(_find_rows_of_class(data.train[1], int(c)), 40, generator) for c in classes]
     place_of = {int(c): i for i, c in enumerate(classes)}
-    all_held = torch.cat([_of_class(data.test[1], int(c)) for c in classes])
+    all_held = torch.cat([_find_rows_of_class(data.test[1], int(c)) for c in classes])
 
-    def fit(part: slice, current: str | None = None) -> tuple[Head, str]:
+    def fit_part(part: slice, current: str | None = None) -> tuple[Head, str]:
         picked = torch.cat([of_class[part] for of_class in rows])
         labels = torch.cat(
             [torch.full((len(of_class[part]),), i) for i, of_class in enumerate(rows)]
         )
         return learn(data.train[0][picked], labels, len(classes), current)
 
-    before, name = fit(slice(0, None, 2))
-    updates = [fit(slice(0, None, 1), name)[0], fit(slice(1, None, 2), name)[0]]
+    before, name = fit_part(slice(0, None, 2))
+    updates = [fit_part(slice(0, None, 1), name)[0], fit_part(slice(1, None, 2), name)[0]]
     for images in HELD_OUT:
-        held = _draw(all_held, images, generator)
+        held = _draw_rows(all_held, images, generator)
         truth = torch.tensor([place_of[int(label)] for label in data.test[1][held]])
         old, *answers = (head(data.test[0][held]).argmax(1) for head in (before, *updates))
         tasks = [_Task(1, truth, old, new, new, new < 0) for new in answers]
-        yield images, [_judge([task], [_drift(task, 1)], None) for task in tasks]
+        yield images, [_judge_by_gate([task], [_build_drift(task, 1)], None) for task in tasks]
 
 
-def _draw(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
+def _draw_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:
     return rows[torch.randperm(len(rows), generator=generator)[:most]]
 
 
-def _of_class(labels: Tensor, number: int) -> Tensor:
+def _find_rows_of_class(labels: Tensor, number: int) -> Tensor:
     return (labels == number).nonzero().squeeze(1)
 
 
@@ -320,8 +319,8 @@ class _Task:
     is_new: Tensor
 
 
-def _count(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> LossCount:
-    """Counts of (truth, right before, negative, positive), by class."""
+def _count_losses(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> LossCount:
+    """Return the counts of (truth, right before, negative, positive), by class."""
     truth, before, negative, positive = (torch.cat(column) for column in zip(*tasks, strict=True))
     classes = [
         {
@@ -345,7 +344,7 @@ def _count(tasks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]]) -> LossCount:
     }
 
 
-def _drift(task: _Task, against: int) -> TaskLoss:
+def _build_drift(task: _Task, against: int) -> TaskLoss:
     right, kept = task.old == task.truth, task.best == task.truth
     return TaskLoss(
         task=task.number,
@@ -356,13 +355,13 @@ def _drift(task: _Task, against: int) -> TaskLoss:
     )
 
 
-def _judge(
+def _judge_by_gate(
     tasks: Sequence[_Task],
     drifts: list[TaskLoss],
     new: tuple[int, int] | None,
     gate: GateLimits = NEW_GATE,
 ) -> list[GateCheck]:
-    """Judge by a gate; new: right answers on the batch's new classes, and their images."""
+    """Judge losses by a gate; new: correct predictions on new classes, and their images."""
     forgotten, lost, confused = [], [], []
     for task in tasks:
         right, kept, now = task.old == task.truth, task.best == task.truth, task.now == task.truth
@@ -372,7 +371,9 @@ def _judge(
     counts = dict.fromkeys(("images", "negative", "positive"), 0)
     nothing = {"against": 1, **counts, "classes": [], "pictures": []}
     missing: LossCount = {**nothing, "missing": "not part of this"}  # type: ignore[typeddict-item]
-    drifts = sorted(drifts, key=lambda one: mcnemar_worse(one["negative"], one["positive"]))
+    drifts = sorted(
+        drifts, key=lambda one: compute_one_sided_mcnemar(one["negative"], one["positive"])
+    )
     drifted: DriftCount = {
         **missing,
         "missing": None if drifts else missing["missing"],
@@ -382,9 +383,9 @@ def _judge(
     right, images = new or (0, 0)
     learned: LossCount = {**missing, "missing": None, "images": images, "positive": right}
     losses: Losses = {
-        "forgotten": _count(forgotten),
-        "confused": _count(confused),
-        "class_lost": _count(lost),
+        "forgotten": _count_losses(forgotten),
+        "confused": _count_losses(confused),
+        "class_lost": _count_losses(lost),
         "drifted": drifted,
         "new": learned if new else missing,
         "known": missing,
@@ -393,7 +394,7 @@ def _judge(
     return check_losses(gate, losses, "")
 
 
-def _print_streams(
+def _print_stream_losses(
     streams: Sequence[Stream], features: dict[str, Features], heads: dict[str, Learn], orders: int
 ) -> None:
     print(
@@ -408,11 +409,11 @@ def _print_streams(
             held: Counter[str] = Counter()
             versions = 0
             for order in range(orders):
-                for checks, strict in _learn_stream(stream, data, learn, order):
+                for checks, strict in _learn_stream_of_batches(stream, data, learn, order):
                     versions += 1
                     held.update(check["name"] for check in checks if not check["passed"])
                     held.update(["held"] if any(not check["passed"] for check in checks) else [])
-                    _keep_worst(worst, strict)
+                    _update_worst_checks(worst, strict)
             values = [f"{worst[name]:.3f}" if name in worst else "–" for name in CHECKS]
             cells = [f"{value} ({held[name]})" for value, name in zip(values, CHECKS, strict=True)]
             print(
@@ -421,8 +422,8 @@ def _print_streams(
             )
 
 
-def _keep_worst(worst: dict[str, float], checks: list[GateCheck]) -> None:
-    """Keep the largest significant loss, and the smallest share right."""
+def _update_worst_checks(worst: dict[str, float], checks: list[GateCheck]) -> None:
+    """Update the largest significant loss and the smallest share of correct predictions."""
     for check in checks:
         name, value = check["name"], check["value"]
         is_share_right = name in ("class_lost", "learned_nothing")
@@ -431,7 +432,7 @@ def _keep_worst(worst: dict[str, float], checks: list[GateCheck]) -> None:
         worst[name] = (min if is_share_right else max)(worst.get(name, value), value)
 
 
-def _learn_stream(
+def _learn_stream_of_batches(
     stream: Stream, data: Features, learn: Learn, order: int
 ) -> Iterator[tuple[list[GateCheck], list[GateCheck]]]:
     """Learn the classes in a random order, batch after batch.
@@ -439,8 +440,8 @@ def _learn_stream(
     Yields the checks of every version but the first, by the gate of a new model and by `STRICT`.
     """
     generator = torch.Generator().manual_seed(order)
-    count = min(data.classes, MOST_CLASSES.get(stream.name, data.classes))
-    classes = torch.randperm(data.classes, generator=generator)[:count].tolist()
+    count = min(data.class_count, MOST_CLASSES.get(stream.name, data.class_count))
+    classes = torch.randperm(data.class_count, generator=generator)[:count].tolist()
     size = stream.classes_per_task
     seen: list[tuple[Tensor, Tensor]] = []
     current: str | None = None
@@ -449,26 +450,26 @@ def _learn_stream(
     for number in range(1, count // size + 1):
         known = number * size
         for row in range(known - size, known):
-            rows = _of_class(data.train[1], classes[row])
-            rows = _draw(rows, stream.train_per_class, generator)
+            rows = _find_rows_of_class(data.train[1], classes[row])
+            rows = _draw_rows(rows, stream.train_per_class, generator)
             seen.append((rows, torch.full((len(rows),), row)))
         picked, labels = (torch.cat(column) for column in zip(*seen, strict=True))
         head, current = learn(data.train[0][picked], labels, known, current)
         heads.append((known, head))
         if number > 1:
-            yield _compare(data, classes, size, heads, best)
+            yield _compare_heads_on_task(data, classes, size, heads, best)
         for task in range(1, number + 1):
             features, _ = _task_images(data, classes, size, task)
             best.setdefault(task, []).append((known, heads[-1][1](features).argmax(1)))
 
 
 def _task_images(data: Features, classes: list[int], size: int, task: int) -> tuple[Tensor, Tensor]:
-    rows = [_of_class(data.test[1], c) for c in classes[(task - 1) * size : task * size]]
+    rows = [_find_rows_of_class(data.test[1], c) for c in classes[(task - 1) * size : task * size]]
     truth = torch.cat([torch.full((len(of),), (task - 1) * size + i) for i, of in enumerate(rows)])
     return data.test[0][torch.cat(rows)], truth
 
 
-def _compare(
+def _compare_heads_on_task(
     data: Features,
     classes: list[int],
     size: int,
@@ -487,12 +488,12 @@ def _compare(
             continue  # as the service, which asks for two classes
         known, rows = max(best[task][-LAST_VERSIONS:], key=lambda one: int((one[1] == truth).sum()))
         drifts.append(
-            _drift(_Task(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1)
+            _build_drift(_Task(task, truth, rows, scores[:, :known].argmax(1), now, now < 0), 1)
         )
     features, truth = _task_images(data, classes, size, number)
     right = int((new(features).argmax(1) == truth).sum())
     learned = (right, len(truth))
-    return _judge(tasks, drifts, learned), _judge(tasks, drifts, learned, STRICT)
+    return _judge_by_gate(tasks, drifts, learned), _judge_by_gate(tasks, drifts, learned, STRICT)
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ time.
 
 
 def main() -> None:
-    """Print the table."""
+    """Learn a stream of digits with each method by HTTP, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--tasks", type=int, default=5)
@@ -57,18 +57,20 @@ def main() -> None:
     begun = time.monotonic()
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.run_service(Path(folder), environment) as running,
+        service.run_temporary_service(Path(folder), environment) as running,
     ):
         client = Perennial(running.key, base_url=running.url)
         recipe = {"epochs": options.epochs}
-        found = learn_all(client, client.methods.list().items, tasks=options.tasks, recipe=recipe)
+        found = learn_with_all_methods(
+            client, client.methods.list().items, tasks=options.tasks, recipe=recipe
+        )
         seconds = time.monotonic() - begun
-        said = render_remarks(client, recipe=recipe)
-    print(render_table(found), render_matrices(found), said, sep="\n\n")
+        said = render_service_answers(client, recipe=recipe)
+    print(render_summary_table(found), render_accuracy_matrices(found), said, sep="\n\n")
     print(f"\n{len(found)} methods in {seconds:.0f} s")
 
 
-def learn_all(
+def learn_with_all_methods(
     client: Perennial,
     methods: Sequence[types.Method],
     *,
@@ -86,7 +88,7 @@ def learn_all(
     Raises:
         JobEnded: a job did not end with a published version.
     """
-    batches = digits.build_archives()[:tasks]
+    batches = digits.build_digit_archives()[:tasks]
     families = {one.name: one.family for one in client.architectures.list()}
     models, jobs = [], []
     for entry in methods:
@@ -101,7 +103,7 @@ def learn_all(
 def build_model_request(
     entry: types.Method, families: dict[str, str], recipe: Json, usual: str | Json
 ) -> Json:
-    """The fields of a model that learns the digits with a method of the catalogue."""
+    """Return the fields of a model that learns the digits with a method of the catalogue."""
     scenario = next(s for s in SCENARIOS if s in entry.scenarios)
     accepted = entry.accepts.architectures
     name = usual if isinstance(usual, str) else usual["name"]
@@ -119,8 +121,8 @@ def build_model_request(
     }
 
 
-def render_table(found: list[tuple[types.Model, types.Metrics]]) -> str:
-    """Markdown: the last row of each accuracy matrix, and the figures that follow."""
+def render_summary_table(found: list[tuple[types.Model, types.Metrics]]) -> str:
+    """Return a Markdown table of the last row of each accuracy matrix, and its figures."""
     columns = max(len(metrics.columns) for _, metrics in found)
     tasks = [f"task {n + 1}" for n in range(columns)]
     lines = [
@@ -137,13 +139,13 @@ def render_table(found: list[tuple[types.Model, types.Metrics]]) -> str:
             figures.forgetting,
             probe,
         ]
-        named = [_method(model), model.scenario, model.architecture.name]
-        lines.append(f"| {' | '.join([*named, *(_number(cell) for cell in cells)])} |")
+        named = [_get_method_of_model(model), model.scenario, model.architecture.name]
+        lines.append(f"| {' | '.join([*named, *(_format_number(cell) for cell in cells)])} |")
     return "\n".join(lines)
 
 
-def render_matrices(found: list[tuple[types.Model, types.Metrics]]) -> str:
-    """Markdown: the accuracy matrix R of every method, a line per version."""
+def render_accuracy_matrices(found: list[tuple[types.Model, types.Metrics]]) -> str:
+    """Return the accuracy matrix of every method in Markdown, a line per version."""
     tasks = [column.task for column in max((metrics.columns for _, metrics in found), key=len)]
     lines = [
         f"| R of | version | {' | '.join(f'task {task}' for task in tasks)} |",
@@ -151,17 +153,19 @@ def render_matrices(found: list[tuple[types.Model, types.Metrics]]) -> str:
     ]
     for model, metrics in found:
         for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
-            named = [_method(model), str(row.version)]
-            lines.append(f"| {' | '.join([*named, *(_number(cell) for cell in cells)])} |")
+            named = [_get_method_of_model(model), str(row.version)]
+            lines.append(f"| {' | '.join([*named, *(_format_number(cell) for cell in cells)])} |")
     return "\n".join(lines)
 
 
-def render_remarks(client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn") -> str:
-    """Markdown: the answers to a weak combination, an impossible one, and another method in
-    mid-life.
+def render_service_answers(
+    client: Perennial, *, recipe: Json, usual: str | Json = "small-cnn"
+) -> str:
+    """Return, in Markdown, the responses to a weak combination, an impossible one, and a change of
+    method.
 
     Args:
-        recipe, usual: as for `learn_all`.
+        recipe, usual: as for `learn_with_all_methods`.
 
     Raises:
         RuntimeError: an answer is not the expected one.
@@ -193,21 +197,23 @@ def render_remarks(client: Perennial, *, recipe: Json, usual: str | Json = "smal
         recipe={**recipe, "method": "ewc-online"},
         gate={"checks": "off"},
     )
-    for (name, archive), method in zip(digits.build_archives(), ("ewc-online", "er"), strict=False):
+    for (name, archive), method in zip(
+        digits.build_digit_archives(), ("ewc-online", "er"), strict=False
+    ):
         client.submit("midlife", archive, name=name, recipe={"method": method}).wait()
     changed = [w for w in client.tasks.retrieve("midlife", 2).warnings if "method changes" in w]
     if not changed:
         raise RuntimeError("the method changed from ewc-online to er without a warning")
     rows = client.metrics.retrieve("midlife").accuracy_matrix
-    shown = "; ".join(", ".join(_number(cell) for cell in row) for row in rows)
+    shown = "; ".join(", ".join(_format_number(cell) for cell in row) for row in rows)
     return "\n".join([*lines, f"- in mid-life, accepted: {changed[0]} R by version: {shown}"])
 
 
-def _method(model: types.Model) -> str:
+def _get_method_of_model(model: types.Model) -> str:
     return model.recipe.method.name if model.recipe.method else "–"
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 

@@ -35,16 +35,19 @@ MODELS: dict[str, Json] = {
 
 
 def main() -> None:
-    """Print a row of figures for each model, and what its last job warned of."""
+    """Learn a new user's photos with the defaults, and print accuracy and warnings of each model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--images", type=int, default=60, help="to learn from, of each class")
     parser.add_argument("--size", type=int, default=64, help="pixels a side of a photo")
     options = parser.parse_args()
-    archives = list(build_batches(options.data / "cifar100", options.images, options.size))
+    archives = list(build_photo_batches(options.data / "cifar100", options.images, options.size))
     print("| model | ACC | forgetting | when learned | seconds | images kept |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
-    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.run_temporary_service(Path(folder)) as running,
+    ):
         client = Perennial(running.key, base_url=running.url)
         warnings = {}
         for number, (words, fields) in enumerate(MODELS.items()):
@@ -72,8 +75,8 @@ def main() -> None:
             print(f"\n{words}: {text}")
 
 
-def build_batches(folder: Path, images: int, size: int) -> Iterator[bytes]:
-    """ZIPs of `train/CLASS/` and `test/CLASS/`, each of classes that no other has."""
+def build_photo_batches(folder: Path, images: int, size: int) -> Iterator[bytes]:
+    """Yield ZIPs of `train/CLASS/` and `test/CLASS/`, each with classes of its own."""
     sources = [zipfile.ZipFile(folder / f"classes_{first}-{first + 9}.zip") for first in (60, 70)]
     files: dict[str, dict[str, list[tuple[zipfile.ZipFile, str]]]] = {}
     for source in sources:
@@ -88,13 +91,14 @@ def build_batches(folder: Path, images: int, size: int) -> Iterator[bytes]:
                 for part, count in (("train", images), ("test", HELD_OUT)):
                     for number, (source, name) in enumerate(files[label][part][:count]):
                         archive.writestr(
-                            f"{part}/{label}/{number:03}.jpg", draw_photo(source.read(name), size)
+                            f"{part}/{label}/{number:03}.jpg",
+                            encode_photo_as_jpeg(source.read(name), size),
                         )
         yield out.getvalue()
 
 
-def draw_photo(content: bytes, size: int) -> bytes:
-    """A picture as a JPEG of `size` pixels a side."""
+def encode_photo_as_jpeg(content: bytes, size: int) -> bytes:
+    """Return a picture as a JPEG of `size` pixels a side."""
     out = io.BytesIO()
     picture = Image.open(io.BytesIO(content)).convert("RGB")
     picture.resize((size, size), Image.Resampling.BICUBIC).save(out, "JPEG", quality=92)

@@ -39,12 +39,12 @@ import numpy as np
 from PIL import Image
 
 from bench.experiment.__main__ import PLANS
-from bench.experiment.conduct import conduct_plan
-from bench.experiment.data import Files, read_idx
-from bench.experiment.grid import expand_plan
+from bench.experiment.conduct import run_experiment_plan
+from bench.experiment.data import Files, read_idx_array
+from bench.experiment.grid import expand_plan_to_runs
 from bench.experiment.outcomes import Outcome, collect_outcomes, group_by_cell
 from bench.experiment.plan import Plan
-from bench.experiment.program import run_program
+from bench.experiment.program import run_main_and_exit
 from bench.experiment.runs import Store
 
 TARGETS = ("near", "far", "folds")
@@ -70,7 +70,7 @@ class Row:
 
 
 def main() -> int:
-    """The exit status: 0, or 1 when runs failed."""
+    """Run the comparison of OLOR settings, and return the exit status: 0, or 1 if runs failed."""
     parser = argparse.ArgumentParser(
         prog="bench.research.olor_transfer", description=__doc__.splitlines()[0]
     )
@@ -79,9 +79,9 @@ def main() -> int:
     parser.add_argument(
         "--network", choices=["resnet20", "vit"], action="append", help="default: both"
     )
-    parser.add_argument("--iotas", type=_numbers, default=[0.005, 0.05, 0.5])
-    parser.add_argument("--gammas", type=_numbers, default=[1.0, 2.0, 4.0])
-    parser.add_argument("--seeds", type=_numbers, default=[0, 1, 2])
+    parser.add_argument("--iotas", type=_parse_numbers, default=[0.005, 0.05, 0.5])
+    parser.add_argument("--gammas", type=_parse_numbers, default=[1.0, 2.0, 4.0])
+    parser.add_argument("--seeds", type=_parse_numbers, default=[0, 1, 2])
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("experiments/olor-transfer"))
     parser.add_argument("--jobs", type=int, default=1)
@@ -90,25 +90,25 @@ def main() -> int:
     networks = options.network or ["resnet20", "vit"]
     if options.small:
         networks, options.seeds = ["resnet20"], options.seeds[:1]
-        _shrink(document)
-    _retarget(document, options.target, options.data, options.out)
+        _shrink_plan(document)
+    _replace_target_streams(document, options.target, options.data, options.out)
     grid = list(product(options.iotas, options.gammas))
     if options.target == "folds" and (0.01, 1.0) not in grid:
         grid.append((0.01, 1.0))
-    document["methods"] = _methods(document["methods"], networks, grid)
+    document["methods"] = _build_method_grid(document["methods"], networks, grid)
     document["bases"] = [base for base in document["bases"] if base["name"] in networks]
     document["seeds"] = [int(seed) for seed in options.seeds]
     plan = Plan.model_validate_json(json.dumps(document))
-    status = conduct_plan(plan, options.data, options.out, options.jobs, "cpu")
-    _, runs = expand_plan(plan, Files(options.data, options.out / "data"), "cpu")
-    table = render(rows(collect_outcomes(runs, Store(options.out))[0]))
+    status = run_experiment_plan(plan, options.data, options.out, options.jobs, "cpu")
+    _, runs = expand_plan_to_runs(plan, Files(options.data, options.out / "data"), "cpu")
+    table = render_transfer_table(summarise_methods(collect_outcomes(runs, Store(options.out))[0]))
     (options.out / f"olor-{options.target}.md").write_text(table)
     print(table)
     return status
 
 
-def rows(outcomes: Sequence[Outcome]) -> list[Row]:
-    """A row per method of the finished runs; streams and seeds are averaged."""
+def summarise_methods(outcomes: Sequence[Outcome]) -> list[Row]:
+    """Return a row per method of the finished runs, averaged over streams and seeds."""
     of_method: dict[str, list[Outcome]] = {}
     for cell, found in group_by_cell(outcomes).items():
         of_method.setdefault(cell[3], []).extend(found)
@@ -126,18 +126,20 @@ def rows(outcomes: Sequence[Outcome]) -> list[Row]:
                 method=method.partition("-")[2],
                 first=statistics.fmean(each["first"] for each in rolled) if rolled else None,
                 mean=statistics.fmean(each["mean"] for each in rolled) if rolled else None,
-                target=_mean(one.figures["acc"] for one in found),
-                source=_mean(one.figures["source"] for one in found),
-                learned=_mean(one.matrix[0][0] for one in found),
-                kept=_mean(one.matrix[-1][0] for one in found),
+                target=_compute_mean(one.figures["acc"] for one in found),
+                source=_compute_mean(one.figures["source"] for one in found),
+                learned=_compute_mean(one.matrix[0][0] for one in found),
+                kept=_compute_mean(one.matrix[-1][0] for one in found),
                 runs=len(found),
             )
         )
     return made
 
 
-def on_the_front(row: Row, others: Iterable[Row]) -> bool:
-    """Whether no other row of the network is at least as good in both, and better in one."""
+def is_pareto_optimal(row: Row, others: Iterable[Row]) -> bool:
+    """Return True if no other row of the network is at least as good in both figures and better in
+    one.
+    """
     return not any(
         (other.target, other.source) != (row.target, row.source)
         and other.target >= row.target
@@ -147,8 +149,8 @@ def on_the_front(row: Row, others: Iterable[Row]) -> bool:
     )
 
 
-def render(found: Sequence[Row]) -> str:
-    """The table in Markdown, by network and rising target."""
+def render_transfer_table(found: Sequence[Row]) -> str:
+    """Return the table in Markdown, by network and rising target."""
     head = [
         "network",
         "method",
@@ -175,15 +177,15 @@ def render(found: Sequence[Row]) -> str:
             f"{100 * row.source:.1f}",
         ]
         cells += [f"{100 * row.learned:.1f} → {100 * row.kept:.1f}", str(row.runs)]
-        lines.append(f"| {' | '.join(cells)} | {'*' if on_the_front(row, found) else ''} |")
+        lines.append(f"| {' | '.join(cells)} | {'*' if is_pareto_optimal(row, found) else ''} |")
     return "\n".join(lines) + "\n"
 
 
-def _methods(
+def _build_method_grid(
     known: Sequence[dict[str, Any]], networks: Sequence[str], grid: Sequence[tuple[float, float]]
 ) -> list[dict[str, Any]]:
-    """Full tuning and the linear probe of the plan, and its OLOR with every pair of iota1 and
-    gamma.
+    """Return full tuning and the linear probe of the plan, and its OLOR with every pair of iota1
+    and gamma.
     """
     methods = []
     for method in known:
@@ -202,10 +204,10 @@ def _methods(
     return methods
 
 
-def _retarget(document: dict[str, Any], target: str, data: Path, out: Path) -> None:
-    """Replace the plan's streams by those of the target."""
+def _replace_target_streams(document: dict[str, Any], target: str, data: Path, out: Path) -> None:
+    """Replace the plan's streams by those of the target data set."""
     if target == "far":
-        path = str(_coloured_digits(data / "mnist", out / "far"))
+        path = str(_write_coloured_digits(data / "mnist", out / "far"))
         document["data"] = [
             {
                 **document["data"][0],
@@ -219,10 +221,8 @@ def _retarget(document: dict[str, Any], target: str, data: Path, out: Path) -> N
         document["data"] = [{**document["data"][0], "name": "folds"}]
 
 
-def _shrink(document: dict[str, Any]) -> None:
-    """The small form: another base, one stream of ten classes, small batches that make as many
-    steps.
-    """
+def _shrink_plan(document: dict[str, Any]) -> None:
+    """Shrink the plan: another base, one stream of ten classes, small batches with as many steps."""
     document["data"] = [{**document["data"][0], "classes": "50-59", "classes_per_task": 5}]
     base = document["bases"][0]
     base["architecture"] = {"name": "resnet20", "width": 8}
@@ -231,8 +231,10 @@ def _shrink(document: dict[str, Any]) -> None:
     document["recipe"] |= {"batch_size": 16, "epochs": 4}
 
 
-def _coloured_digits(source: Path, folder: Path) -> Path:
-    """A folder with one archive of MNIST's first images of each class, three equal channels."""
+def _write_coloured_digits(source: Path, folder: Path) -> Path:
+    """Write an archive of MNIST's first images of each class with three equal channels, and return
+    its folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / "mnist.zip").exists():
         return folder.resolve()
@@ -240,7 +242,7 @@ def _coloured_digits(source: Path, folder: Path) -> Path:
     with zipfile.ZipFile(new, "w") as archive:
         for part, word in (("train", "train"), ("test", "t10k")):
             pixels, labels = (
-                read_idx(
+                read_idx_array(
                     next(
                         path
                         for path in sorted(source.iterdir())
@@ -258,13 +260,13 @@ def _coloured_digits(source: Path, folder: Path) -> Path:
     return folder.resolve()
 
 
-def _mean(values: Iterable[float | None]) -> float:
+def _compute_mean(values: Iterable[float | None]) -> float:
     return statistics.fmean(value for value in values if value is not None)
 
 
-def _numbers(text: str) -> list[float]:
+def _parse_numbers(text: str) -> list[float]:
     return [float(part) for part in text.split(",")]
 
 
 if __name__ == "__main__":
-    run_program("bench.research.olor_transfer", main)
+    run_main_and_exit("bench.research.olor_transfer", main)

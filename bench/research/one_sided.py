@@ -27,9 +27,9 @@ import sklearn.datasets
 import torch
 from torch import Tensor
 
-from bench.job_run import complete_spec
+from bench.job_run import fill_in_spec_defaults
 from bench.research import closed_forms
-from bench.research.new_user import draw_photo
+from bench.research.new_user import encode_photo_as_jpeg
 from core.contract.catalogue import Catalogue
 from core.contract.manifest import PER_TASK, REST
 from core.ingest.images import decode_image
@@ -79,25 +79,25 @@ class Stream:
     held_out: list[list[bytes]]
 
     @property
-    def classes(self) -> int:
+    def class_count(self) -> int:
         return len(self.train)
 
 
-def run_even(classes: int, large: int) -> Batches:
-    """One batch of all classes, then one with 120 of one of them."""
+def plan_even_batches(classes: int, large: int) -> Batches:
+    """Return one batch of all classes, then one with 120 images of a single class."""
     last = [(c, slice(FEW, FEW + (BULK if c == large else FEW))) for c in range(classes)]
     return [[(c, slice(FEW)) for c in range(classes)], last]
 
 
-def run_several(classes: int, large: int) -> Batches:
-    """Learn classes in three batches, then one batch with 120 images of one of them."""
+def plan_several_batches(classes: int, large: int) -> Batches:
+    """Return three batches of classes, then one batch with 120 images of one of them."""
     cuts = [classes * part // 3 for part in range(4)]
     parts = [[(c, slice(FEW)) for c in range(*cut)] for cut in itertools.pairwise(cuts)]
-    return [*parts, run_even(classes, large)[1]]
+    return [*parts, plan_even_batches(classes, large)[1]]
 
 
-def run_rarest(classes: int, large: int) -> Batches:
-    """One batch in which a class has half as many images as others, then one of that class
+def plan_rarest_class_batches(classes: int, large: int) -> Batches:
+    """Return a batch in which a class has half as many images as others, then one of that class
     alone.
     """
     first = [(c, slice(FEW if c == large else 2 * FEW)) for c in range(classes)]
@@ -105,14 +105,14 @@ def run_rarest(classes: int, large: int) -> Batches:
 
 
 CASES: dict[str, Callable[[int, int], Batches]] = {
-    "even": run_even,
-    "several": run_several,
-    "rarest": run_rarest,
+    "even": plan_even_batches,
+    "several": plan_several_batches,
+    "rarest": plan_rarest_class_batches,
 }
 
 
 def main() -> None:
-    """Print a table for each case."""
+    """Print a table for each case of a batch that has mostly one class."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--photos", type=Path, help="a further stream")
@@ -130,7 +130,7 @@ def main() -> None:
     names = options.streams and options.streams.split(";")
     streams = [
         each
-        for each in read_streams(options.data, options.photos)
+        for each in iterate_streams(options.data, options.photos)
         if not names or each.name in names
     ]
     for case in options.cases.split(","):
@@ -143,36 +143,41 @@ def main() -> None:
             print(f"| {row} ", end="", flush=True)
             for stream in streams:
                 base = Start(options.base, patch, stream, options.cache)
-                print(f"| {base.measure(CASES[case], options.draws)} ", end="", flush=True)
+                print(f"| {base.measure_case(CASES[case], options.draws)} ", end="", flush=True)
             print("|", flush=True)
 
 
-def read_streams(data: Path, photos: Path | None) -> Iterator[Stream]:
+def iterate_streams(data: Path, photos: Path | None) -> Iterator[Stream]:
     """Yield the digits, MNIST, classes of CIFAR-100 that the small base never saw, and photos."""
     digits = sklearn.datasets.load_digits()
     pixels = (digits.images * (255 / 16)).astype(np.uint8)
-    yield split("digits", _encode(pixels, digits.target))
+    yield split_for_cases("digits", _encode_labelled_images(pixels, digits.target))
     found = (
-        closed_forms.read_idx(data / "mnist", f"train-{kind}")[:6000]
+        closed_forms.read_idx_bytes(data / "mnist", f"train-{kind}")[:6000]
         for kind in ("images", "labels")
     )
-    yield split("MNIST", _encode(*found))
-    yield split("CIFAR-100, 60–69", read_cifar(data, "60-69"))
-    yield split("CIFAR-100, 70–79", read_cifar(data, "70-79"))
+    yield split_for_cases("MNIST", _encode_labelled_images(*found))
+    yield split_for_cases("CIFAR-100, 60–69", read_cifar_archives(data, "60-69"))
+    yield split_for_cases("CIFAR-100, 70–79", read_cifar_archives(data, "70-79"))
     enlarged = [
-        (draw_photo(image, PIXELS), c) for image, c in read_cifar(data, "80-89", "90-99") if c < 12
+        (encode_photo_as_jpeg(image, PIXELS), c)
+        for image, c in read_cifar_archives(data, "80-89", "90-99")
+        if c < 12
     ]
-    yield split("photos", enlarged)
+    yield split_for_cases("photos", enlarged)
     if photos is not None:
-        stream = closed_forms.read_photos(photos)
-        yield split(photos.name, stream.train + stream.held_out)
+        stream = closed_forms.read_photo_stream(photos)
+        yield split_for_cases(photos.name, stream.train + stream.held_out)
 
 
-def _encode(pixels: np.ndarray, labels: np.ndarray) -> closed_forms.Labelled:
-    return [(closed_forms.encode(image), int(c)) for image, c in zip(pixels, labels, strict=True)]
+def _encode_labelled_images(pixels: np.ndarray, labels: np.ndarray) -> closed_forms.Labelled:
+    return [
+        (closed_forms.encode_grey_png(image), int(c))
+        for image, c in zip(pixels, labels, strict=True)
+    ]
 
 
-def read_cifar(data: Path, *tens: str) -> closed_forms.Labelled:
+def read_cifar_archives(data: Path, *tens: str) -> closed_forms.Labelled:
     """Read the first 250 images of each class of archives, with classes numbered in their order."""
     found: closed_forms.Labelled = []
     for number, ten in enumerate(tens):
@@ -186,8 +191,8 @@ def read_cifar(data: Path, *tens: str) -> closed_forms.Labelled:
     return found
 
 
-def split(name: str, images: closed_forms.Labelled) -> Stream:
-    """Hold out up to 50 images of each class, as many as leave enough for each case."""
+def split_for_cases(name: str, images: closed_forms.Labelled) -> Stream:
+    """Hold out up to 50 images of each class, but leave enough for each case."""
     by_class: dict[int, list[bytes]] = {}
     for row in np.random.default_rng(0).permutation(len(images)):
         by_class.setdefault(images[row][1], []).append(images[row][0])
@@ -209,7 +214,7 @@ class Start:
         architecture = (
             imagenet_base.ARCHITECTURE
             if base == "photos"
-            else packaged_base.load_description().architecture
+            else packaged_base.load_base_description().architecture
         )
         known = cast(Catalogue, build_catalogue())
         self._recipe = resolve_recipe(known, "class", build_new_recipe(known, patch, name)).recipe
@@ -231,28 +236,28 @@ class Start:
             load_tensors(self._features) if self._features.exists() else {}
         )
 
-    def measure(self, case: Callable[[int, int], Batches], draws: int) -> str:
-        """Learn a case by several draws; mean accuracy over known classes before → after, and the
+    def measure_case(self, case: Callable[[int, int], Batches], draws: int) -> str:
+        """Measure a case by several draws: mean accuracy over known classes before → after, and the
         largest loss.
         """
-        found = [self._learn(case, seed) for seed in range(draws)]
+        found = [self._learn_case(case, seed) for seed in range(draws)]
         before, after = (float(np.mean(part)) for part in zip(*found, strict=True))
         loss = max(first - last for first, last in found)
         return f"{before:.3f} → {after:.3f} ({loss:.3f})"
 
-    def _learn(self, case: Callable[[int, int], Batches], seed: int) -> tuple[float, float]:
-        classes = self._stream.classes
+    def _learn_case(self, case: Callable[[int, int], Batches], seed: int) -> tuple[float, float]:
+        classes = self._stream.class_count
         batches = case(classes, (3 * seed + 1) % classes)
         orders = [
             np.random.default_rng([seed, c]).permutation(len(rows))
             for c, rows in enumerate(self._stream.train)
         ]
-        if self._is_frozen:
-            self._know(
+        if self._is_backbone_frozen:
+            self._compute_missing_features(
                 [
                     image
                     for c, order in enumerate(orders)
-                    for image in self._images(c, order, batches)
+                    for image in self._select_class_images(c, order, batches)
                 ]
             )
         accuracies: list[float] = []
@@ -270,10 +275,12 @@ class Start:
                 ]
                 out = folder / str(number)
                 out.mkdir()
-                parent = self._learn_batch(images, number, parent, base, out, kept, accuracies)
+                parent = self._learn_batch_as_version(
+                    images, number, parent, base, out, kept, accuracies
+                )
         return accuracies[-2], accuracies[-1]
 
-    def _learn_batch(
+    def _learn_batch_as_version(
         self,
         images: closed_forms.Labelled,
         number: int,
@@ -284,7 +291,7 @@ class Start:
         accuracies: list[float],
     ) -> Json:
         present = sorted({c for _, c in images})
-        pixels = torch.stack([self._decode(content) for content, _ in images])
+        pixels = torch.stack([self._decode_image(content) for content, _ in images])
         labels = torch.tensor([present.index(c) for _, c in images])
         save_tensors({"images": pixels, "labels": labels}, out / "train.safetensors")
         spec: Json = {
@@ -302,31 +309,39 @@ class Start:
             "device": "cpu",
         }
 
-        def judge(network: Network, method: Method, inputs: Inputs) -> None:
-            accuracies.append(self._measure_accuracy(network, method, inputs))
+        def record_accuracy(network: Network, method: Method, inputs: Inputs) -> None:
+            accuracies.append(self._measure_mean_class_accuracy(network, method, inputs))
 
-        known = self._known if self._is_frozen else None
-        learning = Job(complete_spec(spec), lambda event: None, NoControl(), judge, inputs=known)
-        with learning.numerics.apply_flags():
-            learning.run_phases()
-        return self._read_version(out / "result", number, kept)
+        known = self._known if self._is_backbone_frozen else None
+        learning = Job(
+            fill_in_spec_defaults(spec),
+            lambda event: None,
+            NoControl(),
+            record_accuracy,
+            inputs=known,
+        )
+        with learning.numerics.use_numerics_flags():
+            learning.run_job_phases()
+        return self._read_parent_version(out / "result", number, kept)
 
-    def _measure_accuracy(self, network: Network, method: Method, inputs: Inputs) -> float:
-        """The mean over the classes that the network knows."""
+    def _measure_mean_class_accuracy(
+        self, network: Network, method: Method, inputs: Inputs
+    ) -> float:
+        """Return the mean accuracy over the classes that the network knows."""
         network.eval()
         recalls = []
         with torch.inference_mode():
             for row, name in enumerate(network.classes):
                 pixels = torch.stack(
-                    [self._decode(content) for content in self._stream.held_out[int(name)]]
+                    [self._decode_image(content) for content in self._stream.held_out[int(name)]]
                 )
                 answers = method.predict_logits(network, inputs(pixels), None).argmax(1)
                 recalls.append(float((answers == row).double().mean()))
         return float(np.mean(recalls))
 
-    def _read_version(self, folder: Path, number: int, kept: list[Json]) -> Json:
-        """A result as the parent of the next batch, with sums and features of all batches before
-        (`kept`).
+    def _read_parent_version(self, folder: Path, number: int, kept: list[Json]) -> Json:
+        """Return a result as the parent of the next batch, with sums and features of all earlier
+        batches.
         """
         result = json.loads((folder / "result.json").read_text())
         parts = [
@@ -346,29 +361,31 @@ class Start:
         }
 
     @property
-    def _is_frozen(self) -> bool:
+    def _is_backbone_frozen(self) -> bool:
         return METHODS[self._recipe["method"]["name"]].inference == "analytic"
 
-    def _images(self, c: int, order: np.ndarray, batches: Batches) -> list[bytes]:
-        """The images of a class that a draw shows: those held out, and those of its batches."""
+    def _select_class_images(self, c: int, order: np.ndarray, batches: Batches) -> list[bytes]:
+        """Return the images of a class in a draw: held-out ones, and those of its batches."""
         rows = sorted(
             {row for batch in batches for which, part in batch if which == c for row in order[part]}
         )
         return [*self._stream.held_out[c], *(self._stream.train[c][row] for row in rows)]
 
-    def _know(self, images: list[bytes]) -> None:
-        """Have the features of these images, computed now or before."""
+    def _compute_missing_features(self, images: list[bytes]) -> None:
+        """Compute the features of those images that have none yet."""
         new = {hashlib.sha256(image).hexdigest(): image for image in images}
         missing = [key for key in new if key not in self._computed]
         if missing:
-            rows = closed_forms.pass_images([(new[key], 0) for key in missing], self._prepared)
+            rows = closed_forms.compute_image_features(
+                [(new[key], 0) for key in missing], self._prepared
+            )
             self._computed |= dict(zip(missing, rows, strict=True))
             save_tensors(self._computed, self._features)
-        pixels = torch.stack([self._decode(image) for image in new.values()])
+        pixels = torch.stack([self._decode_image(image) for image in new.values()])
         self._known.add_features(pixels, torch.stack([self._computed[key] for key in new]))
 
-    def _decode(self, content: bytes) -> Tensor:
-        """uint8 [S, S, 3]."""
+    def _decode_image(self, content: bytes) -> Tensor:
+        """Decode an image to uint8 [S, S, 3]."""
         if content not in self._decoded:
             pixels = decode_image(content, self._prepared.size, 3, 1 << 26, self._prepared.resizing)
             self._decoded[content] = torch.from_numpy(np.ascontiguousarray(pixels))

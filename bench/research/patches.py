@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from bench.research.closed_forms import read_idx
+from bench.research.closed_forms import read_idx_bytes
 from perennial import Perennial
 from tools import service
 
@@ -57,7 +57,10 @@ def main() -> None:
         "CIFAR-100": lambda: read_cifar(options.data / "cifar100", options.images),
     }
     streams = {name: list(known[name]()) for name in options.streams.split(";")}
-    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.run_temporary_service(Path(folder)) as running,
+    ):
         client = Perennial(running.key, base_url=running.url)
         for name, batches in streams.items():
             print(f"\n| {name} | edit | patch | exact | merged: patch | exact |")
@@ -69,7 +72,7 @@ def main() -> None:
 
 def read_mnist(folder: Path, images: int) -> Iterator[Batch]:
     """Yield batches of two new digits."""
-    pixels, labels = (read_idx(folder, f"train-{kind}") for kind in ("images", "labels"))
+    pixels, labels = (read_idx_bytes(folder, f"train-{kind}") for kind in ("images", "labels"))
     for first in range(0, 10, 2):
         yield {
             str(digit): [encode(one) for one in pixels[labels == digit][: images + HELD_OUT]]

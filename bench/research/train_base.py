@@ -44,7 +44,7 @@ SEED = 0
 
 
 def main() -> None:
-    """Train, or go on training, and write the base."""
+    """Train the packaged base, or resume its training, and write it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -58,11 +58,13 @@ def main() -> None:
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     data = load_images(asked.data, asked.out / "images.npz")
-    Training(data, asked.out, asked.epochs, asked.width).run(time.monotonic() + asked.minutes * 60)
+    Training(data, asked.out, asked.epochs, asked.width).train_until(
+        time.monotonic() + asked.minutes * 60
+    )
 
 
 def load_images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
-    """`train`, `test` (uint8 [n, 3, 32, 32]), `train_labels`, `test_labels` (int64 [n]) and
+    """Return `train`, `test` (uint8 [n, 3, 32, 32]), `train_labels`, `test_labels` (int64 [n]) and
     `classes`.
     """
     if not cache.exists():
@@ -105,23 +107,23 @@ class Training:
         self.network = nn.Sequential(self.backbone, self.head).to(memory_format=torch.channels_last)
         self.momentum = {name: torch.zeros_like(p) for name, p in self.network.named_parameters()}
         self.curve: list[dict[str, float]] = []
-        self._load()
+        self._load_checkpoint()
 
-    def run(self, until: float) -> None:
-        """Train epochs until all are done or the time is up."""
+    def train_until(self, until: float) -> None:
+        """Train epochs until all are done or a time is reached."""
         while len(self.curve) < self.epochs and time.monotonic() < until:
             epoch, began = len(self.curve), time.process_time()
-            loss = self._epoch(epoch)
+            loss = self._train_epoch(epoch)
             row = {"epoch": epoch + 1, "loss": loss, "cpu_seconds": time.process_time() - began}
             if (epoch + 1) % 5 == 0 or epoch + 1 == self.epochs:
-                row["accuracy"] = self.accuracy()
+                row["accuracy"] = self.measure_test_accuracy()
             self.curve.append(row)
-            self._save()
+            self._save_checkpoint()
             print(json.dumps(row), flush=True)
         if len(self.curve) >= self.epochs:
-            self._finish()
+            self._write_trained_base()
 
-    def _epoch(self, epoch: int) -> float:
+    def _train_epoch(self, epoch: int) -> float:
         generator = torch.Generator().manual_seed(SEED * 1_000_003 + epoch + 1)
         inputs, labels = (
             torch.from_numpy(self.data["train"]),
@@ -133,11 +135,11 @@ class Training:
         total = 0.0
         for i, batch in enumerate(batches):
             x = augment_images(inputs[batch], generator)
-            rate = RATE * compute_rate((epoch + i / len(batches)) / self.epochs)
-            total += self._step(x, labels[batch], rate) * len(batch)
+            rate = RATE * compute_learning_rate((epoch + i / len(batches)) / self.epochs)
+            total += self._run_training_step(x, labels[batch], rate) * len(batch)
         return total / len(inputs)
 
-    def _step(self, x: Tensor, y: Tensor, rate: float) -> float:
+    def _run_training_step(self, x: Tensor, y: Tensor, rate: float) -> float:
         with torch.autocast("cpu", torch.bfloat16):
             scores = self.network(x)
         loss = functional.cross_entropy(scores.float(), y)
@@ -153,8 +155,10 @@ class Training:
         return float(loss.detach())
 
     @torch.no_grad()
-    def accuracy(self) -> float:
-        """Share of the 6,000 test images of the 60 classes that are answered right, in float32."""
+    def measure_test_accuracy(self) -> float:
+        """Return the share of the 6,000 test images of the 60 classes that are predicted correctly,
+        in float32.
+        """
         self.network.eval()
         inputs, labels = (
             torch.from_numpy(self.data["test"]),
@@ -165,7 +169,7 @@ class Training:
             right += int((self.network(normalise_images(x.float() / 255)).argmax(1) == y).sum())
         return right / len(inputs)
 
-    def _save(self) -> None:
+    def _save_checkpoint(self) -> None:
         new = self.folder / "new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir()
@@ -181,7 +185,7 @@ class Training:
         for old in sorted(self.folder.glob("epoch-*"))[:-1]:
             shutil.rmtree(old)
 
-    def _load(self) -> None:
+    def _load_checkpoint(self) -> None:
         done = sorted(self.folder.glob("epoch-*"))
         if not done:
             return
@@ -190,7 +194,7 @@ class Training:
             self.momentum[name].copy_(velocity)
         self.curve = json.loads((done[-1] / "curve.json").read_text())
 
-    def _finish(self) -> None:
+    def _write_trained_base(self) -> None:
         state = {name: value.contiguous() for name, value in self.backbone.state_dict().items()}
         save_file(state, self.folder / "base.safetensors")
         about = {
@@ -210,8 +214,8 @@ class Training:
         (self.folder / "base.json").write_text(json.dumps(about, indent=1))
 
 
-def compute_rate(share: float) -> float:
-    """The rate as a share of its peak, after a share of all steps: a linear rise over 15 %, then a
+def compute_learning_rate(share: float) -> float:
+    """Return the learning rate as a share of its peak: a linear rise over 15 % of all steps, then a
     cosine to 0.
     """
     rise = 0.15
@@ -223,7 +227,9 @@ def compute_rate(share: float) -> float:
 
 
 def augment_images(x: Tensor, generator: torch.Generator) -> Tensor:
-    """uint8 [n, 3, 32, 32] → normalised float [n, 3, 32, 32], cropped, mirrored, recoloured."""
+    """Augment uint8 [n, 3, 32, 32] to normalised float [n, 3, 32, 32]: cropped, mirrored,
+    recoloured.
+    """
     n, _, size, _ = x.shape
     draws = torch.rand(n, 6, generator=generator)
     padded = functional.pad(x.float() / 255, (PAD, PAD, PAD, PAD), mode="reflect")
@@ -243,7 +249,7 @@ def augment_images(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def normalise_images(x: Tensor) -> Tensor:
-    """Values in [0, 1] by CIFAR-100's statistics, in channels_last."""
+    """Normalise images in [0, 1] by CIFAR-100's statistics, in channels_last."""
     mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in (MEAN, STD))
     return ((x - mean) / std).to(memory_format=torch.channels_last)
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pyte
 
-from bench.research.new_user import draw_photo
+from bench.research.new_user import encode_photo_as_jpeg
 from tools import service
 
 COLUMNS, LINES = 80, 50
@@ -79,7 +79,7 @@ STEPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def main() -> None:
-    """Print the transcript."""
+    """Run the commands of a transcript, and print it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -88,10 +88,10 @@ def main() -> None:
     print(HEAD.format(made="`python -m bench.research.transcript` writes this page."))
     with (
         tempfile.TemporaryDirectory() as root,
-        service.run_service(Path(root) / "service") as running,
+        service.run_temporary_service(Path(root) / "service") as running,
     ):
         folder = Path(root) / "garden"
-        write_photos(source, folder)
+        write_photo_folders(source, folder)
         terminal = Terminal(
             folder, {"PERENNIAL_URL": running.url, "PERENNIAL_API_KEY": running.key}
         )
@@ -99,12 +99,12 @@ def main() -> None:
             print(f"{words}\n\n```text")
             for number, command in enumerate(commands):
                 print("\n" * bool(number) + f"$ {command}")
-                print(terminal.run(command), flush=True)
+                print(terminal.run_command(command), flush=True)
             print("```\n")
 
 
-def write_photos(source: Path, folder: Path) -> None:
-    """`week-31/train/<class>/<n>.jpg` and so on, and some held-out ones in `new`."""
+def write_photo_folders(source: Path, folder: Path) -> None:
+    """Write photos as `week-31/train/<class>/<n>.jpg` and so on, and some held-out ones in `new`."""
     with zipfile.ZipFile(source) as archive:
         files: dict[tuple[str, str], list[str]] = {}
         for name in sorted(archive.namelist()):
@@ -115,18 +115,18 @@ def write_photos(source: Path, folder: Path) -> None:
             week = folder / f"week-{31 + place // CLASSES}"
             for part, count in (("train", TO_LEARN), ("test", HELD_OUT)):
                 for number, name in enumerate(files[label, part][:count]):
-                    write(
+                    write_file(
                         week / part / label / f"{number:03}.jpg",
-                        draw_photo(archive.read(name), SIZE),
+                        encode_photo_as_jpeg(archive.read(name), SIZE),
                     )
-            write(
+            write_file(
                 folder / "new" / f"{label}.jpg",
-                draw_photo(archive.read(files[label, "test"][HELD_OUT]), SIZE),
+                encode_photo_as_jpeg(archive.read(files[label, "test"][HELD_OUT]), SIZE),
             )
 
 
-def write(path: Path, content: bytes) -> None:
-    """A file, and the folders above it."""
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file, and create its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
 
@@ -138,8 +138,8 @@ class Terminal:
     folder: Path
     environment: dict[str, str]
 
-    def run(self, command: str) -> str:
-        """The text on the screen when a command has ended, and its exit status where that is not
+    def run_command(self, command: str) -> str:
+        """Run a command, and return the text on the screen after it, with an exit status other than
         0.
         """
         master, child = pty.openpty()

@@ -63,7 +63,7 @@ def main() -> None:
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.run_service(Path(folder), {}) as running,
+        service.run_temporary_service(Path(folder), {}) as running,
         Perennial(api_key=running.key, base_url=running.url) as client,
     ):
         for source in options.source:

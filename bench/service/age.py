@@ -36,7 +36,7 @@ from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.database.tables import Job, Version
 from core.settings import Settings
-from tools.service import lend_catalogue
+from tools.service import link_test_catalogue
 from worker.loop import Worker
 
 CLASSES = 10
@@ -82,7 +82,7 @@ class CountedStore:
         return operation
 
     def get_local_path(self, _key: str) -> Path | None:
-        """As of S3: none."""
+        """Return None, as S3 does."""
         return None
 
 
@@ -95,7 +95,7 @@ class Stream:
         settings = Settings(
             data_dir=folder, auth="off", threads=1, database_url="", store_url="", broker_url=""
         )
-        lend_catalogue(folder)
+        link_test_catalogue(folder)
         db = Database(settings.resolved_database_url)
         upgrade_schema(db)
         db.close()
@@ -118,36 +118,36 @@ class Stream:
         answer = self._client.post("/v1/models", json=model)
         assert answer.status_code == 201, answer.text
 
-    def update(self, number: int) -> Figures:
-        """Send a made-up batch and learn it."""
-        return self.learn(make_batch(number, self._scenario, self._side))
+    def learn_made_up_batch(self, number: int) -> Figures:
+        """Send a made-up batch and learn it; return the cost."""
+        return self.learn_sent_batch(make_random_npz(number, self._scenario, self._side))
 
-    def learn(self, archive: bytes) -> Figures:
-        """Send a batch and learn it."""
+    def learn_sent_batch(self, archive: bytes) -> Figures:
+        """Send a batch and learn it; return the cost."""
         answer = self._client.post(
             "/v1/models/aging/tasks",
             content=archive,
             headers={"Content-Type": "application/octet-stream"},
         )
         assert answer.status_code == 202, answer.text
-        return self._run_job()
+        return self._run_waiting_job()
 
-    def edit(self, operations: list[dict[str, Any]]) -> Figures:
-        """Send an edit and make its version."""
+    def make_edit_version(self, operations: list[dict[str, Any]]) -> Figures:
+        """Send an edit and make its version; return the cost."""
         answer = self._client.post("/v1/models/aging/edits", json={"operations": operations})
         assert answer.status_code == 202, answer.text
-        return self._run_job()
+        return self._run_waiting_job()
 
-    def _run_job(self) -> Figures:
+    def _run_waiting_job(self) -> Figures:
         """Let the worker do the waiting job, and return its cost."""
-        zygote = psutil.Process(self._worker.ensure_zygote().pid)
+        zygote = psutil.Process(self._worker.ensure_zygote_running().pid)
         here = psutil.Process()
         self._store.counts.clear()
-        cpu, own, begin = _cpu(zygote), _cpu(here), time.perf_counter()
-        with _counted_statements() as counted:
+        cpu, own, begin = _get_cpu_seconds(zygote), _get_cpu_seconds(here), time.perf_counter()
+        with _count_sql_statements() as counted:
             self._worker.run_jobs(lambda: False)
         seconds = time.perf_counter() - begin
-        used, own_used = _cpu(zygote) - cpu, _cpu(here) - own
+        used, own_used = _get_cpu_seconds(zygote) - cpu, _get_cpu_seconds(here) - own
         with self._db.read() as session:
             job = session.scalars(select(Job).order_by(Job.place.desc()).limit(1)).one()
             assert job.state == "succeeded", (job.state, job.error)
@@ -159,26 +159,26 @@ class Stream:
             counted[0],
             sum(self._store.counts.values()),
             named or 0,
-            self._stored(),
+            self._count_stored_bytes(),
         )
 
-    def requests(self) -> str:
-        """Requests of the last update by kind."""
+    def format_request_counts(self) -> str:
+        """Return the numbers of store requests of the last update, by kind, as text."""
         return " ".join(f"{name} {count}" for name, count in sorted(self._store.counts.items()))
 
     def close(self) -> None:
-        """End worker and API."""
+        """Stop worker and API."""
         self._worker.close_worker()
         self._client.__exit__(None, None, None)
         self._db.close()
 
-    def _stored(self) -> int:
+    def _count_stored_bytes(self) -> int:
         return sum(info.size for info in self._store.inner.list(""))
 
 
-def make_batch(number: int, scenario: str, side: int) -> bytes:
-    """An npz of `PER_CLASS` images of each of ten classes: new ones, or in the data scenario the
-    same.
+def make_random_npz(number: int, scenario: str, side: int) -> bytes:
+    """Return an npz of `PER_CLASS` images of each of ten classes: new classes, or in the data
+    scenario the same.
     """
     first = 0 if scenario == "data" else CLASSES * (number - 1)
     draw = np.random.default_rng(number)
@@ -195,27 +195,27 @@ def make_batch(number: int, scenario: str, side: int) -> bytes:
 
 
 @contextmanager
-def _counted_statements() -> Iterator[list[int]]:
+def _count_sql_statements() -> Iterator[list[int]]:
     """Count SQL statements of this process in a list of one number."""
     counted = [0]
 
-    def count(*_: object) -> None:
+    def count_statement(*_: object) -> None:
         counted[0] += 1
 
-    event.listen(Engine, "before_cursor_execute", count)
+    event.listen(Engine, "before_cursor_execute", count_statement)
     try:
         yield counted
     finally:
-        event.remove(Engine, "before_cursor_execute", count)
+        event.remove(Engine, "before_cursor_execute", count_statement)
 
 
-def _cpu(process: psutil.Process) -> float:
+def _get_cpu_seconds(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system + times.children_user + times.children_system)
 
 
-def run_stream(method: str, scenario: str, updates: int, side: int) -> None:
-    """Print one stream, a line for every tenth update."""
+def run_and_print_stream(method: str, scenario: str, updates: int, side: int) -> None:
+    """Run one stream of updates, and print a line for every tenth one."""
     print(f"\n{method}, scenario {scenario}, {side} px, {CLASSES * PER_CLASS} images a batch")
     print(
         "| update | s | job CPU s | worker CPU s | SQL | store | by kind | new bytes | stored "
@@ -227,20 +227,21 @@ def run_stream(method: str, scenario: str, updates: int, side: int) -> None:
         stream = Stream(Path(folder), method, scenario, side)
         try:
             for number in range(1, updates + 1):
-                one = stream.update(number)
+                one = stream.learn_made_up_batch(number)
                 seen.append(one)
                 if number in SHOWN or number % 10 == 0 or number == updates:
                     print(
                         f"| {number} | {one.seconds:.2f} | {one.job_cpu_s:.2f} | "
                         f"{one.worker_cpu_s:.2f} | {one.statements} | {one.requests} | "
-                        f"{stream.requests()} | {one.new_bytes:,} | {one.total_bytes:,} |",
+                        f"{stream.format_request_counts()} | {one.new_bytes:,} | {one.total_bytes:,} |",
                         flush=True,
                     )
         finally:
             stream.close()
     if updates > FIRST + 1:
         ratios = {
-            name: _median(seen[-3:], name) / _median(seen[FIRST - 2 : FIRST + 1], name)
+            name: _compute_median_figure(seen[-3:], name)
+            / _compute_median_figure(seen[FIRST - 2 : FIRST + 1], name)
             for name in NAMES
         }
         print(
@@ -249,12 +250,12 @@ def run_stream(method: str, scenario: str, updates: int, side: int) -> None:
         )
 
 
-def _median(some: list[Figures], name: str) -> float:
+def _compute_median_figure(some: list[Figures], name: str) -> float:
     return statistics.median(getattr(one, name) for one in some)
 
 
 def main() -> None:
-    """Run the streams that are asked for."""
+    """Run the requested streams."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -267,7 +268,7 @@ def main() -> None:
     args = parser.parse_args()
     for method in args.methods:
         for scenario in args.scenarios:
-            run_stream(method, scenario, args.updates, args.side)
+            run_and_print_stream(method, scenario, args.updates, args.side)
 
 
 if __name__ == "__main__":

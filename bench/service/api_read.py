@@ -26,52 +26,54 @@ CLIENTS = (1, 16, 64)
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure requests for one job, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0, help="per figure")
     seconds = parser.parse_args().seconds
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        with service.run_service(data) as running, _bare(data / "perennial.db") as bare:
+        with service.run_temporary_service(data) as running, _bare(data / "perennial.db") as bare:
             client = Perennial(running.key, base_url=running.url)
-            archives = digits.build_archives()
+            archives = digits.build_digit_archives()
             client.models.create("polled", recipe={"epochs": 1}, architecture="small-cnn")
             job = client.submit("polled", archives[0][1]).wait().id
-            _compare("idle", running, bare, job, seconds)
+            _compare_read_rates("idle", running, bare, job, seconds)
             # A job that outlasts the measurement.
             client.models.create("busy", recipe={"epochs": 10_000}, architecture="small-cnn")
             busy = client.submit("busy", archives[1][1])
             while busy.refresh().progress.phase != "train":
                 time.sleep(0.1)
-            _compare("while a job trains", running, bare, job, seconds)
+            _compare_read_rates("while a job trains", running, bare, job, seconds)
             busy.cancel()
             busy.wait(check=False)
 
 
-def _compare(title: str, running: service.Service, bare: str, job: str, seconds: float) -> None:
+def _compare_read_rates(
+    title: str, running: service.Service, bare: str, job: str, seconds: float
+) -> None:
     url = f"{running.url}/v1/jobs/{job}"
     key = {"Authorization": f"Bearer {running.key}"}
     etag = httpx2.get(url, headers=key).headers["ETag"]
     print(f"\n{title}: requests/s (p50 / p99 ms), ratio to the bare route")
     print(f"{'clients':>8} {'bare':>24} {'GET':>32} {'GET, If-None-Match':>32}")
     for clients in CLIENTS:
-        reference = load.run(f"{bare}/jobs/{job}", clients, seconds)
-        plain = load.run(url, clients, seconds, key)
-        cached = load.run(url, clients, seconds, {**key, "If-None-Match": etag})
+        reference = load.measure_request_load(f"{bare}/jobs/{job}", clients, seconds)
+        plain = load.measure_request_load(url, clients, seconds, key)
+        cached = load.measure_request_load(url, clients, seconds, {**key, "If-None-Match": etag})
         assert (
             set(reference.statuses) == {200}
             and set(plain.statuses) == {200}
             and set(cached.statuses) == {304}
         )
         print(
-            f"{clients:>8} {_figure(reference):>24} {_figure(plain):>24} "
+            f"{clients:>8} {_format_load_figures(reference):>24} {_format_load_figures(plain):>24} "
             f"{plain.per_s / reference.per_s:6.2f}×"
-            f" {_figure(cached):>24} {cached.per_s / reference.per_s:6.2f}×",
+            f" {_format_load_figures(cached):>24} {cached.per_s / reference.per_s:6.2f}×",
             flush=True,
         )
 
 
-def _figure(seen: load.Load) -> str:
+def _format_load_figures(seen: load.Load) -> str:
     return f"{seen.per_s:.0f} ({seen.p50_ms:.1f} / {seen.p99_ms:.1f})"
 
 
@@ -79,7 +81,7 @@ class _bare:
     """The reference server as a context: its URL."""
 
     def __init__(self, database: Path) -> None:
-        self.port = service.free_port()
+        self.port = service.find_free_port()
         self.process = subprocess.Popen(
             [
                 sys.executable,

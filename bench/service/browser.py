@@ -18,10 +18,8 @@ _ARGUMENTS = [
 
 
 @contextmanager
-def logged_in(running: Service) -> Iterator[Page]:
-    """A page of the Chromium that CHROMIUM names, else of the path's, logged in with the service's
-    key.
-    """
+def open_logged_in_page(running: Service) -> Iterator[Page]:
+    """Yield a page of Chromium that is logged in with the service's key."""
     executable = os.environ.get("CHROMIUM") or shutil.which("chromium")
     if executable is None:
         raise SystemExit(

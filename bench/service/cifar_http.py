@@ -19,13 +19,16 @@ from tools import service
 
 
 def main() -> None:
-    """Print what was ingested, how fast, what was learned, and the digest of the resumed
+    """Ingest and learn CIFAR-100 by HTTP, and print rates, results and the digest of a resumed
     download.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     archive = parser.parse_args().data / "cifar100" / "classes_00-09.zip"
-    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.run_temporary_service(Path(folder)) as running,
+    ):
         client = Perennial(running.key, base_url=running.url)
         client.models.create(
             "cifar",
@@ -49,16 +52,16 @@ def main() -> None:
         )
         accuracy = client.metrics.retrieve("cifar").accuracy_matrix
         print(f"accuracy after one epoch: {accuracy}")
-        _resumed_download(running, "/v1/models/cifar/versions/1/download")
+        _download_with_resume(running, "/v1/models/cifar/versions/1/download")
 
 
-def _resumed_download(running: service.Service, path: str) -> None:
+def _download_with_resume(running: service.Service, path: str) -> None:
     key = {"Authorization": f"Bearer {running.key}"}
     with httpx2.Client(base_url=running.url, headers=key, timeout=60) as http:
-        _in_two_halves(http, path)
+        _download_in_two_halves(http, path)
 
 
-def _in_two_halves(http: httpx2.Client, path: str) -> None:
+def _download_in_two_halves(http: httpx2.Client, path: str) -> None:
     head = http.head(path)
     size, etag = int(head.headers["Content-Length"]), head.headers["ETag"]
     half = size // 2

@@ -43,7 +43,7 @@ RECIPE = {"method": {"name": "der++", "buffer": 20}}
 
 
 def main() -> int:
-    """Both parts; what went wrong."""
+    """Measure a service under many clients, and return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -59,38 +59,42 @@ def main() -> int:
     print(f"load average before {os.getloadavg()[0]:.1f}", flush=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.run_service(Path(folder) / "data", {"PERENNIAL_THREADS": "1"}) as running,
+        service.run_temporary_service(Path(folder) / "data", {"PERENNIAL_THREADS": "1"}) as running,
     ):
-        wrong = _trained(running, given)
+        wrong = _measure_job_with_crowd(running, given)
         if given.uploads:
-            wrong += _uploaded(running, given.uploads, given.megabytes)
+            wrong += _upload_all_at_once(running, given.uploads, given.megabytes)
     print(f"load average after {os.getloadavg()[0]:.1f}")
     for line in wrong:
         print(f"WRONG: {line}")
     return 1 if wrong else 0
 
 
-def _trained(running: service.Service, given: argparse.Namespace) -> list[str]:
-    """The job alone, with the crowd, alone."""
+def _measure_job_with_crowd(running: service.Service, given: argparse.Namespace) -> list[str]:
+    """Measure a job alone, with many readers of its events, and alone again."""
     client = Perennial(running.key, base_url=running.url)
-    batch = _images(100, 16)
-    _alone(client, "first", batch, 1)  # the worker's first job loads what the others find loaded
-    before = _alone(client, "before", batch, given.epochs)
-    job = _submit(client, "crowd", batch, given.epochs)
+    batch = _build_noise_batch(100, 16)
+    _measure_job_alone(
+        client, "first", batch, 1
+    )  # the worker's first job loads what the others find loaded
+    before = _measure_job_alone(client, "before", batch, given.epochs)
+    job = _submit_job(client, "crowd", batch, given.epochs)
     key = {"Authorization": f"Bearer {running.key}"}
     ended = threading.Event()
     with ThreadPoolExecutor(3) as side:
         polled = side.submit(
-            load.run, f"{running.url}/v1/jobs/{job.id}", given.pollers, LONGEST_S, key,
+            load.measure_request_load, f"{running.url}/v1/jobs/{job.id}", given.pollers, LONGEST_S, key,
             warm_up=0, pause_s=given.pause, until=ended.is_set,
         )  # fmt: skip
-        followed = side.submit(asyncio.run, _follow_all(running, job.id, given.streams))
+        followed = side.submit(
+            asyncio.run, _follow_events_in_streams(running, job.id, given.streams)
+        )
         try:
-            during = _seconds(job.wait(LONGEST_S))
+            during = _compute_job_seconds(job.wait(LONGEST_S))
         finally:
             ended.set()
         got, streams = polled.result(), followed.result()
-    after = _alone(client, "after", batch, given.epochs)
+    after = _measure_job_alone(client, "after", batch, given.epochs)
     events = sum(1 for _ in job.events())
     if given.pollers:
         print(
@@ -114,11 +118,11 @@ def _trained(running: service.Service, given: argparse.Namespace) -> list[str]:
     ]
 
 
-def _alone(client: Perennial, name: str, batch: bytes, epochs: int) -> float:
-    return _seconds(_submit(client, name, batch, epochs).wait(LONGEST_S))
+def _measure_job_alone(client: Perennial, name: str, batch: bytes, epochs: int) -> float:
+    return _compute_job_seconds(_submit_job(client, name, batch, epochs).wait(LONGEST_S))
 
 
-def _submit(client: Perennial, name: str, batch: bytes, epochs: int) -> JobHandle:
+def _submit_job(client: Perennial, name: str, batch: bytes, epochs: int) -> JobHandle:
     client.models.create(
         name,
         image={"size": 16, "channels": 3},
@@ -128,21 +132,21 @@ def _submit(client: Perennial, name: str, batch: bytes, epochs: int) -> JobHandl
     return client.submit(name, batch)
 
 
-def _seconds(job: types.Job) -> float:
-    """From claim to publication."""
+def _compute_job_seconds(job: types.Job) -> float:
+    """Return the seconds of a job from claim to publication."""
     begin, end = (datetime.fromisoformat(at or "") for at in (job.started_at, job.finished_at))
     return (end - begin).total_seconds()
 
 
-async def _follow_all(running: service.Service, job: str, streams: int) -> list[int]:
-    """How many events each stream received until the server ended it."""
+async def _follow_events_in_streams(running: service.Service, job: str, streams: int) -> list[int]:
+    """Return the number of events that each stream received until the server ended it."""
     parts = urlsplit(running.url)
     request = (
         f"GET /v1/jobs/{job}/events HTTP/1.1\r\nHost: {parts.netloc}\r\nAccept: "
         f"text/event-stream\r\nAuthorization: Bearer {running.key}\r\nConnection: close\r\n\r\n"
     )
 
-    async def one() -> int:
+    async def count_stream_events() -> int:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         writer.write(request.encode())
         count = 0
@@ -151,11 +155,11 @@ async def _follow_all(running: service.Service, job: str, streams: int) -> list[
         writer.close()
         return count
 
-    return await asyncio.gather(*(one() for _ in range(streams)))
+    return await asyncio.gather(*(count_stream_events() for _ in range(streams)))
 
 
-def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[str]:
-    """All uploads at once."""
+def _upload_all_at_once(running: service.Service, uploads: int, megabytes: int) -> list[str]:
+    """Send all uploads at the same time; return what went wrong."""
     client = Perennial(running.key, base_url=running.url)
     names = [f"upload-{number}" for number in range(uploads)]
     for name in names:
@@ -165,14 +169,14 @@ def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[st
             recipe={**RECIPE, "epochs": 1},
             architecture="small-cnn",
         )
-    bodies = [_images(megabytes * 8, 200) for _ in names]
+    bodies = [_build_noise_batch(megabytes * 8, 200) for _ in names]
     statuses: collections.Counter[int] = collections.Counter()
     wrong: list[str] = []
     together = threading.Barrier(uploads)
     api = find_api_process(running.process.pid)
     before = most = api.memory_info().rss
 
-    def one(name: str, body: bytes) -> None:
+    def upload_one_batch(name: str, body: bytes) -> None:
         headers = {"Authorization": f"Bearer {running.key}", "Idempotency-Key": name}
         together.wait()
         with httpx2.Client(base_url=running.url, headers=headers, timeout=120) as http:
@@ -188,7 +192,10 @@ def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[st
 
     began = time.perf_counter()
     with ThreadPoolExecutor(uploads) as pool:
-        ends = [pool.submit(one, name, body) for name, body in zip(names, bodies, strict=True)]
+        ends = [
+            pool.submit(upload_one_batch, name, body)
+            for name, body in zip(names, bodies, strict=True)
+        ]
         while not all(end.done() for end in ends):
             most = max(most, api.memory_info().rss)
             time.sleep(0.01)
@@ -211,8 +218,10 @@ def _uploaded(running: service.Service, uploads: int, megabytes: int) -> list[st
     return wrong
 
 
-def _images(count: int, side: int) -> bytes:
-    """Two classes of noise, `count` images in all; at 200 pixels a side eight are 1 MB."""
+def _build_noise_batch(count: int, side: int) -> bytes:
+    """Return two classes of noise images, `count` in all; at 200 pixels a side eight images have 1
+    MB.
+    """
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for number in range(count):

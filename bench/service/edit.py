@@ -19,7 +19,7 @@ from bench.service.age import CLASSES, Figures, Stream
 
 
 def main() -> None:
-    """Build the model, make the edits and print their cost."""
+    """Build a model, make the edits and print their cost."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--per-class", type=int, default=50)
@@ -30,20 +30,20 @@ def main() -> None:
         stream = Stream(Path(folder), "analytic", "class", asked.side)
         try:
             for number in range(1, asked.tasks + 1):
-                last = stream.update(number)
+                last = stream.learn_made_up_batch(number)
             images = asked.tasks * CLASSES * asked.per_class
             print(f"{asked.tasks} tasks, {images:,} images, {asked.tasks * CLASSES:,} classes")
             print("| step | s | job CPU s | worker CPU s | SQL | requests | new bytes |")
             print("|---|---:|---:|---:|---:|---:|---:|")
-            print_row("last update", last)
-            for name, operations in list_edits(asked.tasks).items():
-                print_row(name, stream.edit(operations))
+            print_edit_row("last update", last)
+            for name, operations in list_edits_to_measure(asked.tasks).items():
+                print_edit_row(name, stream.make_edit_version(operations))
         finally:
             stream.close()
 
 
-def list_edits(tasks: int) -> dict[str, list[dict[str, Any]]]:
-    """Return the edits to measure, by what they do."""
+def list_edits_to_measure(tasks: int) -> dict[str, list[dict[str, Any]]]:
+    """Return the edits to measure, by a description."""
     first_class = {task: CLASSES * (task - 1) for task in (1, tasks // 2, tasks)}
     edits: dict[str, list[dict[str, Any]]] = {
         f"one image of task {task}": [
@@ -59,7 +59,7 @@ def list_edits(tasks: int) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def print_row(name: str, one: Figures) -> None:
+def print_edit_row(name: str, one: Figures) -> None:
     """Print one line of the table."""
     print(
         f"| {name} | {one.seconds:.2f} | {one.job_cpu_s:.2f} | {one.worker_cpu_s:.2f} | "

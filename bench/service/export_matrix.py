@@ -16,12 +16,12 @@ from bench.service.exported_networks import (
     SMALL_CNN,
     VIT,
     Case,
-    build_analytic,
-    build_experts,
-    build_linearised,
-    build_nearest_mean,
-    build_plain,
-    build_prompts,
+    build_analytic_case,
+    build_experts_case,
+    build_linearised_case,
+    build_nearest_mean_case,
+    build_plain_case,
+    build_prompts_case,
 )
 from core.learning.methods import registry
 from core.learning.networks import get_architectures
@@ -66,28 +66,35 @@ class Way:
 
 
 WAYS = {
-    "plain": Way("finetune", build_plain),
+    "plain": Way("finetune", build_plain_case),
     "a head per task": Way(
-        "finetune", lambda architecture, size: build_plain(architecture, size, "task")
+        "finetune", lambda architecture, size: build_plain_case(architecture, size, "task")
     ),
-    "nearest mean": Way("icarl", build_nearest_mean),
-    "analytic ncm": Way("analytic", lambda a, size: build_analytic(a, size, "ncm", PROJECTION)),
-    "analytic ridge": Way("analytic", lambda a, size: build_analytic(a, size, "ridge", PROJECTION)),
-    "analytic lda": Way("analytic", lambda a, size: build_analytic(a, size, "lda", PROJECTION)),
-    "linearised": Way("dlcft", build_linearised),
-    "prompts": Way("vpt", build_prompts),
+    "nearest mean": Way("icarl", build_nearest_mean_case),
+    "analytic ncm": Way(
+        "analytic", lambda a, size: build_analytic_case(a, size, "ncm", PROJECTION)
+    ),
+    "analytic ridge": Way(
+        "analytic", lambda a, size: build_analytic_case(a, size, "ridge", PROJECTION)
+    ),
+    "analytic lda": Way(
+        "analytic", lambda a, size: build_analytic_case(a, size, "lda", PROJECTION)
+    ),
+    "linearised": Way("dlcft", build_linearised_case),
+    "prompts": Way("vpt", build_prompts_case),
     "der-net": Way(
-        "der-net", lambda architecture, size: build_experts(ParallelNetwork, architecture, size)
+        "der-net",
+        lambda architecture, size: build_experts_case(ParallelNetwork, architecture, size),
     ),
     "dne": Way(
-        "dne", lambda architecture, size: build_experts(ExpandedNetwork, architecture, size)
+        "dne", lambda architecture, size: build_experts_case(ExpandedNetwork, architecture, size)
     ),
 }
 """Name → way."""
 
 
-def explain_impossible(architecture: str, way: str) -> str | None:
-    """Why no version of this architecture answers so; None where there are such versions.
+def explain_impossible_export(architecture: str, way: str) -> str | None:
+    """Explain why no version of an architecture predicts in a given way; None if there is one.
 
     A recipe with such a method is refused before anything is learned, so that there is nothing to
     export.
@@ -102,13 +109,13 @@ def explain_impossible(architecture: str, way: str) -> str | None:
     return None
 
 
-def list_cells() -> dict[str, Case]:
-    """Return every exportable kind of version by name, the cheap way to answer of all architectures
-    first.
+def list_exportable_cases() -> dict[str, Case]:
+    """Return every exportable kind of version by name, starting with the fastest way to predict of
+    each architecture.
     """
     return {
         f"{architecture}, {way}": WAYS[way].build(*ARCHITECTURES[architecture])
         for way in WAYS
         for architecture in ARCHITECTURES
-        if explain_impossible(architecture, way) is None
+        if explain_impossible_export(architecture, way) is None
     }

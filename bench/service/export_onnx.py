@@ -24,10 +24,15 @@ from pathlib import Path
 
 import torch
 
-from bench.service.export_matrix import ARCHITECTURES, WAYS, explain_impossible, list_cells
+from bench.service.export_matrix import (
+    ARCHITECTURES,
+    WAYS,
+    explain_impossible_export,
+    list_exportable_cases,
+)
 from bench.service.exported_networks import CHANNELS, MORE, QUICK, Case
 from core.learning.export import graph
-from core.learning.export.check import compare_graph
+from core.learning.export.check import compare_graph_with_version
 from core.learning.export.graph import ExportFailed
 from core.learning.torchvision_import import import_torchvision_models
 
@@ -49,7 +54,7 @@ class Line:
 
 
 def main() -> None:
-    """Measure what is not in the file yet, or print the table of what is."""
+    """Measure exports that are not in the file yet, or print the table of those that are."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -64,51 +69,51 @@ def main() -> None:
     )
     parser.add_argument("--table", action="store_true", help="print the table instead")
     arguments = parser.parse_args()
-    done = _read(arguments.out)
+    done = _read_measured_lines(arguments.out)
     if arguments.table:
-        print("\n".join(_table(done)))
+        print("\n".join(_render_export_table(done)))
         return
     torch.set_num_threads(1)
     import_torchvision_models()  # importable beside a CPU build of torch
     end = time.monotonic() + arguments.seconds
-    wanted = {**QUICK, **MORE, **list_cells()}
+    wanted = {**QUICK, **MORE, **list_exportable_cases()}
     left = [name for name in wanted if name not in done and arguments.only in name]
     while left and time.monotonic() < end:
-        line = _measured(name := left.pop(0), wanted[name])
+        line = _measure_export(name := left.pop(0), wanted[name])
         print(line, flush=True)
         with arguments.out.open("a") as file:
             file.write(json.dumps(asdict(line)) + "\n")
     print(f"{len(left)} versions are left.")
 
 
-def _read(path: Path) -> dict[str, Line]:
+def _read_measured_lines(path: Path) -> dict[str, Line]:
     if not path.exists():
         return {}
     lines = [Line(**json.loads(text)) for text in path.read_text().splitlines()]
     return {line.version: line for line in lines}
 
 
-def _measured(name: str, case: Case) -> Line:
-    answers = case.answers()
+def _measure_export(name: str, case: Case) -> Line:
+    answers = case.build_answers()
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
         try:
-            (file, *_) = graph.write_graph(answers, CHANNELS, case.size, Path(folder))
+            (file, *_) = graph.write_onnx_graph(answers, CHANNELS, case.size, Path(folder))
             exported = time.perf_counter()
             path = Path(folder, file)
-            found = compare_graph(path, answers, (case.size, CHANNELS), {}, threads=1)
+            found = compare_graph_with_version(path, answers, (case.size, CHANNELS), {}, threads=1)
         except ExportFailed as error:
             return Line(name, refused=str(error))
         end = time.perf_counter()
         data = path.read_bytes()
-        graph.write_graph(answers, CHANNELS, case.size, Path(folder))
+        graph.write_onnx_graph(answers, CHANNELS, case.size, Path(folder))
         is_same = path.read_bytes() == data
     seconds = (round(exported - begin, 1), round(end - exported, 1))
     return Line(name, *seconds, len(data), found.max_difference, found.tolerance, is_same)
 
 
-def _table(lines: dict[str, Line]) -> list[str]:
-    """Of every version that was measured, in the order of the matrix; then what there is not."""
+def _render_export_table(lines: dict[str, Line]) -> list[str]:
+    """Return a table of every measured version, and a list of the missing ones."""
     names = [f"{architecture}, {way}" for architecture in ARCHITECTURES for way in WAYS]
     order = {name: number for number, name in enumerate([*names, *QUICK, *MORE])}
     told = [
@@ -128,7 +133,7 @@ def _table(lines: dict[str, Line]) -> list[str]:
         "| --- | --- |",
     ]
     none = {
-        name: [reason for way in WAYS if (reason := explain_impossible(name, way))]
+        name: [reason for way in WAYS if (reason := explain_impossible_export(name, way))]
         for name in ARCHITECTURES
     }
     for reasons, group in groupby(

@@ -14,7 +14,12 @@ from torch.nn import functional
 
 from core.contract.architecture import Normalisation
 from core.learning.analytic import discriminant, ridge
-from core.learning.analytic.linear import Linear, append_ones, draw_matrix, project_features
+from core.learning.analytic.linear import (
+    Linear,
+    append_ones,
+    draw_projection_matrix,
+    project_features,
+)
 from core.learning.analytic.sums import Sums
 from core.learning.evaluation.calibration.temperature import fit_temperature
 from core.learning.export.answers import Answers
@@ -47,8 +52,8 @@ class Case:
     size: int
     build: Callable[[], tuple[Network, Method]]
 
-    def answers(self) -> Answers:
-        """What is exported."""
+    def build_answers(self) -> Answers:
+        """Return the module that is exported."""
         network, method = self.build()
         return Answers(network.eval(), method, NORMALISE, CHANNELS)
 
@@ -56,8 +61,8 @@ class Case:
 def build_random_network(
     architecture: Mapping[str, Any], size: int, scenario: str = "class"
 ) -> Network:
-    """An untrained network with random heads, whose logits are about 1: none of its probabilities
-    is 0 or 1.
+    """Build an untrained network with random heads and logits of about 1, so that no probability is
+    0 or 1.
     """
     heads = HeadSpec(tasks=TASKS) if scenario == "task" else HeadSpec(classes=CLASSES)
     built = build_network(dict(architecture), ImageSpec(size, CHANNELS), scenario, heads, seed=4)
@@ -74,42 +79,49 @@ def build_random_network(
     return built
 
 
-def build_method(
+def build_method_with_state(
     name: str, state: dict[str, dict[str, Tensor]] | None = None, **hyper: Any
 ) -> Method:
-    """A method with what it reads to answer."""
+    """Build a method with the state that its predictions read."""
     kind = registry.get_method(name)
     made = kind(kind.Hyper.model_validate(hyper), State())
     made.state.load_content(state or {}, {}, torch.device("cpu"))
     return made
 
 
-def build_plain(architecture: Mapping[str, Any], size: int, scenario: str = "class") -> Case:
-    """Build a network that answers by its head, or its heads."""
+def build_plain_case(architecture: Mapping[str, Any], size: int, scenario: str = "class") -> Case:
+    """Build a case that predicts by its head, or its heads."""
     return Case(
-        size, lambda: (build_random_network(architecture, size, scenario), build_method("finetune"))
+        size,
+        lambda: (
+            build_random_network(architecture, size, scenario),
+            build_method_with_state("finetune"),
+        ),
     )
 
 
-def build_nearest_mean(architecture: Mapping[str, Any], size: int) -> Case:
-    """Build a network that answers by the distance to means of features."""
+def build_nearest_mean_case(architecture: Mapping[str, Any], size: int) -> Case:
+    """Build a case that predicts by the distance to class means of features."""
 
-    def build() -> tuple[Network, Method]:
+    def build_network_and_method() -> tuple[Network, Method]:
         built = build_random_network(architecture, size)
         draw = torch.Generator().manual_seed(1)
         means = torch.randn(len(CLASSES), built.backbone.width, generator=draw)
-        return built, build_method(
+        return built, build_method_with_state(
             "icarl", {"own": {"class_means": torch.nn.functional.normalize(means)}}
         )
 
-    return Case(size, build)
+    return Case(size, build_network_and_method)
 
 
-def build_analytic(architecture: Mapping[str, Any], size: int, head: str, projection: int) -> Case:
-    """By a classifier in closed form, solved for images of one colour a class: what it reads, and
-    how far apart its logits are, no random numbers have."""
+def build_analytic_case(
+    architecture: Mapping[str, Any], size: int, head: str, projection: int
+) -> Case:
+    """Build a case that predicts by a closed-form classifier, fitted to images of one colour per
+    class.
+    """
 
-    def build() -> tuple[Network, Method]:
+    def build_network_and_method() -> tuple[Network, Method]:
         built, draw = build_random_network(architecture, size), torch.Generator().manual_seed(1)
         labels = torch.arange(IMAGES) % len(CLASSES)
         colours = torch.randn(len(CLASSES), CHANNELS, 1, 1, generator=draw)
@@ -118,30 +130,32 @@ def build_analytic(architecture: Mapping[str, Any], size: int, head: str, projec
         with torch.no_grad():
             h = torch.cat([built.eval().features(some) for some in images.split(20)])
         if projection:
-            state["projection"] = {"matrix": draw_matrix(projection, h.shape[1], seed=1)}
+            state["projection"] = {"matrix": draw_projection_matrix(projection, h.shape[1], seed=1)}
             h = project_features(h, state["projection"]["matrix"])
-        linear, told = _solved(head, h, labels, ones=not projection)
+        linear, told = _solve_classifier(head, h, labels, ones=not projection)
         state["own"] = {"weight": linear.weight.float(), "bias": linear.bias.float()}
-        made = build_method("analytic", state, head=head, projection=projection)
+        made = build_method_with_state("analytic", state, head=head, projection=projection)
         made.state["own"].json.update(told)
         return built, made
 
-    return Case(size, build)
+    return Case(size, build_network_and_method)
 
 
-def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear, dict[str, Any]]:
-    """The classifier for columns [n, K] as the method solves for it, and what it notes; `ones`: a
-    ridge has a bias.
+def _solve_classifier(
+    head: str, h: Tensor, labels: Tensor, *, ones: bool
+) -> tuple[Linear, dict[str, Any]]:
+    """Return the classifier for columns [n, K] as the method solves for it, and its record; `ones`:
+    a ridge has a bias.
     """
     columns = append_ones(h) if ones and head == "ridge" else h
-    sums = Sums.make_empty(columns.shape[1], len(CLASSES))
+    sums = Sums.make_empty_sums(columns.shape[1], len(CLASSES))
     sums.add_examples(columns, labels)
     if head == "lda":
-        return discriminant.solve_classifier(sums), {}
+        return discriminant.solve_discriminant(sums), {}
     if head == "ncm":
         means = functional.normalize(discriminant.compute_class_means(sums)) / COSINE_TEMPERATURE
         return Linear(means, means.new_zeros(len(means))), {}
-    strength, weight = ridge.choose_strength(sums)
+    strength, weight = ridge.choose_ridge_strength(sums)
     cool = fit_temperature(
         ridge.compute_left_out_scores(sums, strength, weight, columns.double(), labels), labels
     )
@@ -154,29 +168,29 @@ def _solved(head: str, h: Tensor, labels: Tensor, *, ones: bool) -> tuple[Linear
     return linear, told
 
 
-def build_prompts(
+def build_prompts_case(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, deep: bool = True
 ) -> Case:
-    """Build a transformer with learned tokens."""
+    """Build a case of a transformer with learned prompt tokens."""
 
-    def build() -> tuple[Network, Method]:
+    def build_network_and_method() -> tuple[Network, Method]:
         own = () if scenario == "task" else None
         built = PromptedNetwork(build_random_network(architecture, size, scenario), 3, deep, own)
         for task, name in (
             ((1, "fox"), (2, "gnu")) if scenario == "class" else ((1, "yak"), (2, "owl"))
         ):
             built.add_task_classes(task, [name], "default", torch.Generator().manual_seed(task))
-        return built, build_method("finetune")
+        return built, build_method_with_state("finetune")
 
-    return Case(size, build)
+    return Case(size, build_network_and_method)
 
 
-def build_linearised(
+def build_linearised_case(
     architecture: Mapping[str, Any], size: int, scenario: str = "class", *, fixed: bool = False
 ) -> Case:
-    """Displaced at random, far enough to be seen in every probability."""
+    """Build a linearised case with random displacements that change every probability."""
 
-    def build() -> tuple[Network, Method]:
+    def build_network_and_method() -> tuple[Network, Method]:
         draw = torch.Generator().manual_seed(5)
         built = LinearisedNetwork(
             build_random_network(architecture, size, scenario),
@@ -186,24 +200,26 @@ def build_linearised(
         )
         heads = {"shared": built.head} if built.head is not None else dict(built.heads.items())
         for name, head in heads.items() if fixed else ():
-            built.set_reference(name, torch.randn(head.weight.shape, generator=draw))
+            built.set_frozen_rows(name, torch.randn(head.weight.shape, generator=draw))
         with torch.no_grad():
             for name, parameter in built.displacement.named_parameters():
                 spread = built.backbone.get_parameter(name).std(unbiased=False) + 0.01
                 parameter.add_(0.1 * spread * torch.randn(parameter.shape, generator=draw))
-        return built, build_method("finetune")
+        return built, build_method_with_state("finetune")
 
-    return Case(size, build)
+    return Case(size, build_network_and_method)
 
 
-def build_experts(family: type[GrowingNetwork], architecture: Mapping[str, Any], size: int) -> Case:
-    """A network that was widened for two tasks."""
+def build_experts_case(
+    family: type[GrowingNetwork], architecture: Mapping[str, Any], size: int
+) -> Case:
+    """Build a case of a network that was widened for two tasks."""
 
-    def build() -> tuple[Network, Method]:
+    def build_network_and_method() -> tuple[Network, Method]:
         built = family(build_random_network(architecture, size))
         draw = torch.Generator().manual_seed(1)
         for task, width in ((2, 2), (3, 1)):
-            built.schedule_expert(width)
+            built.schedule_next_expert(width)
             built.add_task_classes(
                 task, [f"new {task}"], "default", torch.Generator().manual_seed(task)
             )
@@ -211,26 +227,28 @@ def build_experts(family: type[GrowingNetwork], architecture: Mapping[str, Any],
         with torch.no_grad():
             for parameter in built.parameters():
                 parameter.add_(0.02 * torch.randn(parameter.shape, generator=draw))
-        return built, build_method("finetune")
+        return built, build_method_with_state("finetune")
 
-    return Case(size, build)
+    return Case(size, build_network_and_method)
 
 
 QUICK = {
-    "mlp": build_plain(MLP, 8),
-    "small-cnn, a head per task": build_plain(SMALL_CNN, 32, "task"),
-    "small-cnn, nearest mean": build_nearest_mean(SMALL_CNN, 32),
-    "small-cnn, analytic lda": build_analytic(SMALL_CNN, 32, "lda", 50),
+    "mlp": build_plain_case(MLP, 8),
+    "small-cnn, a head per task": build_plain_case(SMALL_CNN, 32, "task"),
+    "small-cnn, nearest mean": build_nearest_mean_case(SMALL_CNN, 32),
+    "small-cnn, analytic lda": build_analytic_case(SMALL_CNN, 32, "lda", 50),
 }
 """The small diagonal that every run of the tests exports."""
 MORE = {
-    "vit, shallow prompts": build_prompts(VIT, 16, deep=False),
-    "vit, deep prompts of each task": build_prompts(VIT, 16, "task"),
-    "dne, mhsa": build_plain(MHSA, 16),
-    "der-net, mlp": build_experts(ParallelNetwork, MLP, 16),
-    "small-cnn, analytic ridge without projection": build_analytic(SMALL_CNN, 32, "ridge", 0),
-    "small-cnn, analytic lda without projection": build_analytic(SMALL_CNN, 32, "lda", 0),
-    "small-cnn, analytic ncm without projection": build_analytic(SMALL_CNN, 32, "ncm", 0),
-    "small-cnn, linearised with fixed heads": build_linearised(SMALL_CNN, 32, "task", fixed=True),
+    "vit, shallow prompts": build_prompts_case(VIT, 16, deep=False),
+    "vit, deep prompts of each task": build_prompts_case(VIT, 16, "task"),
+    "dne, mhsa": build_plain_case(MHSA, 16),
+    "der-net, mlp": build_experts_case(ParallelNetwork, MLP, 16),
+    "small-cnn, analytic ridge without projection": build_analytic_case(SMALL_CNN, 32, "ridge", 0),
+    "small-cnn, analytic lda without projection": build_analytic_case(SMALL_CNN, 32, "lda", 0),
+    "small-cnn, analytic ncm without projection": build_analytic_case(SMALL_CNN, 32, "ncm", 0),
+    "small-cnn, linearised with fixed heads": build_linearised_case(
+        SMALL_CNN, 32, "task", fixed=True
+    ),
 }
 """Variants that the matrix has no cell for."""

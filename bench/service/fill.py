@@ -35,7 +35,7 @@ from bench.service.series import (
     S,
     Size,
     build_fill_statement,
-    build_series,
+    build_series_statements,
     sql_digest,
     sql_id,
     sql_json,
@@ -94,8 +94,8 @@ MEASURED = (
 """Name, value and detail of each version's measurements."""
 
 
-def fill(db: Database, size: Size, *, quiet: bool = False) -> None:
-    """Add the rows to a database that has the present schema; `id_of` and `owner_name` name them.
+def fill_database(db: Database, size: Size, *, quiet: bool = False) -> None:
+    """Fill a database of the present schema with rows, whose ids `make_id` and `owner_name` give.
 
     Foreign keys are not checked meanwhile (PostgreSQL: the user must be a superuser).
     """
@@ -107,7 +107,7 @@ def fill(db: Database, size: Size, *, quiet: bool = False) -> None:
             driver.execute(setting)
         driver.commit()
         now = time.time()
-        for name, statement in _rows(db.dialect, size, now):
+        for name, statement in _iterate_insert_statements(db.dialect, size, now):
             began = time.monotonic()
             made = connection.execute(statement).rowcount
             connection.commit()
@@ -118,7 +118,7 @@ def fill(db: Database, size: Size, *, quiet: bool = False) -> None:
                 )
         SERIES.drop(connection)
         connection.commit()
-    analyse(db)
+    update_table_statistics(db)
 
 
 _QUICK = {
@@ -131,9 +131,8 @@ _QUICK = {
 }
 
 
-def analyse(db: Database) -> None:
-    """Let the database count, as PostgreSQL's autovacuum does by itself; SQLite plans without
-    counts in service."""
+def update_table_statistics(db: Database) -> None:
+    """Update the table statistics of PostgreSQL, as its autovacuum does; SQLite runs without them."""
     if db.dialect == "postgresql":
         with db.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.exec_driver_sql("SET statement_timeout=0")
@@ -141,17 +140,17 @@ def analyse(db: Database) -> None:
     db.close()
 
 
-def _rows(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """(table, what to execute), in order."""
-    yield from build_series(dialect, size, now)
-    yield from _people(size, now)
-    yield from _work(size, now)
-    yield from _learned(size, now, dialect)
+def _iterate_insert_statements(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
+    """Yield (table, statement) for all tables, in order."""
+    yield from build_series_statements(dialect, size, now)
+    yield from _iterate_owner_statements(size, now)
+    yield from _iterate_job_statements(size, now)
+    yield from _iterate_version_statements(size, now, dialect)
 
 
-def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """Owners, keys and models."""
-    at = literal(now - size.rows * SECONDS_APART)
+def _iterate_owner_statements(size: Size, now: float) -> Iterator[tuple[str, Any]]:
+    """Yield statements that add owners, keys and models."""
+    at = literal(now - size.task_count * SECONDS_APART)
     yield build_fill_statement(
         Owner, SERIES, S.n < size.owners,
         id=sql_owner_id(S.n), name=sql_text("owner-", S.n), overtook=literal(False), created_at=at,
@@ -195,8 +194,8 @@ def _people(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         )  # fmt: skip
 
 
-def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """Tasks, jobs, their events and what the audit trail says of them."""
+def _iterate_job_statements(size: Size, now: float) -> Iterator[tuple[str, Any]]:
+    """Yield statements that add tasks, jobs, their events and audit entries."""
     waits, done = S.state == "queued", S.state == "succeeded"
     owner = sql_owner_id(sql_owner(S.model, size))
     kept = S.number > size.tasks - KEPT_TASKS
@@ -263,9 +262,9 @@ def _work(size: Size, now: float) -> Iterator[tuple[str, Any]]:
         )  # fmt: skip
 
 
-def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
-    """Versions, their parts and exports, moves of aliases, and the accuracy matrices of some
-    models.
+def _iterate_version_statements(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
+    """Yield statements that add versions, parts, exports, alias moves, and accuracy matrices of
+    some models.
     """
     done = S.version.is_not(None)
     model = sql_id("mdl", S.model)
@@ -282,7 +281,7 @@ def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
         id=sql_id("ver", S.n), model_id=model, number=S.version, parent=S.parent, task_number=S.number,
         job_id=sql_id("job", S.n), status=case((held, "held"), else_="published"),
         gate=case((held, sql_json(FAILED_GATE)), else_=sql_json(GATE)), warnings=sql_json([]),
-        manifest=_manifest(dialect),
+        manifest=_build_manifest_expression(dialect),
         bytes=literal(988_212), bytes_new=literal(12_044), created_at=S.at + 20.0,
     )  # fmt: skip
     shared = case((S.model % 2 == 0, sql_digest("d", S.model % BASES)), else_=sql_digest("e", S.n))
@@ -329,8 +328,8 @@ def _learned(size: Size, now: float, dialect: str) -> Iterator[tuple[str, Any]]:
     )  # fmt: skip
 
 
-def _manifest(dialect: str) -> Any:
-    """A version's manifest with the tasks that it was taught."""
+def _build_manifest_expression(dialect: str) -> Any:
+    """Return a version's manifest with the tasks that it was taught, as an SQL expression."""
     start = json.dumps(MANIFEST).removesuffix("}") + ', "tasks": ['
     written = (
         literal(start, Text()) + func.coalesce(S.taught + ",", "") + cast(S.number, Text) + "]}"

@@ -46,7 +46,9 @@ MANIFEST = {
 
 
 def main() -> int:
-    """Both parts; how many calls were too slow."""
+    """Compare calls with few and with many queued rows, and return the exit status: the number of
+    slow calls.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -61,20 +63,22 @@ def main() -> int:
         db = Database(given.database or f"sqlite:///{folder}/perennial.db")
         upgrade_schema(db)
         store = FolderStore(Path(folder) / "store")
-        store.create_root()
-        wrong = _uploads(db, store, given.uploads, given.calls) + _jobs(db, given.jobs, given.calls)
+        store.create_folder_or_bucket()
+        wrong = _compare_upload_calls(db, store, given.uploads, given.calls) + _compare_job_calls(
+            db, given.jobs, given.calls
+        )
         db.close()
     return 1 if wrong else 0
 
 
-def _owner(db: Database, name: str) -> Actor:
+def _create_owner(db: Database, name: str) -> Actor:
     with db.write() as session:
         session.add(Owner(id=(owner := new_id("own")), name=name, created_at=0.0))
     return Actor(owner, None, "write")
 
 
-def _timed(calls: int, call: Callable[[], object]) -> float:
-    """Median of a call in milliseconds."""
+def _measure_median_milliseconds(calls: int, call: Callable[[], object]) -> float:
+    """Return the median duration of a call in milliseconds."""
     took = []
     for _ in range(calls):
         begun = time.perf_counter()
@@ -83,8 +87,8 @@ def _timed(calls: int, call: Callable[[], object]) -> float:
     return statistics.median(took)
 
 
-def _compared(few: dict[str, float], many: dict[str, float], words: str) -> int:
-    """Print both; how many are too slow."""
+def _print_slow_calls(few: dict[str, float], many: dict[str, float], words: str) -> int:
+    """Print the durations with few and many rows, and return the number of calls that are too slow."""
     wrong = 0
     for name, before in few.items():
         after = many[name]
@@ -97,13 +101,15 @@ def _compared(few: dict[str, float], many: dict[str, float], words: str) -> int:
     return wrong
 
 
-def _uploads(db: Database, store: FolderStore, count: int, calls: int) -> int:
-    mine = _owner(db, "mine")
-    _open(db, mine.owner_id, OF_OWNER)
-    few = _upload_calls(db, mine, calls)
+def _compare_upload_calls(db: Database, store: FolderStore, count: int, calls: int) -> int:
+    mine = _create_owner(db, "mine")
+    _open_uploads(db, mine.owner_id, OF_OWNER)
+    few = _measure_upload_calls(db, mine, calls)
     for number in range((count - OF_OWNER) // OF_OWNER):
-        _open(db, _owner(db, f"owner-{number}").owner_id, OF_OWNER)
-    wrong = _compared(few, _upload_calls(db, mine, calls), f"{count:,} open uploads")
+        _open_uploads(db, _create_owner(db, f"owner-{number}").owner_id, OF_OWNER)
+    wrong = _print_slow_calls(
+        few, _measure_upload_calls(db, mine, calls), f"{count:,} open uploads"
+    )
     with db.write() as session:
         session.execute(Upload.__table__.update().values(expires_at=1.0))  # type: ignore[attr-defined]
     begun = time.perf_counter()
@@ -114,7 +120,7 @@ def _uploads(db: Database, store: FolderStore, count: int, calls: int) -> int:
     return wrong
 
 
-def _open(db: Database, owner: str, count: int) -> None:
+def _open_uploads(db: Database, owner: str, count: int) -> None:
     rows = [
         {"id": new_id("upl"), "owner_id": owner, "length": 1 << 20, "offset": 0, "fence": 0, "expires_at": 9e9,
          "created_at": 1.0}
@@ -124,40 +130,45 @@ def _open(db: Database, owner: str, count: int) -> None:
         session.execute(insert(Upload), rows)
 
 
-def _upload_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
+def _measure_upload_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
     made: list[str] = []
     found = {
-        "begin an upload": _timed(
+        "begin an upload": _measure_median_milliseconds(
             calls,
             lambda: made.append(
                 uploads.create_upload(db, actor, uploads.NewUpload(9), TERMS)[0]["id"]
             ),
         )
     }
-    found["look where it is"] = _timed(calls, lambda: uploads.read_upload(db, actor, made[0]))
-    found["list uploads"] = _timed(
+    found["look where it is"] = _measure_median_milliseconds(
+        calls, lambda: uploads.read_upload_progress(db, actor, made[0])
+    )
+    found["list uploads"] = _measure_median_milliseconds(
         calls, lambda: uploads.list_uploads(db, actor, limit=50, cursor=None)
     )
-    found["hold and release it"] = _timed(
-        calls, lambda: uploads.release_lease(db, uploads.begin_writing(db, actor, made[0], 0))
+    found["hold and release it"] = _measure_median_milliseconds(
+        calls,
+        lambda: uploads.release_upload_lease(
+            db, uploads.lease_upload_to_write(db, actor, made[0], 0)
+        ),
     )
     with db.write() as session:
         session.execute(delete(Upload).where(Upload.id.in_(made)))
     return found
 
 
-def _jobs(db: Database, count: int, calls: int) -> int:
-    mine = _owner(db, "of-many-jobs")
-    model = _model(db, mine.owner_id, "many")
-    _queue(db, mine.owner_id, model, 1, 10)
-    few = _job_calls(db, mine, calls)
+def _compare_job_calls(db: Database, count: int, calls: int) -> int:
+    mine = _create_owner(db, "of-many-jobs")
+    model = _create_model(db, mine.owner_id, "many")
+    _queue_tasks(db, mine.owner_id, model, 1, 10)
+    few = _measure_job_calls(db, mine, calls)
     for first in range(11, count + 1, ROWS):
-        _queue(db, mine.owner_id, model, first, min(ROWS, count + 1 - first))
-    many = _job_calls(db, mine, calls)
-    wrong = _compared(few, many, f"{count:,} queued jobs of one owner")
+        _queue_tasks(db, mine.owner_id, model, first, min(ROWS, count + 1 - first))
+    many = _measure_job_calls(db, mine, calls)
+    wrong = _print_slow_calls(few, many, f"{count:,} queued jobs of one owner")
     claims.claim_job(db, "w", 60.0)
-    other = _owner(db, "of-one-job")
-    _queue(db, other.owner_id, _model(db, other.owner_id, "one"), 1, 1)
+    other = _create_owner(db, "of-one-job")
+    _queue_tasks(db, other.owner_id, _create_model(db, other.owner_id, "one"), 1, 1)
     begun = time.perf_counter()
     claim = claims.claim_job(db, "w", 60.0)
     took = 1000 * (time.perf_counter() - begun)
@@ -173,7 +184,7 @@ def _jobs(db: Database, count: int, calls: int) -> int:
     return wrong + (not is_first)
 
 
-def _model(db: Database, owner: str, name: str) -> str:
+def _create_model(db: Database, owner: str, name: str) -> str:
     with db.write() as session:
         row = Model(
             id=new_id("mdl"), owner_id=owner, name=name, scenario="class", architecture={"name": "mlp"},
@@ -189,8 +200,8 @@ def _model(db: Database, owner: str, name: str) -> str:
         return row.id
 
 
-def _queue(db: Database, owner: str, model: str, first: int, count: int) -> None:
-    """Queue the tasks from a number on."""
+def _queue_tasks(db: Database, owner: str, model: str, first: int, count: int) -> None:
+    """Queue tasks from the number `first` on."""
     with db.write() as session:
         for number in range(first, first + count):
             task: dict[str, Any] = {
@@ -218,19 +229,19 @@ def _queue(db: Database, owner: str, model: str, first: int, count: int) -> None
             )  # fmt: skip
 
 
-def _job_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
-    def claimed() -> None:
+def _measure_job_calls(db: Database, actor: Actor, calls: int) -> dict[str, float]:
+    def claim_next_job() -> None:
         claim = claims.claim_job(db, "w", 60.0)
         assert claim is not None
         claims.complete_stop(db, claim)
 
     return {
-        "claim a job and give it back": _timed(calls, claimed),
-        "list jobs": _timed(
+        "claim a job and give it back": _measure_median_milliseconds(calls, claim_next_job),
+        "list jobs": _measure_median_milliseconds(
             calls,
             lambda: jobs.list_jobs(db, actor, limit=50, cursor=None),
         ),
-        "list queued jobs": _timed(
+        "list queued jobs": _measure_median_milliseconds(
             calls,
             lambda: jobs.list_jobs(db, actor, jobs.JobFilter("queued"), limit=50, cursor=None),
         ),

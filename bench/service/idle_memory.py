@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from bench.service.browser import logged_in
-from bench.service.submit import build_batch, noise_image
+from bench.service.browser import open_logged_in_page
+from bench.service.submit import build_noise_batch, draw_noise_png
 from perennial import Perennial
 from tools import service
 
@@ -26,40 +26,46 @@ PREDICT_S, REST_S = 30.0, 600.0
 
 
 def main() -> None:
-    """Start the service, let it settle, print a line per process and the sum."""
+    """Start the service, wait until it is idle, and print memory per process and in total."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--page", action="store_true", help="also with a page open")
     parser.add_argument("--predictions", action="store_true", help="also around predictions")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
-        _print(running, "in all")
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.run_temporary_service(Path(folder)) as running,
+    ):
+        _print_process_memory(running, "in all")
         if given.page:
-            with Perennial(running.key, base_url=running.url) as client, logged_in(running) as page:
+            with (
+                Perennial(running.key, base_url=running.url) as client,
+                open_logged_in_page(running) as page,
+            ):
                 client.models.create("open", scenario="class", base="perennial/resnet20-cifar100")
                 page.goto("/ui/models/open")
-                _print(running, "in all with a page open")
+                _print_process_memory(running, "in all with a page open")
         if given.predictions:
-            _predict(running)
+            _print_prediction_memory(running)
 
 
-def _predict(running: service.Service) -> None:
-    """Print the memory before, while and after a version answers."""
+def _print_prediction_memory(running: service.Service) -> None:
+    """Print the memory before, during and after a version's predictions."""
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create("asked", scenario="class", base="perennial/resnet20-cifar100")
-        client.submit("asked", build_batch(0)).wait()
-        _print(running, "in all after a batch was learned")
-        image = noise_image(np.random.default_rng(0))
+        client.submit("asked", build_noise_batch(0)).wait()
+        _print_process_memory(running, "in all after a batch was learned")
+        image = draw_noise_png(np.random.default_rng(0))
         end = time.monotonic() + PREDICT_S
         while time.monotonic() < end:
             client.predict("asked", [image], version=1)
-        _print(running, "in all seconds after the last prediction")
+        _print_process_memory(running, "in all seconds after the last prediction")
         time.sleep(REST_S - SETTLE_S)
-        _print(running, "in all ten minutes after the last prediction")
+        _print_process_memory(running, "in all ten minutes after the last prediction")
 
 
-def _print(running: service.Service, words: str) -> None:
+def _print_process_memory(running: service.Service, words: str) -> None:
     time.sleep(SETTLE_S)
     root = psutil.Process(running.process.pid)
     total = 0.0

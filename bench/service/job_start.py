@@ -19,12 +19,15 @@ from tools import digits, service
 
 
 def main() -> None:
-    """Print every run and the median."""
+    """Print the delay until the first step of each job, and their median."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
     runs = parser.parse_args().runs
-    archive = digits.build_archives()[0][1]
-    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
+    archive = digits.build_digit_archives()[0][1]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.run_temporary_service(Path(folder)) as running,
+    ):
         client = Perennial(running.key, base_url=running.url)
         waits = []
         for run in range(runs + 1):
@@ -32,12 +35,12 @@ def main() -> None:
             job = client.submit(f"start-{run}", archive)
             job.wait()
             if run:  # the first job finds a cold worker
-                waits.append(_first_step(job))
+                waits.append(_measure_first_step_delay(job))
                 print(f"run {run}: {waits[-1]:.2f} s", flush=True)
         print(f"median {statistics.median(waits):.2f} s, worst {max(waits):.2f} s (goal ≤ 1)")
 
 
-def _first_step(job: JobHandle) -> float:
+def _measure_first_step_delay(job: JobHandle) -> float:
     created = datetime.fromisoformat(job.refresh().created_at)
     for event in job.events(only=("progress",)):
         data = event.data

@@ -29,7 +29,7 @@ from typing import Any
 import httpx2
 import psutil
 
-from bench.service.soak import make_batch
+from bench.service.soak import build_batch_archive
 from core.database.session import Database
 from core.database.tables import Job
 from core.settings import Settings
@@ -60,26 +60,28 @@ class Site:
         self._client = httpx2.Client(base_url=f"{running.url}/v1", headers=headers, timeout=60)
         self._models = 0
 
-    def submit(self, recipe: dict[str, Any]) -> str:
-        """Make a model, let it learn a batch, and return the job."""
+    def submit_new_job(self, recipe: dict[str, Any]) -> str:
+        """Create a model, submit a batch, and return its job."""
         self._models += 1
         name = f"m{self._models}"
         body = {"name": name, "scenario": "class", "recipe": recipe, **MODEL}
         self._client.post("/models", json=body).raise_for_status()
         zipped = {"Content-Type": "application/zip"}
-        answer = self._client.post(f"/models/{name}/tasks", content=make_batch(1), headers=zipped)
+        answer = self._client.post(
+            f"/models/{name}/tasks", content=build_batch_archive(1), headers=zipped
+        )
         return str(answer.raise_for_status().json()["job"]["id"])
 
-    def job(self, job: str) -> dict[str, Any]:
-        """The job as it is now."""
+    def read_job(self, job: str) -> dict[str, Any]:
+        """Return a job as it is now."""
         found: dict[str, Any] = self._client.get(f"/jobs/{job}").raise_for_status().json()
         return found
 
     def kill_worker(self, *, elsewhere: bool = False) -> float:
-        """Kill the worker once it has lived its time, and return when. elsewhere: its folder goes
+        """Kill the worker after its lifetime, and return the time. elsewhere: its folder is removed
         too.
         """
-        worker = self._worker()
+        worker = self._find_worker_process()
         time.sleep(max(0.0, worker.create_time() + LIVES_S - time.time()))
         worker.kill()
         if elsewhere:
@@ -87,34 +89,34 @@ class Site:
             self._work.mkdir()
         return time.time()
 
-    def cancel(self, job: str) -> None:
-        """End a job."""
+    def cancel_job(self, job: str) -> None:
+        """Cancel a job."""
         self._client.post(f"/jobs/{job}/cancel").raise_for_status()
 
-    def await_attempt(self, job: str, attempt: int) -> float:
-        """Wait until a worker has claimed an attempt of a job, and return when."""
-        self._await(lambda: self.job(job)["attempt"] >= attempt)
+    def wait_for_attempt(self, job: str, attempt: int) -> float:
+        """Wait until a worker has claimed an attempt of a job, and return the time."""
+        self._wait_for_condition(lambda: self.read_job(job)["attempt"] >= attempt)
         return time.time()
 
-    def await_snapshot(self, job: str) -> int:
+    def wait_for_snapshot(self, job: str) -> int:
         """Wait until the present attempt of a job has a snapshot, and return its number."""
 
-        def look() -> int | None:
+        def find_snapshot_number() -> int | None:
             with self._db.read() as session:
                 row = session.get_one(Job, job)
                 is_there = row.snapshot is not None and row.snapshot.fence == row.fence
                 return row.attempt if is_there else None
 
-        return int(self._await(look))
+        return int(self._wait_for_condition(find_snapshot_number))
 
-    def _worker(self) -> psutil.Process:
-        def look() -> list[psutil.Process]:
+    def _find_worker_process(self) -> psutil.Process:
+        def list_worker_processes() -> list[psutil.Process]:
             commands = [(child, " ".join(child.cmdline())) for child in self._launcher.children()]
             return [child for child, line in commands if "worker.loop" in line or "celery" in line]
 
-        return self._await(look)[0]
+        return self._wait_for_condition(list_worker_processes)[0]
 
-    def _await(self, condition: Callable[[], Any]) -> Any:
+    def _wait_for_condition(self, condition: Callable[[], Any]) -> Any:
         end = time.monotonic() + WAIT_S
         while not (found := condition()):
             if time.monotonic() > end:
@@ -124,7 +126,7 @@ class Site:
 
 
 def main() -> int:
-    """Print both series; 1 where a goal is missed."""
+    """Run both series of kills and print them; return 1 if a goal is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -134,22 +136,24 @@ def main() -> int:
     # One service, since the database of the large size is empty only once.
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.run_service(Path(folder), ENVIRONMENT) as running,
+        service.run_temporary_service(Path(folder), ENVIRONMENT) as running,
     ):
         site = Site(running)
-        is_soon = _run_again(site, given.kills)
-        is_moving = _die_young(site, given.minutes)
+        is_soon = _kill_worker_repeatedly(site, given.kills)
+        is_moving = _kill_young_workers(site, given.minutes)
     return int(not (is_soon and is_moving))
 
 
-def _run_again(site: Site, kills: int) -> bool:
-    """Kill the worker of one job again and again."""
-    job, seconds = site.submit(ENDLESS), []
+def _kill_worker_repeatedly(site: Site, kills: int) -> bool:
+    """Kill the worker of one job again and again; return True if it always restarts within the
+    goal.
+    """
+    job, seconds = site.submit_new_job(ENDLESS), []
     for _ in range(kills):
-        attempt = site.await_snapshot(job)
+        attempt = site.wait_for_snapshot(job)
         killed = site.kill_worker()
-        seconds.append(site.await_attempt(job, attempt + 1) - killed)
-    site.cancel(job)
+        seconds.append(site.wait_for_attempt(job, attempt + 1) - killed)
+    site.cancel_job(job)
     print(
         f"{kills} kills: the job runs again after {statistics.median(seconds):.1f} s (median), "
         f"{max(seconds):.1f} s at most (goal ≤ {GOAL_S:g}); load average {os.getloadavg()[0]:.1f}",
@@ -158,26 +162,28 @@ def _run_again(site: Site, kills: int) -> bool:
     return max(seconds) <= GOAL_S
 
 
-def _die_young(site: Site, minutes: float) -> bool:
-    """Kill the worker every `LIVES_S` seconds while short jobs come, and one was another host's."""
+def _kill_young_workers(site: Site, minutes: float) -> bool:
+    """Kill the worker every `LIVES_S` seconds while short jobs arrive; return True if the goals are
+    met.
+    """
     settings = Settings()
     end = time.monotonic() + 60 * minutes
-    lost = site.submit(ENDLESS)
-    attempt = site.await_snapshot(lost)
+    lost = site.submit_new_job(ENDLESS)
+    attempt = site.wait_for_snapshot(lost)
     lost_at, again_at = site.kill_worker(elsewhere=True), None
-    kills, jobs = 1, [site.submit(SHORT)]
+    kills, jobs = 1, [site.submit_new_job(SHORT)]
     while time.monotonic() < end or again_at is None:
         worker_ends = time.monotonic() + LIVES_S
         while time.monotonic() < worker_ends:
-            if again_at is None and site.job(lost)["attempt"] > attempt:
+            if again_at is None and site.read_job(lost)["attempt"] > attempt:
                 again_at = time.time()
-                site.cancel(lost)
-            if site.job(jobs[-1])["state"] not in ("queued", "validating", "running"):
-                jobs.append(site.submit(SHORT))
+                site.cancel_job(lost)
+            if site.read_job(jobs[-1])["state"] not in ("queued", "validating", "running"):
+                jobs.append(site.submit_new_job(SHORT))
             time.sleep(LOOK_S)
         site.kill_worker()
         kills += 1
-    states = [site.job(job)["state"] for job in jobs]
+    states = [site.read_job(job)["state"] for job in jobs]
     ended, waited_s = states.count("succeeded"), again_at - lost_at
     bound_s = settings.lease_s + settings.chores_s
     print(

@@ -35,8 +35,8 @@ SIZE = 224
 MEGA = 1_000_000
 
 
-def draw_texture(width: int, height: int, mode: str = "RGB") -> Image.Image:
-    """A picture whose neighbouring pixels differ as those of a photo do."""
+def draw_photo_texture(width: int, height: int, mode: str = "RGB") -> Image.Image:
+    """Draw a picture whose neighbouring pixels differ as those of a photo do."""
     rng, side = np.random.default_rng(0), 1024
     y, x = np.mgrid[0:side, 0:side]
     waves = np.stack(
@@ -50,58 +50,61 @@ def draw_texture(width: int, height: int, mode: str = "RGB") -> Image.Image:
     return whole
 
 
-def write_heic(path: Path) -> None:
-    """48 megapixels, as telephones write them."""
+def write_heic_photo(path: Path) -> None:
+    """Write a HEIC of 48 megapixels, as telephones do."""
     import pillow_heif
 
-    made = pillow_heif.from_pillow(draw_texture(8064, 6048))
+    made = pillow_heif.from_pillow(draw_photo_texture(8064, 6048))
     made.save(path, quality=60, enc_params={"preset": "ultrafast"})
 
 
-def write_tiff_16_bits(path: Path) -> None:
-    """Samples of 16 bits that are not packed."""
-    wide = np.asarray(draw_texture(8160, 6120)).astype("<u2") * 257
-    from tools.picture_kinds import raw_tiff
+def write_16_bit_tiff(path: Path) -> None:
+    """Write an uncompressed TIFF with samples of 16 bits."""
+    wide = np.asarray(draw_photo_texture(8160, 6120)).astype("<u2") * 257
+    from tools.picture_kinds import build_raw_tiff
 
     tags = {256: (4, [8160]), 257: (4, [6120]), 258: (3, [16] * 3), 259: (3, [1]), 262: (3, [2]), 277: (3, [3]),
             278: (4, [6120])}  # fmt: skip
-    path.write_bytes(raw_tiff(tags, wide.tobytes()))
+    path.write_bytes(build_raw_tiff(tags, wide.tobytes()))
 
 
-def save_photo(
+def make_photo_writer(
     width: int, height: int, mode: str = "RGB", **options: object
 ) -> Callable[[Path], None]:
-    """Save a picture by Pillow, in the format that the file's name says."""
-    return lambda path: draw_texture(width, height, mode).save(path, **options)  # type: ignore[arg-type]
+    """Return a function that saves a picture by Pillow, in the format of the file's name."""
+    return lambda path: draw_photo_texture(width, height, mode).save(path, **options)  # type: ignore[arg-type]
 
 
 PHOTOS: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "nothing": ("nothing.png", save_photo(1, 1)),
-    "HEIC of 48 megapixels": ("48.heic", write_heic),
-    "AVIF of 48 megapixels": ("48.avif", save_photo(8064, 6048, quality=50, speed=10)),
-    "JPEG of 200 megapixels": ("200.jpg", save_photo(16320, 12240, quality=85)),
+    "nothing": ("nothing.png", make_photo_writer(1, 1)),
+    "HEIC of 48 megapixels": ("48.heic", write_heic_photo),
+    "AVIF of 48 megapixels": ("48.avif", make_photo_writer(8064, 6048, quality=50, speed=10)),
+    "JPEG of 200 megapixels": ("200.jpg", make_photo_writer(16320, 12240, quality=85)),
     "JPEG of 200 megapixels, progressive": (
         "200p.jpg",
-        save_photo(16320, 12240, quality=85, progressive=True),
+        make_photo_writer(16320, 12240, quality=85, progressive=True),
     ),
-    "PNG of 50 megapixels": ("50.png", save_photo(8160, 6120, compress_level=1)),
+    "PNG of 50 megapixels": ("50.png", make_photo_writer(8160, 6120, compress_level=1)),
     "PNG of 50 megapixels with alpha": (
         "50a.png",
-        save_photo(8160, 6120, "RGBA", compress_level=1),
+        make_photo_writer(8160, 6120, "RGBA", compress_level=1),
     ),
-    "WebP of 50 megapixels": ("50.webp", save_photo(8160, 6120, quality=60, method=0)),
-    "TIFF of 50 megapixels, 16 bits, not packed": ("50.tif", write_tiff_16_bits),
-    "TIFF of 50 megapixels, LZW": ("50l.tif", save_photo(8160, 6120, compression="tiff_lzw")),
+    "WebP of 50 megapixels": ("50.webp", make_photo_writer(8160, 6120, quality=60, method=0)),
+    "TIFF of 50 megapixels, 16 bits, not packed": ("50.tif", write_16_bit_tiff),
+    "TIFF of 50 megapixels, LZW": (
+        "50l.tif",
+        make_photo_writer(8160, 6120, compression="tiff_lzw"),
+    ),
     "JPEG of 200 megapixels, progressive, 4:4:4": (
         "200p444.jpg",
-        save_photo(16320, 12240, quality=85, progressive=True, subsampling=0),
+        make_photo_writer(16320, 12240, quality=85, progressive=True, subsampling=0),
     ),
-    "PNG of 64 megapixels": ("64.png", save_photo(9248, 6936, compress_level=1)),
+    "PNG of 64 megapixels": ("64.png", make_photo_writer(9248, 6936, compress_level=1)),
 }
 
 
 def main() -> None:
-    """Make the photos, and print a line for each."""
+    """Create large photos, measure their decoding, and print a line for each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -110,7 +113,7 @@ def main() -> None:
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measure(options.one)))
+        print(json.dumps(measure_photo_decoding(options.one)))
         return
     options.photos.mkdir(parents=True, exist_ok=True)
     print(f"{'photo':44} {'MB of file':>10} {'peak MB':>8} {'seconds':>8} {'CPU s':>6}")
@@ -131,9 +134,9 @@ def main() -> None:
         print(f"{name:44} {numbers}  {found['said']}", flush=True)
 
 
-def measure(photo: Path) -> dict[str, float | str]:
-    """Peak bytes and CPU seconds of the decoder process, seconds of the whole ingest, and what it
-    said.
+def measure_photo_decoding(photo: Path) -> dict[str, float | str]:
+    """Return peak bytes and CPU seconds of the decoder process, seconds of the ingest, and its
+    result.
     """
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "batch.zip"

@@ -26,7 +26,7 @@ class Load:
     """Of every answer, in rising order."""
 
 
-def run(
+def measure_request_load(
     url: str,
     clients: int,
     seconds: float,
@@ -36,7 +36,8 @@ def run(
     pause_s: float = 0.0,
     until: Callable[[], bool] = lambda: False,
 ) -> Load:
-    """Ask `url` from `clients` connections for `seconds`, each once at least.
+    """Request `url` from `clients` connections for `seconds`, at least once each, and return the
+    measured load.
 
     Args:
         warm_up: goes before, a share of `seconds`; its answers do not count.
@@ -44,10 +45,12 @@ def run(
             over one.
         until: asked before each question; True ends the run early.
     """
-    return asyncio.run(_run(url, clients, seconds, dict(headers or {}), warm_up, pause_s, until))
+    return asyncio.run(
+        _measure_request_load(url, clients, seconds, dict(headers or {}), warm_up, pause_s, until)
+    )
 
 
-async def _run(
+async def _measure_request_load(
     url: str,
     clients: int,
     seconds: float,
@@ -68,7 +71,7 @@ async def _run(
     latencies: list[float] = []
     statuses: dict[int, int] = {}
 
-    async def client(number: int) -> None:
+    async def send_requests_as_client(number: int) -> None:
         await asyncio.sleep(pause_s * number / clients)
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         first = True
@@ -76,7 +79,7 @@ async def _run(
             writer.write(request)
             head = await reader.readuntil(b"\r\n\r\n")
             status = int(head[9:12])
-            length = _content_length(head)
+            length = _parse_content_length(head)
             if length:
                 await reader.readexactly(length)
             first = sent < start
@@ -87,26 +90,26 @@ async def _run(
                 await asyncio.sleep(pause_s)
         writer.close()
 
-    await asyncio.gather(*(client(number) for number in range(clients)))
+    await asyncio.gather(*(send_requests_as_client(number) for number in range(clients)))
     over = time.perf_counter() - start
     seconds = over if until() else max(seconds, over)
     latencies.sort()
     return Load(
         clients,
         len(latencies) / seconds,
-        quantile(latencies, 0.5) * 1e3,
-        quantile(latencies, 0.99) * 1e3,
+        compute_quantile(latencies, 0.5) * 1e3,
+        compute_quantile(latencies, 0.99) * 1e3,
         statuses,
         tuple(latency * 1e3 for latency in latencies),
     )
 
 
-def quantile(rising: Sequence[float], share: float) -> float:
-    """The value below which that share of the values lies; NaN of none."""
+def compute_quantile(rising: Sequence[float], share: float) -> float:
+    """Return the value below which a share of the sorted values lies; NaN without values."""
     return rising[min(len(rising) - 1, int(len(rising) * share))] if rising else math.nan
 
 
-def _content_length(head: bytes) -> int:
+def _parse_content_length(head: bytes) -> int:
     lower = head.lower()
     at = lower.find(b"content-length:")
     return int(lower[at + 15 : lower.index(b"\r\n", at)]) if at >= 0 else 0

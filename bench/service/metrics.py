@@ -37,7 +37,7 @@ from core.database import migrate
 from core.database.measurements import remove_figures
 from core.database.session import Database
 from core.database.tables import Model, Version
-from core.publishing.measured import Measurements, write_measured
+from core.publishing.measured import Measurements, store_version_measurements
 from core.publishing.publish import publish_result
 from core.scheduling import claim as claims
 from core.settings import Settings
@@ -53,7 +53,7 @@ Json = dict[str, Any]
 
 
 def main() -> None:
-    """Fill, ask, publish, print."""
+    """Fill a database, measure reading and publishing of metrics, and print the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,13 +62,13 @@ def main() -> None:
     parser.add_argument("--ends", default="10,1000", help="versions of the models that publish")
     given = parser.parse_args()
     sizes, ends = ([int(n) for n in text.split(",") if n] for text in (given.sizes, given.ends))
-    with tempfile.TemporaryDirectory() as folder, _database(given.database) as url:
+    with tempfile.TemporaryDirectory() as folder, _open_empty_database(given.database) as url:
         settings = Settings(data_dir=Path(folder) / "data", database_url=url, threads=1)
         db = Database(settings.resolved_database_url, statement_s=3600)
         migrate.upgrade_schema(db)
         began = time.perf_counter()
         for size in sorted({*sizes, *ends}):
-            fill(db, size)
+            fill_with_measured_model(db, size)
         if not url:
             with (
                 db.engine.connect() as connection
@@ -82,19 +82,23 @@ def main() -> None:
             f"load average {os.getloadavg()[0]:.1f}; rows written in "
             f"{time.perf_counter() - began:.1f} s"
         )
-        with service.run_service(settings.data_dir, {"PERENNIAL_DATABASE_URL": url}) as running:
+        with service.run_temporary_service(
+            settings.data_dir, {"PERENNIAL_DATABASE_URL": url}
+        ) as running:
             for size in sizes:
-                _ask(running, size, "")
+                _print_metrics_times(running, size, "")
                 if size > 100:
-                    _ask(running, size, f"?from={size - 99}&to={size}&tasks={size - 99},{size}")
+                    _print_metrics_times(
+                        running, size, f"?from={size - 99}&to={size}&tasks={size - 99},{size}"
+                    )
         if ends:
-            _publish(db, settings, ends)
+            _measure_publishing(db, settings, ends)
         db.close()
 
 
 @contextmanager
-def _database(server: str) -> Iterator[str]:
-    """The URL of an empty database on a PostgreSQL server, "" for SQLite."""
+def _open_empty_database(server: str) -> Iterator[str]:
+    """Yield the URL of an empty database on a PostgreSQL server, or "" for SQLite."""
     if not server:
         yield ""
         return
@@ -107,7 +111,7 @@ def _database(server: str) -> Iterator[str]:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
 
 
-def _ask(running: service.Service, size: int, window: str) -> None:
+def _print_metrics_times(running: service.Service, size: int, window: str) -> None:
     url = f"{running.url}/v1/models/m-{size}/metrics{window}"
     key = {"Authorization": f"Bearer {running.key}"}
     began = time.perf_counter()
@@ -124,44 +128,45 @@ def _ask(running: service.Service, size: int, window: str) -> None:
         f" {len(answer.content):,} bytes, alone {alone * 1e3:.0f} ms"
     )
     if answer.status_code == 200 and alone < 20:
-        before = cpu_s(running)
-        found = load.run(url, CLIENTS, SECONDS, key, warm_up=0)
-        cpu_ms = (cpu_s(running) - before) * 1e3 / len(found.latencies_ms)
+        before = count_service_cpu_seconds(running)
+        found = load.measure_request_load(url, CLIENTS, SECONDS, key, warm_up=0)
+        cpu_ms = (count_service_cpu_seconds(running) - before) * 1e3 / len(found.latencies_ms)
         told += (
             f"; {CLIENTS} clients p50 {found.p50_ms:.1f} ms, p99 {found.p99_ms:.1f} ms,"
-            f" {found.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each; {_time_fresh(running, url, key, size)}"
+            f" {found.per_s:.1f} per s, CPU {cpu_ms:.1f} ms each; {_measure_uncached_time(running, url, key, size)}"
         )
     print(told, flush=True)
 
 
-def _time_fresh(running: service.Service, url: str, key: dict[str, str], size: int) -> str:
-    """Time that one client waits for the same answer in words that were not asked before, so that none
-    is kept.
-    """
-    times, before = [], cpu_s(running)
+def _measure_uncached_time(
+    running: service.Service, url: str, key: dict[str, str], size: int
+) -> str:
+    """Return the seconds of a metrics request whose response cannot be cached."""
+    times, before = [], count_service_cpu_seconds(running)
     for turn in range(ANEW):
         last = size + 1 + turn
         other = url.replace(f"to={size}", f"to={last}") if "to=" in url else f"{url}?to={last}"
         began = time.perf_counter()
         httpx2.get(other, headers=key, timeout=300).raise_for_status()
         times.append((time.perf_counter() - began) * 1e3)
-    cpu_ms = (cpu_s(running) - before) * 1e3 / ANEW
+    cpu_ms = (count_service_cpu_seconds(running) - before) * 1e3 / ANEW
     return f"computed again {statistics.median(times):.1f} ms, CPU {cpu_ms:.1f} ms"
 
 
-def cpu_s(running: service.Service) -> float:
-    """Seconds that the service's processes have computed; PostgreSQL's are not among them."""
+def count_service_cpu_seconds(running: service.Service) -> float:
+    """Return the CPU seconds of the service's processes, without those of PostgreSQL."""
     processes = [
         p.cpu_times() for p in psutil.Process(running.process.pid).children(recursive=True)
     ]
     return float(sum(times.user + times.system for times in processes))
 
 
-def _publish(db: Database, settings: Settings, ends: list[int]) -> None:
-    """Median time of publishing on models with so many versions, in turn; on the last also with as
-    few cells as on the first."""
+def _measure_publishing(db: Database, settings: Settings, ends: list[int]) -> None:
+    """Print the median time of publishing on models of several sizes; on the last also with few
+    cells.
+    """
     store = open_store(settings)
-    store.create_root()
+    store.create_folder_or_bucket()
     cases = [(size, 10**6) for size in ends] + [(ends[-1], ends[0] + 1)]
     taken: list[list[float]] = [[] for _ in cases]
     last = {size: size for size in ends}
@@ -169,10 +174,10 @@ def _publish(db: Database, settings: Settings, ends: list[int]) -> None:
     for turn in range(PUBLISHED + 1):
         for (size, most), times in zip(cases, taken, strict=True):
             last[size] += 1
-            _submit(db, size, last[size])
+            _insert_next_task(db, size, last[size])
             claim = claims.claim_job(db, "bench", 600.0)
             assert claim is not None
-            _result(folder, last[size], most)
+            _write_job_result(folder, last[size], most)
             began = time.perf_counter()
             publish_result(db, store, claim, folder)
             if turn:
@@ -187,9 +192,10 @@ def _publish(db: Database, settings: Settings, ends: list[int]) -> None:
         print(f"{told}, {median / first:.2f} times the first")
 
 
-def _result(folder: Path, task: int, most: int) -> None:
-    """Rows of a job that learned `task` after all before it, and was measured on that many of
-    them at most."""
+def _write_job_result(folder: Path, task: int, most: int) -> None:
+    """Write the result of a job that learned `task` after all earlier tasks, and was measured on at
+    most `most` of them.
+    """
     tasks = range(max(1, task - most + 1), task + 1)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "parts").mkdir(parents=True)
@@ -204,7 +210,7 @@ def _result(folder: Path, task: int, most: int) -> None:
         "method": {"name": "finetune", "hyper": {}, "state": {}},
         "environment": {"torch": "2", "cpu_capability": "x", "threads": 1, "device": "cpu"},
         "trainable": 1, "parameters": 1,
-        **_figures(tasks),
+        **_build_job_figures(tasks),
         "results": [
             {"version": v, "task": n, "correct": 100 + n % 50, "total": 150,
              "per_class": {"cat": [60, 75], "dog": [55, 75]}}
@@ -214,7 +220,7 @@ def _result(folder: Path, task: int, most: int) -> None:
     (folder / "result.json").write_text(json.dumps(document, sort_keys=True))
 
 
-def _figures(tasks: range) -> Json:
+def _build_job_figures(tasks: range) -> Json:
     numbers = sorted(map(str, tasks))
     return {
         "update_norm": {"backbone": 1.2, "head": 0.8, "relative": 0.1},
@@ -225,7 +231,7 @@ def _figures(tasks: range) -> Json:
     }  # fmt: skip
 
 
-def _rows(table: str, session: Any, rows: list[Json]) -> None:
+def _insert_rows(table: str, session: Any, rows: list[Json]) -> None:
     names = list(rows[0])
     marks = (
         f"CAST(:{n} AS JSON)"
@@ -252,13 +258,14 @@ _JSON = {
 }
 
 
-def fill(db: Database, size: int) -> None:
-    """A model of `size` versions and tasks, each version measured on all tasks until its own, each
-    task also before it."""
-    model, empty = model_id(size), "{}"
+def fill_with_measured_model(db: Database, size: int) -> None:
+    """Add a model of `size` versions and tasks, with measurements of each version on all its tasks
+    and the next one.
+    """
+    model, empty = build_model_id(size), "{}"
     with db.write() as session:
         if not session.execute(text("SELECT 1 FROM owners WHERE id = 'own_b'")).first():
-            _rows("owners", session, [{"id": "own_b", "name": "bench", "created_at": 0.0}])
+            _insert_rows("owners", session, [{"id": "own_b", "name": "bench", "created_at": 0.0}])
         row = {
             "id": model, "owner_id": "own_b", "name": f"m-{size}", "scenario": "class", "created_at": 0.0,
             "fence": 0,
@@ -271,23 +278,25 @@ def fill(db: Database, size: int) -> None:
             "on_failed": "continue", "allow_lost_classes": False, "head": size, "production_follows": True,
             "next_task": size + 1, "next_place": size + 1, "next_version": size + 1,
         }  # fmt: skip
-        _rows("models", session, [row])
+        _insert_rows("models", session, [row])
         aliases = ("production", "latest")
-        _rows(
+        _insert_rows(
             "aliases",
             session,
             [{"model_id": model, "name": n, "version": size, "updated_at": 0.0} for n in aliases],
         )
-        _rows("tasks", session, [_task(size, n, "learned") for n in range(1, size + 1)])
+        _insert_rows(
+            "tasks", session, [_build_task_row(size, n, "learned") for n in range(1, size + 1)]
+        )
         for number in range(size + 1):
-            _write_version(session, size, number)
+            _insert_version(session, size, number)
 
 
-def _write_version(session: Session, size: int, number: int) -> None:
-    """A version as publishing writes it: measured on its tasks, and its base and its parent on the
+def _insert_version(session: Session, size: int, number: int) -> None:
+    """Add a version as publishing writes it: measured on its tasks, with base and parent on the
     newest one.
     """
-    model = session.get_one(Model, model_id(size))
+    model = session.get_one(Model, build_model_id(size))
     tasks = range(1, number + 1)
     manifest = Manifest.from_json(
         {
@@ -297,7 +306,7 @@ def _write_version(session: Session, size: int, number: int) -> None:
             "architecture": {"name": "small-cnn"},
             "image": {"size": 32, "channels": 3},
             "tasks": list(tasks),
-            **(_figures(tasks) if number else {}),
+            **(_build_job_figures(tasks) if number else {}),
         }
     )
     version = Version(
@@ -317,25 +326,27 @@ def _write_version(session: Session, size: int, number: int) -> None:
     session.flush()
     if number:
         cells = [("base", number), ("parent", number), *(("new", task) for task in tasks)]
-        measured = [_cell(which, number, task) for which, task in cells]
-        figures = Figures(**manifest.get_given_fields())
-        write_measured(session, model, version, Measurements(measured, figures, {}), set())
+        measured = [_build_measured_cell(which, number, task) for which, task in cells]
+        figures = Figures(**manifest.get_set_fields())
+        store_version_measurements(
+            session, model, version, Measurements(measured, figures, {}), set()
+        )
 
 
-def model_id(size: int) -> str:
-    """The id of the model with so many versions."""
+def build_model_id(size: int) -> str:
+    """Return the id of the model with this number of versions."""
     return f"mdl_{size:0>26}"
 
 
-def _cell(which: str, version: int, task: int) -> MeasuredCell:
+def _build_measured_cell(which: str, version: int, task: int) -> MeasuredCell:
     correct = 100 + (version * 7 + task) % 50
     per_class = {"cat": [60, 75], "dog": [55, 75]}
     return MeasuredCell(version=which, task=task, correct=correct, total=150, per_class=per_class)
 
 
-def _task(size: int, number: int, standing: str | None) -> Json:
+def _build_task_row(size: int, number: int, standing: str | None) -> Json:
     return {
-        "id": f"tsk_{size}_{number}", "model_id": model_id(size), "number": number, "name": f"week {number}",
+        "id": f"tsk_{size}_{number}", "model_id": build_model_id(size), "number": number, "name": f"week {number}",
         "sha256": "0" * 64, "bytes": 1, "media_type": "zip", "classes": '{"cat": 500, "dog": 500}',
         "n_train": 850,
         "n_held_out": 150, "report": "{}", "standing": standing, "stops": False, "warnings": "[]",
@@ -344,10 +355,10 @@ def _task(size: int, number: int, standing: str | None) -> Json:
     }  # fmt: skip
 
 
-def _submit(db: Database, size: int, number: int) -> None:
-    """The next task of a model, decoded, and its job."""
+def _insert_next_task(db: Database, size: int, number: int) -> None:
+    """Add the next task of a model, decoded, and its job."""
     job = {
-        "id": f"job_{size}_{number}", "model_id": model_id(size), "owner_id": "own_b",
+        "id": f"job_{size}_{number}", "model_id": build_model_id(size), "owner_id": "own_b",
         "task_id": f"tsk_{size}_{number}",
         "task_number": number, "place": number, "again": False, "state": "queued", "revision": 1,
         "recipe_override": "{}",
@@ -356,11 +367,13 @@ def _submit(db: Database, size: int, number: int) -> None:
         "warnings": "[]", "created_at": 0.0,
     }  # fmt: skip
     with db.write() as session:
-        _rows("tasks", session, [{**_task(size, number, None), "train_deleted_at": None}])
-        _rows("jobs", session, [job])
+        _insert_rows(
+            "tasks", session, [{**_build_task_row(size, number, None), "train_deleted_at": None}]
+        )
+        _insert_rows("jobs", session, [job])
         session.execute(
             text("UPDATE models SET next_task = :n, next_place = :n WHERE id = :m"),
-            {"n": number + 1, "m": model_id(size)},
+            {"n": number + 1, "m": build_model_id(size)},
         )
 
 

@@ -33,7 +33,7 @@ from api.app import create_app
 from bench.service import load
 from bench.service.million_files import ANYTIME_JOB, BASE
 from bench.service.series import MILLION, SMALL
-from bench.service.side import Side, serving, side_of
+from bench.service.side import Side, create_filled_side, serve_side
 from core.database.session import Database
 from core.scheduling import claim as claims
 from core.settings import Settings
@@ -68,8 +68,8 @@ class Ask:
     who: str = "owner"
 
     @property
-    def label(self) -> str:
-        """Its path, and who asks where it is not the owner."""
+    def request_label(self) -> str:
+        """Text about a request: its path, and who asks if it is not the owner."""
         return self.path + (" (admin)" if self.who == "admin" else "")
 
 
@@ -130,7 +130,7 @@ ASKS = (
 
 
 def main() -> int:
-    """Fill what is not there, measure, print; 1 when something is above the goal."""
+    """Fill missing databases, measure, print; return 1 if something is slower than the goal."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -143,28 +143,31 @@ def main() -> int:
     with ExitStack() as stack:
         folder = given.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = [
-            side_of(folder, given.database, name, size)
+            create_filled_side(folder, given.database, name, size)
             for name, size in (("small", SMALL), ("million", MILLION))
         ]
-        missing = list_routes() - {ask.route for ask in ASKS} - LEFT_OUT.keys()
+        missing = list_get_routes() - {ask.route for ask in ASKS} - LEFT_OUT.keys()
         if missing:
             raise SystemExit(f"Neither asked nor left out: {sorted(missing)}")
         for side in sides:
-            stack.enter_context(serving(side))
+            stack.enter_context(serve_side(side))
         print(
             f"load average {os.getloadavg()[0]:.1f}; {CLIENTS} clients, {given.rounds} rounds of "
             f"{given.seconds} s each"
         )
-        slow = time_reads(
-            sides, [ask for ask in ASKS if given.only in ask.label], given.rounds, given.seconds
+        slow = print_slow_reads(
+            sides,
+            [ask for ask in ASKS if given.only in ask.request_label],
+            given.rounds,
+            given.seconds,
         )
-        slow += _worker(sides, given.only)
+        slow += _print_slow_worker_steps(sides, given.only)
         print(f"load average {os.getloadavg()[0]:.1f}; above {GOAL} ×: {len(slow)}")
     return 1 if slow else 0
 
 
-def list_routes() -> set[str]:
-    """The templates of all GET routes of the app."""
+def list_get_routes() -> set[str]:
+    """Return the path templates of all GET routes of the app."""
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
     found = {
@@ -175,34 +178,38 @@ def list_routes() -> set[str]:
     return found - {"/openapi.json", "/docs", "/static/{digest}/{name:path}", "/ui/login"}
 
 
-def time_reads(sides: list[Side], asks: Sequence[Ask], rounds: int, seconds: float) -> list[str]:
-    """Print a line per ask; those above the goal."""
+def print_slow_reads(
+    sides: list[Side], asks: Sequence[Ask], rounds: int, seconds: float
+) -> list[str]:
+    """Print a line per request, and return those slower than the goal."""
     print(
         f"{'GET':<54}{'p50 ms':>17}{'p99 ms':>17}{'requests/s':>15}"
         f"{'p50':>7}{'p99':>7}{'per s':>7}{'CPU ms':>16}{'CPU':>7}"
     )
     slow = []
     for ask in asks:
-        label = ask.label
+        label = ask.request_label
         seen: list[list[load.Load]] = [[], []]
         spent = [0.0, 0.0]
         for side in sides:
-            _once(side, ask)
+            _send_first_request(side, ask)
         for number in range(rounds):
             for place in (0, 1) if number % 2 == 0 else (1, 0):
                 side = sides[place]
                 key = {"Authorization": f"Bearer {side.keys[ask.who]}"}
-                before = side.cpu_s()
-                got = load.run(side.url + _path(side, ask), CLIENTS, seconds, key, warm_up=0)
-                spent[place] += side.cpu_s() - before
+                before = side.count_cpu_seconds()
+                got = load.measure_request_load(
+                    side.url + _build_request_path(side, ask), CLIENTS, seconds, key, warm_up=0
+                )
+                spent[place] += side.count_cpu_seconds() - before
                 if set(got.statuses) != {200}:
                     raise RuntimeError(f"{label}: {got.statuses}")
                 seen[place].append(got)
         p50, p99, per_s = ([], [], [])  # type: ignore[var-annotated]
         for found in seen:
             latencies = sorted(value for one in found for value in one.latencies_ms)
-            p50.append(load.quantile(latencies, 0.5))
-            p99.append(load.quantile(latencies, 0.99))
+            p50.append(load.compute_quantile(latencies, 0.5))
+            p99.append(load.compute_quantile(latencies, 0.99))
             per_s.append(statistics.median(one.per_s for one in found))
         cpu = [
             s * 1e3 / sum(len(one.latencies_ms) for one in found)
@@ -222,24 +229,31 @@ def time_reads(sides: list[Side], asks: Sequence[Ask], rounds: int, seconds: flo
     return slow
 
 
-def _path(side: Side, ask: Ask) -> str:
-    names = {"{model}": side.model(), "{job}": side.job(), "{anytime}": ANYTIME_JOB, "{base}": BASE}
+def _build_request_path(side: Side, ask: Ask) -> str:
+    names = {
+        "{model}": side.first_model_id(),
+        "{job}": side.measured_job_id(),
+        "{anytime}": ANYTIME_JOB,
+        "{base}": BASE,
+    }
     path = ask.path
     for name, value in names.items():
         path = path.replace(name, value)
     return path
 
 
-def _once(side: Side, ask: Ask) -> None:
-    """The first answer may be slow: it makes a download or counts for the first time."""
+def _send_first_request(side: Side, ask: Ask) -> None:
+    """Send a request once before measuring, since it may build a download or count for the first
+    time.
+    """
     key = {"Authorization": f"Bearer {side.keys[ask.who]}"}
-    answer = httpx2.get(side.url + _path(side, ask), headers=key, timeout=120)
+    answer = httpx2.get(side.url + _build_request_path(side, ask), headers=key, timeout=120)
     if answer.status_code != 200:
         raise RuntimeError(f"{ask.path} → {answer.status_code}: {answer.text[:300]}")
 
 
-def _worker(sides: list[Side], only: str) -> list[str]:
-    """Print a line per thing that workers do; the chores above the goal."""
+def _print_slow_worker_steps(sides: list[Side], only: str) -> list[str]:
+    """Print a line per step of workers, and return the chores slower than the goal."""
     print(f"{'worker':<54}{'p50 ms':>17}{'':>32}{'ratio':>7}")
     names: list[dict[str, Callable[[], object]]] = []
     for side in sides:
@@ -248,28 +262,28 @@ def _worker(sides: list[Side], only: str) -> list[str]:
             update={"event_days": 10_000.0}
         )  # all events are of this morning
 
-        def take(db: Database = db) -> None:
+        def claim_and_release_job(db: Database = db) -> None:
             held = claims.claim_job(db, "bench", 60.0)
             assert held is not None
             claims.complete_stop(db, held)
 
         names.append(
             {
-                "claim and give back": take,
-                "reap": lambda db=db: claims.reap_expired_jobs(db),
+                "claim and give back": claim_and_release_job,
+                "reap": lambda db=db: claims.take_back_expired_jobs(db),
                 "ring": lambda db=db: sweep.find_unannounced_jobs(db),
-                "sweep: rows": lambda db=db, s=settings: sweep._sweep_rows(db, s),
-                "sweep: snapshots": lambda db=db, s=settings, st=store: sweep._sweep_states(
-                    db, st, s, "snapshot", "snapshots/"
+                "sweep: rows": lambda db=db, s=settings: sweep._delete_expired_rows(db, s),
+                "sweep: snapshots": lambda db=db, s=settings, st=store: (
+                    sweep._delete_unneeded_states(db, st, s, "snapshot", "snapshots/")
                 ),
                 "sweep: files of tasks": lambda db=db: sweep._select_tasks_with_files(db),
-                "sweep: memories": lambda db=db, side=side, st=store: sweep._sweep_memories(
-                    db, _blobs(side, st)
+                "sweep: memories": lambda db=db, side=side, st=store: (
+                    sweep._delete_affected_memories(db, _open_blobs(side, st))
                 ),
-                "sweep: deleted models": lambda db=db, side=side, st=store: sweep._sweep_models(
-                    db, _blobs(side, st)
+                "sweep: deleted models": lambda db=db, side=side, st=store: (
+                    sweep._delete_deleted_models_data(db, _open_blobs(side, st))
                 ),
-                "sweep: one batch of blobs": lambda db=db: _used(db),
+                "sweep: one batch of blobs": lambda db=db: _find_used_digests(db),
             }
         )
     slow = []
@@ -291,19 +305,19 @@ def _worker(sides: list[Side], only: str) -> list[str]:
     return slow
 
 
-def _blobs(side: Side, store: object) -> object:
+def _open_blobs(side: Side, store: object) -> object:
     from core.storage import Blobs
 
     return Blobs(store, side.settings.make_folder("cache"))  # type: ignore[arg-type]
 
 
-def _used(db: Database) -> None:
-    from bench.service.series import digest
+def _find_used_digests(db: Database) -> None:
+    from bench.service.series import make_digest
     from core.retention import references
 
     with db.read() as session:
         references.find_used_digests(
-            session, [digest(kind, n) for n in range(40) for kind in "bcdef"]
+            session, [make_digest(kind, n) for n in range(40) for kind in "bcdef"]
         )
 
 

@@ -12,21 +12,20 @@ from safetensors.numpy import save_file
 from sqlalchemy import select, update
 
 from bench.service.fill import MANIFEST
-from bench.service.series import Size, id_of
+from bench.service.series import Size, make_id
 from core.contract.jobs.snapshot import StoredAnytime
 from core.database.session import Database
 from core.database.tables import Alias, Base, Job, Part, Version
 from core.settings import Settings
 from core.storage import Blobs, Store
 
-BASE = id_of("bas", 0)
-ANYTIME_JOB = id_of("job", 0)
+BASE = make_id("bas", 0)
+ANYTIME_JOB = make_id("job", 0)
 """The first model's first job, made to look as if it were paused with a validated state."""
 
 
-def add_files(db: Database, store: Store, settings: Settings, size: Size) -> None:
-    """Give the newest version of the first model real parts, one job an anytime state, and the
-    owner a base."""
+def add_real_files(db: Database, store: Store, settings: Settings, size: Size) -> None:
+    """Store real parts for the first model's newest version, a best state for one job, and a base."""
     draw = np.random.default_rng(0)
     parts = {
         "backbone": {"backbone.conv1.weight": draw.normal(size=(64, 3, 3, 3)).astype(np.float32)},
@@ -42,7 +41,7 @@ def add_files(db: Database, store: Store, settings: Settings, size: Size) -> Non
     }
     blobs = Blobs(store, settings.make_folder("cache"))
     with tempfile.TemporaryDirectory() as folder, db.write() as session:
-        model = id_of("mdl", 0)
+        model = make_id("mdl", 0)
         newest = session.scalars(
             select(Alias.version).where(Alias.model_id == model, Alias.name == "latest")
         ).one()
@@ -68,7 +67,7 @@ def add_files(db: Database, store: Store, settings: Settings, size: Size) -> Non
                 session.execute(everywhere.values(sha256=sha256, bytes=length))
         session.add(
             Base(
-                id=BASE, owner_id=id_of("own", 0), architecture={"name": "small-cnn"},
+                id=BASE, owner_id=make_id("own", 0), architecture={"name": "small-cnn"},
                 sha256=described[0]["sha256"], bytes=described[0]["bytes"], created_at=version.created_at,
             )
         )  # fmt: skip

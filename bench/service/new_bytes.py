@@ -47,26 +47,35 @@ Memory = set[tuple[int, bytes]]
 
 
 def main() -> None:
-    """Print a line per recipe, then one for each version of models that remember images."""
+    """Print the bytes that versions add, a line per recipe, then one per version of models with
+    replay.
+    """
     argparse.ArgumentParser(description=__doc__).parse_args()
-    with tempfile.TemporaryDirectory() as folder, service.run_service(Path(folder)) as running:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        service.run_temporary_service(Path(folder)) as running,
+    ):
         client = Perennial(running.key, base_url=running.url)
         for number, (title, recipe) in enumerate(CASES.items()):
-            print(_network(client, f"bytes-{number}", title, recipe), flush=True)
+            print(_measure_network_bytes(client, f"bytes-{number}", title, recipe), flush=True)
         for number, (title, method) in enumerate(MEMORIES.items()):
             print(
-                _memory(client, running.data_dir / "store", f"memory-{number}", title, method),
+                _describe_memory_bytes(
+                    client, running.data_dir / "store", f"memory-{number}", title, method
+                ),
                 flush=True,
             )
 
 
-def _network(client: Perennial, model: str, title: str, recipe: dict[str, Any]) -> str:
-    """What versions 2 … 4 add, on average."""
+def _measure_network_bytes(
+    client: Perennial, model: str, title: str, recipe: dict[str, Any]
+) -> str:
+    """Return a line with the mean bytes that versions 2 … 4 add."""
     client.models.create(model, recipe={**recipe, "epochs": 1}, architecture="small-cnn", gate=OFF)
-    for _, archive in digits.build_archives()[:4]:
+    for _, archive in digits.build_digit_archives()[:4]:
         client.submit(model, archive).wait()
-    tensors = [_tensors(client, model, version) for version in range(1, 5)]
-    changed = sum(_changed(old, new) for old, new in pairwise(tensors))
+    tensors = [_read_version_tensors(client, model, version) for version in range(1, 5)]
+    changed = sum(_count_changed_images(old, new) for old, new in pairwise(tensors))
     new = sum(client.versions.retrieve(model, v).bytes_new for v in range(2, 5))
     whole = client.versions.retrieve(model, 4).bytes
     return (
@@ -75,8 +84,10 @@ def _network(client: Perennial, model: str, title: str, recipe: dict[str, Any]) 
     )
 
 
-def _memory(client: Perennial, store: Path, model: str, title: str, method: dict[str, Any]) -> str:
-    """Markdown: images that each version remembers again, and bytes that its memory adds."""
+def _describe_memory_bytes(
+    client: Perennial, store: Path, model: str, title: str, method: dict[str, Any]
+) -> str:
+    """Return Markdown lines: images that each version stores again, and bytes that its memory adds."""
     image = {"size": SIDE, "channels": 3}
     recipe = {"method": method, "epochs": 1, "batch_size": 64, "optimizer": {"lr": 0.001}}
     client.models.create(
@@ -90,13 +101,13 @@ def _memory(client: Perennial, store: Path, model: str, title: str, method: dict
     parent: Memory = set()
     came, added = 0, 0
     for number in range(1, TASKS + 1):
-        client.submit(model, _batch(number)).wait()
+        client.submit(model, _build_noise_batch(number)).wait()
         version = client.versions.retrieve(model, number)
         parts = {part.name: part for part in version.parts if part.type in ("buffer", "exemplars")}
-        tensors = {name: load(_blob(store, part.sha256)) for name, part in parts.items()}
+        tensors = {name: load(_read_blob(store, part.sha256)) for name, part in parts.items()}
         new = [name for name, part in parts.items() if part.shared_with is None]
         images = sum(tensors[name]["images"].nbytes for name in new if "images" in tensors[name])
-        now = _remembered(tensors)
+        now = _extract_remembered_images(tensors)
         changed = len(now - parent) * SIDE * SIDE * 3
         rest = sum(parts[name].bytes for name in new) - images
         cells = [len(now), len(now - parent), changed, images, f"{images / changed:.3f}", rest]
@@ -109,8 +120,8 @@ def _memory(client: Perennial, store: Path, model: str, title: str, method: dict
     )
 
 
-def _batch(task: int) -> bytes:
-    """Two classes of noise of different brightness, as npz."""
+def _build_noise_batch(task: int) -> bytes:
+    """Return an npz with two classes of noise of different brightness."""
     draw = np.random.default_rng(task)
     labels = np.arange(2 * PER_CLASS) % 2
     pixels = (
@@ -122,8 +133,8 @@ def _batch(task: int) -> bytes:
     return out.getvalue()
 
 
-def _remembered(tensors: dict[str, dict[str, np.ndarray]]) -> Memory:
-    """The images of a memory, which are in its part or in a pack for each task."""
+def _extract_remembered_images(tensors: dict[str, dict[str, np.ndarray]]) -> Memory:
+    """Return the images of a replay memory, from its part or from a pack per task."""
     (name,) = (name for name in tensors if "tasks" in tensors[name])
     held = tensors[name]
     tasks = held["tasks"].tolist()
@@ -136,11 +147,11 @@ def _remembered(tensors: dict[str, dict[str, np.ndarray]]) -> Memory:
     }
 
 
-def _blob(store: Path, sha256: str) -> bytes:
+def _read_blob(store: Path, sha256: str) -> bytes:
     return (store / "blobs" / sha256[:2] / sha256).read_bytes()
 
 
-def _tensors(client: Perennial, model: str, version: int) -> dict[str, bytes]:
+def _read_version_tensors(client: Perennial, model: str, version: int) -> dict[str, bytes]:
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for part in client.versions.retrieve(model, version).parts:
@@ -151,7 +162,7 @@ def _tensors(client: Perennial, model: str, version: int) -> dict[str, bytes]:
     return found
 
 
-def _changed(old: dict[str, bytes], new: dict[str, bytes]) -> int:
+def _count_changed_images(old: dict[str, bytes], new: dict[str, bytes]) -> int:
     return sum(len(data) for name, data in new.items() if old.get(name) != data)
 
 

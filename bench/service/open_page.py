@@ -20,7 +20,7 @@ from typing import Any
 
 from playwright.sync_api import CDPSession, expect
 
-from bench.service.browser import logged_in
+from bench.service.browser import open_logged_in_page
 from core.database import job_log
 from core.database.session import Database
 from core.database.tables import Event
@@ -35,7 +35,7 @@ STEPS = 10**6
 
 
 def main() -> None:
-    """Open the page, write events, print a line a minute."""
+    """Keep a page open while events arrive, and print its memory once a minute."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -44,18 +44,20 @@ def main() -> None:
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.run_service(Path(folder), {"PERENNIAL_THREADS": "1"}) as running,
+        service.run_temporary_service(Path(folder), {"PERENNIAL_THREADS": "1"}) as running,
     ):
-        job = _paused(running)
+        job = _submit_paused_job(running)
         writer = _Writer(
             Database(Settings(data_dir=Path(folder)).resolved_database_url), job, given.per_second
         )
-        with logged_in(running) as page:
+        with open_logged_in_page(running) as page:
             page.goto(f"/ui/jobs/{job}")
             browser = page.context.new_cdp_session(page)
             browser.send("Performance.enable")
             writer.start()
-            heaps = [_line(browser, minute, writer) for minute in range(1, given.minutes + 1)]
+            heaps = [
+                _print_page_line(browser, minute, writer) for minute in range(1, given.minutes + 1)
+            ]
             writer.ended.set()
             writer.join()
             expect(page.locator("#log")).to_contain_text(
@@ -71,11 +73,11 @@ def main() -> None:
         sys.exit(ratio > MOST)
 
 
-def _paused(running: service.Service) -> str:
-    """A job that has learned for a moment."""
+def _submit_paused_job(running: service.Service) -> str:
+    """Return the id of a job that has learned for a moment and is paused."""
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create(MODEL, scenario="class", architecture="mlp", recipe=LASTS)
-        name, batch = digits.build_archives()[0]
+        name, batch = digits.build_digit_archives()[0]
         job = client.submit(MODEL, batch, name=name)
         while client.jobs.retrieve(job.id).state != "running":
             time.sleep(0.2)
@@ -118,8 +120,8 @@ class _Writer(threading.Thread):
             self.written += self._per_second
 
 
-def _line(browser: CDPSession, minute: int, writer: _Writer) -> float:
-    """Print what the page holds a minute later; megabytes of its heap."""
+def _print_page_line(browser: CDPSession, minute: int, writer: _Writer) -> float:
+    """Print figures of the page after a minute, and return the megabytes of its heap."""
     time.sleep(60)
     browser.send("HeapProfiler.collectGarbage")
     found: dict[str, Any] = {

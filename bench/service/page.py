@@ -16,8 +16,12 @@ from pathlib import Path
 
 import httpx2
 
-from bench.service.browser import logged_in
-from bench.service.metrics import cpu_s, fill, model_id
+from bench.service.browser import open_logged_in_page
+from bench.service.metrics import (
+    build_model_id,
+    count_service_cpu_seconds,
+    fill_with_measured_model,
+)
 from core.database import migrate
 from core.database.session import Database
 from core.settings import Settings
@@ -34,7 +38,7 @@ pages forbid.
 
 
 def main() -> None:
-    """Fill the database, open the page, and print its times."""
+    """Fill the database, measure the model page, and print its times."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -45,40 +49,40 @@ def main() -> None:
         settings = Settings(data_dir=Path(folder), threads=1)
         db = Database(settings.resolved_database_url, statement_s=3600)
         migrate.upgrade_schema(db)
-        fill(db, given.size)
+        fill_with_measured_model(db, given.size)
         db.close()
-        with service.run_service(Path(folder)) as running:
-            _ask(running, given.size, given.rounds)
-            _paint(running, given.size, given.rounds)
+        with service.run_temporary_service(Path(folder)) as running:
+            _measure_page_requests(running, given.size, given.rounds)
+            _measure_paint_times(running, given.size, given.rounds)
 
 
-def _ask(running: service.Service, size: int, rounds: int) -> None:
+def _measure_page_requests(running: service.Service, size: int, rounds: int) -> None:
     print(f"a model of {size:,} versions and tasks; {GOALS}")
     key = {"Authorization": f"Bearer {running.key}"}
     for query in ("", "?first=1", f"?last={size // 2}", f"?v={size}&t={size // 2}"):
-        times, before = [], cpu_s(running)
+        times, before = [], count_service_cpu_seconds(running)
         for _ in range(rounds):
             began = time.perf_counter()
-            answer = httpx2.get(f"{running.url}/ui/models/{model_id(size)}{query}", headers=key)
+            answer = httpx2.get(
+                f"{running.url}/ui/models/{build_model_id(size)}{query}", headers=key
+            )
             times.append(time.perf_counter() - began)
         answer.raise_for_status()
         elements = len(re.findall(r"<[a-z]", answer.text))
         median = 1000 * statistics.median(times)
-        cpu_ms = 1000 * (cpu_s(running) - before) / rounds
+        cpu_ms = 1000 * (count_service_cpu_seconds(running) - before) / rounds
         print(
             f"{query or '(as it is)':16} {median:6.0f} ms (CPU {cpu_ms:.0f} ms) "
             f"{len(answer.content):9,} bytes {elements:7,} elements"
         )
 
 
-def _paint(running: service.Service, size: int, rounds: int) -> None:
-    """Milliseconds from the beginning of the navigation, in a browser that has the page's files
-    already.
-    """
+def _measure_paint_times(running: service.Service, size: int, rounds: int) -> None:
+    """Print milliseconds from navigation to paint, in a browser that has cached the page's files."""
     first, whole, bytes_of_heap = [], [], 0.0
-    with logged_in(running) as page:
+    with open_logged_in_page(running) as page:
         for _ in range(rounds + 1):
-            page.goto(f"/ui/models/{model_id(size)}", wait_until="load")
+            page.goto(f"/ui/models/{build_model_id(size)}", wait_until="load")
             page.evaluate(_PAINTED)
             first.append(
                 page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")

@@ -21,14 +21,14 @@ IMAGES = 16
 
 
 def main() -> None:
-    """Print each base and size."""
+    """Print the seconds of a pass over an image, for each base and size."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
     runs = parser.parse_args().runs
     torch.set_num_threads(1)
     architectures = {
         imagenet_base.NAME: imagenet_base.ARCHITECTURE,
-        packaged_base.PACKAGED: packaged_base.load_description().architecture,
+        packaged_base.PACKAGED: packaged_base.load_base_description().architecture,
     }
     for name, passes in PASSES.items():
         for known in passes:
@@ -37,19 +37,21 @@ def main() -> None:
                 architectures[name], image, torch.Generator().manual_seed(0)
             ).eval()
             images = torch.randn(IMAGES, 3, known.size, known.size)
-            forward = _seconds(lambda net=network, x=images: _answer(net, x), runs)
-            training = _seconds(
+            forward = _measure_least_seconds(
+                lambda net=network, x=images: _predict_images(net, x), runs
+            )
+            training = _measure_least_seconds(
                 lambda net=network, x=images: net(x).square().sum().backward(), runs
             )
             print(f"{name} at {known.size} px: {forward:.4f} s answered, {training:.4f} s learned")
 
 
-def _answer(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
+def _predict_images(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
     with torch.no_grad():
         network(images)
 
 
-def _seconds(run: Callable[[], object], runs: int) -> float:
+def _measure_least_seconds(run: Callable[[], object], runs: int) -> float:
     """Return the least processor time of an image over several runs, after one that warms up."""
     run()
     taken = []

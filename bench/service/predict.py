@@ -48,7 +48,7 @@ from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.packaged import imagenet_base
 from core.packaged.packaged_base import PACKAGED
-from core.predictions.predictions import find_predictable
+from core.predictions.predictions import find_version_to_predict
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.storage import open_store
@@ -76,7 +76,7 @@ class Bare:
     method: Method
     run: Callable[[NDArray[np.uint8]], NDArray[np.float32]]
 
-    def decode(self, photos: Sequence[Path]) -> NDArray[np.uint8]:
+    def decode_photos(self, photos: Sequence[Path]) -> NDArray[np.uint8]:
         """Return photos as the service decodes them, uint8 [N, size, size, channels]."""
         image = self.manifest.image
         resizing = Resizing(image.crop, image.interpolation, image.decoding or FIRST)
@@ -86,15 +86,17 @@ class Bare:
         ]
         return np.stack(pixels)
 
-    def probabilities(self, pixels: NDArray[np.uint8]) -> tuple[list[str], NDArray[np.float32]]:
-        """Return labels and probabilities as the version answers in torch."""
+    def predict_probabilities(
+        self, pixels: NDArray[np.uint8]
+    ) -> tuple[list[str], NDArray[np.float32]]:
+        """Return labels and probabilities as the version predicts them in torch."""
         manifest = self.manifest
         return predicting.predict_images(
             self.network,
             pixels,
             normalise=manifest.normalise,
             batch=BARE_BATCH,
-            scoring=predicting.Scoring(self.method.predict_logits, manifest.divisor),
+            scoring=predicting.Scoring(self.method.predict_logits, manifest.logit_divisor),
         )
 
 
@@ -108,20 +110,24 @@ class Rates:
     onnx: list[float] = field(default_factory=list)
     decoding: list[float] = field(default_factory=list)
 
-    def add(
+    def measure_once_more(
         self, bare: Bare, photos: Sequence[Path], seconds: float = BARE_S
     ) -> tuple[float, float]:
-        """Measure each once more; returns the two of ONNX Runtime."""
+        """Measure each rate once more; return the two of ONNX Runtime."""
         photos = photos[:BARE_BATCH]
-        pixels = bare.decode(photos)
-        self.torch.append(_rate(lambda: bare.probabilities(pixels), len(pixels), seconds))
-        self.onnx.append(_rate(lambda: bare.run(pixels), len(pixels), seconds))
-        self.decoding.append(_rate(lambda: bare.run(bare.decode(photos)), len(pixels), seconds))
+        pixels = bare.decode_photos(photos)
+        self.torch.append(
+            _measure_image_rate(lambda: bare.predict_probabilities(pixels), len(pixels), seconds)
+        )
+        self.onnx.append(_measure_image_rate(lambda: bare.run(pixels), len(pixels), seconds))
+        self.decoding.append(
+            _measure_image_rate(lambda: bare.run(bare.decode_photos(photos)), len(pixels), seconds)
+        )
         return self.onnx[-1], self.decoding[-1]
 
 
 def main() -> None:
-    """Print a table for each size."""
+    """Print a table of prediction rates for each image size."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -141,24 +147,24 @@ def main() -> None:
     settings = {"PERENNIAL_THREADS": str(options.threads)}
     with (
         tempfile.TemporaryDirectory() as name,
-        service.run_service(Path(name) / "data", settings) as running,
+        service.run_temporary_service(Path(name) / "data", settings) as running,
     ):
         for size in options.sizes:
-            measure_size(running, photos, size, Path(name), options)
+            measure_image_size(running, photos, size, Path(name), options)
 
 
-def measure_size(
+def measure_image_size(
     running: service.Service,
     photos: list[tuple[str, Path]],
     size: int,
     folder: Path,
     options: argparse.Namespace,
 ) -> None:
-    """Print what the base for images of one size shows."""
+    """Print prediction rates of the base for images of one size."""
     owners = [f"first-{size}", f"second-{size}"]
     admin = Perennial(running.key, base_url=running.url)
     keys = [admin.keys.create("bench", owner=owner).secret for owner in owners]
-    archive = write_archive(choose_lesson(photos), folder / f"{size}.zip")
+    archive = write_photo_archive(choose_photos_to_learn(photos), folder / f"{size}.zip")
     for key in keys:
         client = Perennial(key, base_url=running.url)
         client.models.create(
@@ -172,12 +178,12 @@ def measure_size(
     answer = client.predict("photos", files[:1])
     print(
         f"first answer after promotion: {(time.perf_counter() - begin) * 1000:.0f} ms",
-        engine_of(answer),
+        get_response_engine(answer),
     )
     for key in keys:
-        become_steady(Perennial(key, base_url=running.url), files)
-    bare = load_bare(running.data_dir, owners[0], folder / f"graph-{size}", options.threads)
-    compare_answers(client, bare, files[: options.compared])
+        wait_for_onnx_runtime(Perennial(key, base_url=running.url), files)
+    bare = load_bare_version(running.data_dir, owners[0], folder / f"graph-{size}", options.threads)
+    print_prediction_differences(client, bare, files[: options.compared])
     rates = Rates()
     print(
         "| clients | photos | images/s | p50 ms | p99 ms | ÷ bare ONNX | ÷ ONNX + decoding |\n"
@@ -185,12 +191,15 @@ def measure_size(
     )
     for clients in options.clients:
         for count in options.photos_per_request:
-            before = rates.add(bare, files)
+            before = rates.measure_once_more(bare, files)
             # 64 are more than one owner may have under way.
             used = keys if clients > 16 else keys[:1]
-            elapsed, taken = run_load(running, used, files, folder, clients, count, options.seconds)
+            elapsed, taken = measure_client_load(
+                running, used, files, folder, clients, count, options.seconds
+            )
             onnx, decoding = (
-                mean(pair) for pair in zip(before, rates.add(bare, files), strict=True)
+                mean(pair)
+                for pair in zip(before, rates.measure_once_more(bare, files), strict=True)
             )
             rate = len(taken) * count / elapsed
             p50, p99 = np.percentile(taken, (50, 99)) * 1000
@@ -203,51 +212,53 @@ def measure_size(
         f"bare, images/s: torch {median(rates.torch):.1f}, ONNX {median(rates.onnx):.1f},"
         f" ONNX + decoding {median(rates.decoding):.1f}"
     )
-    measure_two_owners(running, keys, files, folder, options.seconds)
+    print_two_owner_rates(running, keys, files, folder, options.seconds)
 
 
-def choose_lesson(photos: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
-    """Return the last photos of each class: the first ones are asked about."""
+def choose_photos_to_learn(photos: list[tuple[str, Path]]) -> list[tuple[str, Path]]:
+    """Return the last photos of each class to learn; the first ones are predicted."""
     labels = sorted({label for label, _ in photos})
     return [
         one for label in labels for one in [each for each in photos if each[0] == label][-IMAGES:]
     ]
 
 
-def write_archive(photos: list[tuple[str, Path]], path: Path) -> Path:
-    """Write photos into a folder for each class."""
+def write_photo_archive(photos: list[tuple[str, Path]], path: Path) -> Path:
+    """Write photos as an archive with a folder for each class."""
     with zipfile.ZipFile(path, "w") as archive:
         for label, photo in photos:
             archive.writestr(f"{label}/{photo.name}", photo.read_bytes())
     return path
 
 
-def become_steady(client: Perennial, files: Sequence[Path]) -> None:
-    """Ask until answers name ONNX Runtime, at most for `STEADY_S`, and print how long that took."""
+def wait_for_onnx_runtime(client: Perennial, files: Sequence[Path]) -> None:
+    """Request predictions until the service uses ONNX Runtime, at most for `STEADY_S`, and print
+    the time.
+    """
     begin = time.monotonic()
     engine = "engine not named"
     while time.monotonic() < begin + STEADY_S:
-        engine = engine_of(client.predict("photos", files[:64]))
+        engine = get_response_engine(client.predict("photos", files[:64]))
         if engine != "torch":
             break
         time.sleep(0.2)
     print(f"steady after {time.monotonic() - begin:.1f} s: {engine}")
 
 
-def engine_of(answer: object) -> str:
-    """Return what an answer names; services before engines name none."""
+def get_response_engine(answer: object) -> str:
+    """Return the engine that a response names; older services name none."""
     return str(getattr(answer, "engine", None) or "engine not named")
 
 
-def load_bare(data: Path, owner: str, folder: Path, threads: int) -> Bare:
-    """Load the owner's version from the service's data, and make its graph."""
+def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> Bare:
+    """Load the owner's version from the service's data folder, and build its graph."""
     settings = Settings(data_dir=data)
     db = Database(settings.resolved_database_url)
     with db.read() as session:
         owner_id = session.scalars(select(Owner.id).where(Owner.name == owner)).one()
-    found = find_predictable(db, Actor(owner_id, None, "read"), "photos", "production", None)
+    found = find_version_to_predict(db, Actor(owner_id, None, "read"), "photos", "production", None)
     blobs = Blobs(open_store(settings), settings.make_folder("cache"))
-    paths = {name: Path(path) for name, path in found.fetch_paths(blobs).items()}
+    paths = {name: Path(path) for name, path in found.fetch_part_paths(blobs).items()}
     db.close()
     manifest = found.manifest
     network, method = (
@@ -255,32 +266,32 @@ def load_bare(data: Path, owner: str, folder: Path, threads: int) -> Bare:
         predicting.load_method(manifest, paths),
     )
     answers = Answers(
-        network, method, manifest.normalise, manifest.image.channels, manifest.divisor
+        network, method, manifest.normalise, manifest.image.channels, manifest.logit_divisor
     )
     folder.mkdir()
-    file = graph.write_graph(answers, manifest.image.channels, manifest.image.size, folder)[0]
+    file = graph.write_onnx_graph(answers, manifest.image.channels, manifest.image.size, folder)[0]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(
         folder / file, options, providers=["CPUExecutionProvider"]
     )
 
-    def run(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def run_graph(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         probabilities: NDArray[np.float32] = session.run(
             None, {INPUT: np.ascontiguousarray(pixels.transpose(0, 3, 1, 2))}
         )[0]
         return probabilities
 
-    return Bare(manifest, network, method, run)
+    return Bare(manifest, network, method, run_graph)
 
 
-def compare_answers(client: Perennial, bare: Bare, files: Sequence[Path]) -> None:
-    """Print how far answers of the service are from the version's own."""
+def print_prediction_differences(client: Perennial, bare: Bare, files: Sequence[Path]) -> None:
+    """Print how far predictions of the service are from the version's own."""
     labels, differences = 0, [0.0]
     classes = list(bare.manifest.classes or [])
     for begin in range(0, len(files), 50):
         some = files[begin : begin + 50]
-        own_labels, own = bare.probabilities(bare.decode(some))
+        own_labels, own = bare.predict_probabilities(bare.decode_photos(some))
         answer = client.predict("photos", some)
         for item, label, row in zip(answer.predictions, own_labels, own, strict=True):
             labels += item.label != label
@@ -293,26 +304,28 @@ def compare_answers(client: Perennial, bare: Bare, files: Sequence[Path]) -> Non
     )
 
 
-def run_load(
+def measure_client_load(
     running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
 ) -> tuple[float, list[float]]:  # fmt: skip
-    """Return the seconds that clients took together, and those of each request."""
-    process = start_load(running, keys, files, folder, clients, count, seconds)
-    return finish_load(process)
+    """Return the total seconds of clients that request predictions, and the seconds of each
+    request.
+    """
+    process = start_client_processes(running, keys, files, folder, clients, count, seconds)
+    return read_client_measurements(process)
 
 
-def start_load(
+def start_client_processes(
     running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
 ) -> "subprocess.Popen[str]":  # fmt: skip
-    """Start clients in a process of their own."""
+    """Start clients in a separate process."""
     address = urlsplit(running.url)
     bodies = []
     for number in range(BODIES):
         path = folder / f"body-{count}-{number}"
         path.write_bytes(
-            write_form([files[(number * count + at) % len(files)] for at in range(count)])
+            build_photo_form([files[(number * count + at) % len(files)] for at in range(count)])
         )
         bodies.append(str(path))
     load = {
@@ -330,8 +343,8 @@ def start_load(
     return process
 
 
-def finish_load(process: "subprocess.Popen[str]") -> tuple[float, list[float]]:
-    """Return what the clients measured."""
+def read_client_measurements(process: "subprocess.Popen[str]") -> tuple[float, list[float]]:
+    """Return the measurements of the clients."""
     assert process.stdout is not None
     output = process.stdout.read()
     if process.wait():
@@ -340,8 +353,8 @@ def finish_load(process: "subprocess.Popen[str]") -> tuple[float, list[float]]:
     return measured["elapsed"], measured["taken"]
 
 
-def write_form(files: Sequence[Path]) -> bytes:
-    """Return the body of a request with these photos."""
+def build_photo_form(files: Sequence[Path]) -> bytes:
+    """Return the form body of a request with these photos."""
     parts = []
     for file in files:
         head = (
@@ -352,18 +365,18 @@ def write_form(files: Sequence[Path]) -> bytes:
     return b"".join([*parts, f"--{BOUNDARY}--\r\n".encode()])
 
 
-def measure_two_owners(
+def print_two_owner_rates(
     running: service.Service,
     keys: Sequence[str],
     files: Sequence[Path],
     folder: Path,
     seconds: float,
 ) -> None:
-    """Print what one owner with sixteen clients and another with one get at the same time."""
-    greedy = start_load(running, keys[:1], files, folder, 16, 8, seconds)
-    modest = start_load(running, keys[1:], files, folder, 1, 1, seconds)
-    many_s, many = finish_load(greedy)
-    few_s, few = finish_load(modest)
+    """Print the rates of an owner with sixteen clients and of another with one, at the same time."""
+    greedy = start_client_processes(running, keys[:1], files, folder, 16, 8, seconds)
+    modest = start_client_processes(running, keys[1:], files, folder, 1, 1, seconds)
+    many_s, many = read_client_measurements(greedy)
+    few_s, few = read_client_measurements(modest)
     print(
         f"two owners: 16 clients of 8 photos {len(many) * 8 / many_s:.1f} images/s, p50 "
         f"{median(many) * 1000:.0f} ms; beside them 1 client of 1 photo {len(few) / few_s:.1f} "
@@ -371,7 +384,7 @@ def measure_two_owners(
     )
 
 
-def _rate(call: Callable[[], object], images: int, seconds: float) -> float:
+def _measure_image_rate(call: Callable[[], object], images: int, seconds: float) -> float:
     call()
     begin, calls = time.perf_counter(), 0
     while time.perf_counter() < begin + seconds:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 
-def ask(
+def send_requests_until(
     load: dict[str, Any], number: int, bodies: list[bytes], taken: list[float], end: float
 ) -> None:
-    """Send one request after the other, at least one, until the clock says `end`; note the seconds
-    of each.
+    """Send requests one after the other, at least one, until the clock reaches `end`; record the
+    seconds of each.
     """
     connection = http.client.HTTPConnection(load["host"], load["port"], timeout=120)
     key = load["keys"][number % len(load["keys"])]
@@ -51,7 +51,7 @@ def main() -> None:
     begin = time.monotonic()
     end = begin + load["seconds"]
     threads = [
-        threading.Thread(target=ask, args=(load, number, bodies, taken, end))
+        threading.Thread(target=send_requests_until, args=(load, number, bodies, taken, end))
         for number in range(load["clients"])
     ]
     for thread in threads:

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 from sqlalchemy import update
 
-from bench.service.million import CLIENTS, GOAL, OF_TASK, Ask, time_reads
-from bench.service.series import FIRST_OWNERS_MODELS, SMALL, Size, id_of
-from bench.service.side import Side, serving, side_of
+from bench.service.million import CLIENTS, GOAL, OF_TASK, Ask, print_slow_reads
+from bench.service.series import FIRST_OWNERS_MODELS, SMALL, Size, make_id
+from bench.service.side import Side, create_filled_side, serve_side
 from core.database.session import Database
 from core.database.tables import Task
 from core.ingest.dataset import write_dataset
@@ -61,11 +61,13 @@ ASKS = (
 
 
 def main() -> int:
-    """Fill, measure, print; 1 when something is above the goal."""
+    """Fill a database, measure reading requests, print; return 1 if one is slower than the goal."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--tasks", type=int, default=4 * SMALL.rows, help="rows of the large one")
+    parser.add_argument(
+        "--tasks", type=int, default=4 * SMALL.task_count, help="rows of the large one"
+    )
     parser.add_argument("--database", default="", help="a PostgreSQL server; default: SQLite")
     parser.add_argument("--seconds", type=float, default=0.15, help="of one round")
     parser.add_argument("--rounds", type=int, default=12, help="against each database")
@@ -75,25 +77,28 @@ def main() -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         sides = [
-            side_of(folder, given.database, name, size)
-            for name, size in (("small", SMALL), (f"reads_{large.rows}", large))
+            create_filled_side(folder, given.database, name, size)
+            for name, size in (("small", SMALL), (f"reads_{large.task_count}", large))
         ]
         for side in sides:
-            _add_images(side)
-            stack.enter_context(serving(side))
+            _add_held_out_images(side)
+            stack.enter_context(serve_side(side))
         print(
-            f"{SMALL.rows:,} and {large.rows:,} tasks; load average {os.getloadavg()[0]:.1f}; "
+            f"{SMALL.task_count:,} and {large.task_count:,} tasks; load average {os.getloadavg()[0]:.1f}; "
             f"{CLIENTS} clients, {given.rounds} rounds of {given.seconds} s each"
         )
-        slow = time_reads(
-            sides, [ask for ask in ASKS if given.only in ask.label], given.rounds, given.seconds
+        slow = print_slow_reads(
+            sides,
+            [ask for ask in ASKS if given.only in ask.request_label],
+            given.rounds,
+            given.seconds,
         )
         print(f"load average {os.getloadavg()[0]:.1f}; above {GOAL} ×: {len(slow)}")
     return 1 if slow else 0
 
 
-def _add_images(side: Side) -> None:
-    """Give one task of the model that is asked held-out images."""
+def _add_held_out_images(side: Side) -> None:
+    """Add held-out images to the task of a model that is read."""
     draw = np.random.default_rng(0)
     pixels = draw.integers(0, 256, (IMAGES, SIDE, SIDE, 3), np.uint8)
     db = Database(side.settings.resolved_database_url)
@@ -102,7 +107,7 @@ def _add_images(side: Side) -> None:
     write_dataset(path, np.arange(IMAGES, dtype=np.int64) % 2, pixels.shape[1:], [pixels])
     sha256, _ = blobs.put_file(path, move=True)
     with db.write() as session:
-        mine = (Task.model_id == id_of("mdl", 0), Task.number == TASK)
+        mine = (Task.model_id == make_id("mdl", 0), Task.number == TASK)
         session.execute(update(Task).where(*mine).values(held_out_sha256=sha256))
     db.close()
 

@@ -48,13 +48,13 @@ class Slope:
     first: float
     last: float
 
-    def exceeds(self, limit: float) -> bool:
-        """Whether even the low end of the slope is above `limit`."""
+    def is_surely_above(self, limit: float) -> bool:
+        """Return True if even the lower bound of the slope is above `limit`."""
         return self.per_hour - self.uncertainty > limit
 
 
-def compute_slope(at: Sequence[float], values: Sequence[float]) -> Slope:
-    """The growth of `values` over `at` seconds; needs at least one sample per block."""
+def fit_growth_slope(at: Sequence[float], values: Sequence[float]) -> Slope:
+    """Return the growth of `values` over the times `at`; needs at least one sample per block."""
     size = len(at) / BLOCKS
     cuts = [slice(round(b * size), round((b + 1) * size)) for b in range(BLOCKS)]
     x = [statistics.fmean(at[cut]) for cut in cuts]
@@ -92,39 +92,46 @@ class Watch:
         self._end.set()
         self._thread.join()
 
-    def seconds(self) -> float:
-        """Since the start."""
+    def elapsed_seconds(self) -> float:
+        """Return the seconds since the start."""
         return time.monotonic() - self._began
 
     def _run(self) -> None:
         while not self._end.wait(self._period_s):
             for process in self._root.children(recursive=True):
                 try:
-                    self._look(process)
+                    self._record_process_sample(process)
                 except psutil.Error:
                     continue  # it has just ended
 
-    def _look(self, process: psutil.Process) -> None:
-        name, parent = _name(process), process.parent()
+    def _record_process_sample(self, process: psutil.Process) -> None:
+        name, parent = _get_process_name(process), process.parent()
         # Until a child becomes its own program it has its parent's words; so have the zygote's
         # forks.
-        if name is None or parent is None or _name(parent) == name:
+        if name is None or parent is None or _get_process_name(parent) == name:
             return
         if self._pids.setdefault(name, process.pid) != process.pid:
             self._pids[name] = process.pid
             self.restarts[name] = self.restarts.get(name, 0) + 1
         found = Sample(
-            self.seconds(), process.memory_info().rss, process.num_fds(), process.num_threads()
+            self.elapsed_seconds(),
+            process.memory_info().rss,
+            process.num_fds(),
+            process.num_threads(),
         )
         self.samples.setdefault(name, []).append(found)
 
 
 def find_api_process(launcher: int) -> psutil.Process:
-    """The API process under a launcher."""
-    return next(p for p in psutil.Process(launcher).children(recursive=True) if _name(p) == "api")
+    """Return the API process below a launcher."""
+    return next(
+        p
+        for p in psutil.Process(launcher).children(recursive=True)
+        if _get_process_name(p) == "api"
+    )
 
 
-def _name(process: psutil.Process) -> str | None:
+def _get_process_name(process: psutil.Process) -> str | None:
     words = process.cmdline()
     return next(
         (name for word, name in NAMES.items() if any(word in given for given in words)), None

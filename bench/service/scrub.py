@@ -31,7 +31,7 @@ FILE_BYTES = 64 * MB
 
 
 def main() -> None:
-    """Print each pair and the median of their ratios."""
+    """Measure jobs with and without a scrub, and print each pair and the median of their ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--megabytes", type=int, default=2048)
@@ -40,19 +40,21 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
-        with service.run_service(data, {"PERENNIAL_SCRUB_BYTES_PER_S": "0"}) as running:
+        with service.run_temporary_service(data, {"PERENNIAL_SCRUB_BYTES_PER_S": "0"}) as running:
             client = Perennial(running.key, base_url=running.url, timeout=600)
             settings = Settings(data_dir=data, scrub_bytes_per_s=options.rate, scrub_hours=0)
-            _fill(settings, options.megabytes * MB)
-            archive = digits.build_archives()[0][1]
-            _learned(client, archive, "warm", options.epochs)
+            _write_random_bases(settings, options.megabytes * MB)
+            archive = digits.build_digit_archives()[0][1]
+            _measure_learning_seconds(client, archive, "warm", options.epochs)
             ratios = []
             for pair in range(options.pairs):
                 seconds = {}
                 for on in (False, True) if pair % 2 else (True, False):
                     name = f"p{pair}-{'on' if on else 'off'}"
                     with _Scrubbing(settings if on else None) as scrubbing:
-                        seconds[on] = _learned(client, archive, name, options.epochs)
+                        seconds[on] = _measure_learning_seconds(
+                            client, archive, name, options.epochs
+                        )
                     if on:
                         rate, share = (
                             scrubbing.bytes / seconds[on] / MB,
@@ -93,21 +95,21 @@ class _Scrubbing:
         if self._settings is None:
             return
         db, store = Database(self._settings.resolved_database_url), open_store(self._settings)
-        before = _scrubbed(db)
+        before = _count_scrubbed_bytes(db)
         while not self._end.is_set():
-            Scrubber(db, store, self._settings, "bench", self._end.wait).check_next_objects()
-        self.bytes, self.cpu_s = _scrubbed(db) - before, time.thread_time()
+            Scrubber(db, store, self._settings, "bench", self._end.wait).run_scrub_if_due()
+        self.bytes, self.cpu_s = _count_scrubbed_bytes(db) - before, time.thread_time()
         db.close()
 
 
-def _scrubbed(db: Database) -> int:
+def _count_scrubbed_bytes(db: Database) -> int:
     with db.read() as session:
         row = session.get(Scrub, 1)
         return 0 if row is None else row.bytes
 
 
-def _fill(settings: Settings, size: int) -> None:
-    """Bases of random bytes, named by rows."""
+def _write_random_bases(settings: Settings, size: int) -> None:
+    """Store bases of random bytes that rows refer to."""
     db = Database(settings.resolved_database_url)
     blobs = Blobs(open_store(settings), settings.make_folder("cache"))
     source = settings.make_folder("spool") / "base"
@@ -129,8 +131,8 @@ def _fill(settings: Settings, size: int) -> None:
     db.close()
 
 
-def _learned(client: Perennial, archive: bytes, name: str, epochs: int) -> float:
-    """Seconds from the submit to the end of the job."""
+def _measure_learning_seconds(client: Perennial, archive: bytes, name: str, epochs: int) -> float:
+    """Return the seconds from the submit to the end of a job."""
     client.models.create(
         name, recipe={"method": "finetune", "epochs": epochs}, architecture="small-cnn"
     )

@@ -58,8 +58,8 @@ class Size:
     keys: int = 100
 
     @property
-    def rows(self) -> int:
-        """Tasks of all models together."""
+    def task_count(self) -> int:
+        """Number of tasks of all models."""
         return self.models * self.tasks
 
 
@@ -93,27 +93,29 @@ _NUMBERS = {
 }
 
 
-def id_of(prefix: str, n: int) -> str:
-    """The id of row n: `mdl_…` of model n, `tsk_…` and `job_…` of task n // models + 1 of model n %
-    models."""
+def make_id(prefix: str, n: int) -> str:
+    """Return the id of row n: `mdl_…` of model n, `tsk_…` and `job_…` of task n // models + 1 of
+    model n % models.
+    """
     return f"{prefix}_{n:026d}"
 
 
-def digest(kind: str, n: int) -> str:
-    """The sha256 that row n names: `b` of its training part, `c` held out, `d` a shared backbone,
-    `e` its own, `f` head."""
+def make_digest(kind: str, n: int) -> str:
+    """Return the sha256 of row n by kind: `b` training part, `c` held out, `d` shared backbone, `e`
+    own, `f` head.
+    """
     return kind * 52 + str(_DIGITS + n)
 
 
-def owner_name(number: int) -> str:
-    """The name of an owner; the first one has the first models."""
+def make_owner_name(number: int) -> str:
+    """Return the name of an owner; the first one has the first models."""
     return f"owner-{number}"
 
 
-def build_series(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
-    """The table of the series: (what is made, what to execute), in order."""
+def build_series_statements(dialect: str, size: Size, now: float) -> Iterator[tuple[str, Any]]:
+    """Yield (description, statement) that fill the table of numbers, in order."""
     number = column("n", Integer)
-    counted = text(_NUMBERS[dialect].format(last=size.rows - 1)).columns(number).subquery()
+    counted = text(_NUMBERS[dialect].format(last=size.task_count - 1)).columns(number).subquery()
     n = counted.c.n
     model, task = n % size.models, n // size.models + 1
     waits_for = (model % 100 == STOPPED) & (task == size.tasks - 3)
@@ -148,7 +150,7 @@ def build_series(dialect: str, size: Size, now: float) -> Iterator[tuple[str, An
     taught = func.aggregate_strings(case((published, cast(numbered.number, Text))), ",").over(
         **before
     )
-    at = now - (size.rows - numbered.n) * SECONDS_APART
+    at = now - (size.task_count - numbered.n) * SECONDS_APART
     yield "(series)", DDL("DROP TABLE IF EXISTS bench_series")
     yield "(series)", CreateTable(SERIES)
     values = {**numbered, "parent": func.coalesce(parent, 0), "taught": taught, "at": at}
@@ -157,7 +159,7 @@ def build_series(dialect: str, size: Size, now: float) -> Iterator[tuple[str, An
 
 
 def build_fill_statement(table: Any, source: Any, where: Any, **columns: Any) -> tuple[str, Any]:
-    """(name of the table, statement that fills it): a row for each of the source for which `where`
+    """Return (table name, statement that fills it): a row for each of the source for which `where`
     holds.
     """
     query = select(*(value.label(name) for name, value in columns.items()))
@@ -171,32 +173,34 @@ def build_fill_statement(table: Any, source: Any, where: Any, **columns: Any) ->
 
 
 def sql_owner(model: Any, size: Size) -> Any:
-    """The number of the owner of a model."""
+    """Return the SQL expression for the number of a model's owner."""
     return case((model < FIRST_OWNERS_MODELS, 0), else_=model % size.owners)
 
 
 def sql_text(prefix: str, value: Any) -> Any:
-    """The prefix with the value behind it."""
+    """Return the SQL expression for a prefix followed by a value."""
     return literal(prefix, String()) + cast(value, String)
 
 
 def sql_id(prefix: str, number: Any) -> Any:
-    """As `id_of`, in SQL."""
+    """Return the SQL expression for the id of a row, as `make_id` computes it."""
     return literal(f"{prefix}_" + "0" * 15, String()) + func.substr(
         cast(literal(_DIGITS, BigInteger()) + number, String), 2
     )
 
 
 def sql_owner_id(number: Any) -> Any:
-    """The id of an owner, by its number."""
+    """Return the SQL expression for the id of an owner, by its number."""
     return sql_id("own", number)
 
 
 def sql_digest(kind: str, number: Any) -> Any:
-    """Sixty-four hexadecimal characters that differ by kind and number."""
+    """Return the SQL expression for sixty-four hexadecimal characters that differ by kind and
+    number.
+    """
     return literal(kind * 52, String()) + cast(literal(_DIGITS, BigInteger()) + number, String)
 
 
 def sql_json(value: Any) -> Any:
-    """The same JSON in every row."""
+    """Return the SQL expression for the same JSON in every row."""
     return literal(value, JSON())

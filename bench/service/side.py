@@ -14,9 +14,9 @@ import psutil
 import psycopg
 from sqlalchemy.engine import make_url
 
-from bench.service.fill import fill
-from bench.service.million_files import add_files
-from bench.service.series import Size, id_of, owner_name
+from bench.service.fill import fill_database
+from bench.service.million_files import add_real_files
+from bench.service.series import Size, make_id, make_owner_name
 from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.keys import keys
@@ -36,9 +36,9 @@ class Side:
     keys: dict[str, str] = field(default_factory=dict)
     process: int = 0
 
-    def cpu_s(self) -> float:
-        """Seconds that the API process has computed, and with PostgreSQL the backends of its
-        connections.
+    def count_cpu_seconds(self) -> float:
+        """Return the CPU seconds of the API process, and with PostgreSQL of its connections'
+        backends.
         """
         pids = [self.process]
         if self.settings.database_url:
@@ -53,37 +53,37 @@ class Side:
         times = [psutil.Process(pid).cpu_times() for pid in pids if psutil.pid_exists(pid)]
         return float(sum(one.user + one.system for one in times))
 
-    def model(self) -> str:
-        """The first one."""
-        return id_of("mdl", 0)
+    def first_model_id(self) -> str:
+        """Return the id of the first model."""
+        return make_id("mdl", 0)
 
-    def job(self) -> str:
-        """Of the model's fiftieth task."""
-        return id_of("job", 49 * self.size.models)
+    def measured_job_id(self) -> str:
+        """Return the id of the job of the model's fiftieth task."""
+        return make_id("job", 49 * self.size.models)
 
 
-def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
-    """A new database of that size, filled, with its folder; on the server if one is named, else
+def create_filled_side(folder: Path, server: str, name: str, size: Size) -> Side:
+    """Create and fill a database of a given size, on a PostgreSQL server if one is named, else
     SQLite.
     """
     data = folder / name
     data.mkdir(parents=True, exist_ok=True)
-    url = _database(server, f"perennial_bench_{name}") if server else ""
+    url = _create_database(server, f"perennial_bench_{name}") if server else ""
     settings = Settings(data_dir=data, database_url=url)
     db = Database(settings.resolved_database_url, statement_s=3600)
     upgrade_schema(db)
     with db.read() as session:
         there = session.connection().exec_driver_sql("SELECT count(*) FROM bases").scalar_one()
     if not there:
-        print(f"filling {name}: {size.rows:,} tasks")
-        fill(db, size)
+        print(f"filling {name}: {size.task_count:,} tasks")
+        fill_database(db, size)
         store = open_store(settings)
-        store.create_root()
-        add_files(db, store, settings, size)
+        store.create_folder_or_bucket()
+        add_real_files(db, store, settings, size)
     side = Side(size, settings)
     nobody = Actor("", None, "admin")
     for who, owner, scope in (
-        ("owner", owner_name(0), "write"),
+        ("owner", make_owner_name(0), "write"),
         ("admin", keys.ADMIN_OWNER, "admin"),
     ):
         with db.write() as session:  # the audit row of a new key needs an owner
@@ -96,7 +96,7 @@ def side_of(folder: Path, server: str, name: str, size: Size) -> Side:
     return side
 
 
-def _database(server: str, name: str) -> str:
+def _create_database(server: str, name: str) -> str:
     url = make_url(server)
     plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(plain, autocommit=True) as connection:
@@ -108,9 +108,9 @@ def _database(server: str, name: str) -> str:
 
 
 @contextmanager
-def serving(side: Side) -> Iterator[None]:
-    """An API process on a side's database; no worker, so the rows stay as they are."""
-    port = service.free_port()
+def serve_side(side: Side) -> Iterator[None]:
+    """Serve a database by an API process, without a worker, so that rows stay unchanged."""
+    port = service.find_free_port()
     command = [
         sys.executable,
         "-m",
@@ -135,14 +135,14 @@ def serving(side: Side) -> Iterator[None]:
         )
     side.url, side.process = f"http://127.0.0.1:{port}", process.pid
     try:
-        _until_ready(side.url, process)
+        _wait_until_ready(side.url, process)
         yield
     finally:
         process.terminate()
         process.wait()
 
 
-def _until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + 120
     while time.monotonic() < end and process.poll() is None:
         try:

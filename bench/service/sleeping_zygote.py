@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from worker.attempts.zygote import fork_on_request
+from worker.attempts.zygote import fork_jobs_on_request
 
 RESULT = {
     "classes": ["a"], "heads": [], "results": [], "method": {"name": "finetune", "hyper": {}, "state": {}},
@@ -20,8 +20,8 @@ RESULT = {
 }  # fmt: skip
 
 
-def sleep_as_child(spec: str, out_fd: int, control_fd: int) -> int:
-    """Sleep for BENCH_SLEEP_S seconds, then say that the job is done."""
+def sleep_as_job_process(spec: str, out_fd: int, control_fd: int) -> int:
+    """Sleep for BENCH_SLEEP_S seconds in place of a job process, then report that the job is done."""
     del control_fd
     folder = Path(json.loads(Path(spec).read_text())["out"]) / "result"
     (folder / "parts").mkdir(parents=True)
@@ -40,4 +40,4 @@ def sleep_as_child(spec: str, out_fd: int, control_fd: int) -> int:
 if __name__ == "__main__":
     server = socket.socket(fileno=int(sys.argv[1]))
     server.set_inheritable(False)
-    fork_on_request(server, sleep_as_child)
+    fork_jobs_on_request(server, sleep_as_job_process)

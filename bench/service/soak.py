@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 import httpx2
 from PIL import Image
 
-from bench.service.resources import Watch, compute_slope
+from bench.service.resources import Watch, fit_growth_slope
 from tools import service
 
 MB = 1e6
@@ -68,31 +68,32 @@ class Traffic:
         self._end = threading.Event()
         self._random = random.Random(1)
         kinds: list[tuple[Callable[[httpx2.Client], None], float]] = [
-            (self.learn, 0.5), (self.read, 0.2), (self.predict, 0.5), (self.download, 2.0),
-            (self.stream, 0.5),
-            (self.fail, 0.5), (self.break_off, 2.0),
+            (self.learn_model, 0.5), (self.read_lists, 0.2), (self.predict, 0.5), (self.download, 2.0),
+            (self.stream_job_events, 0.5),
+            (self.send_faulty_request, 0.5), (self.break_off_upload, 2.0),
         ]  # fmt: skip
         self._threads = [
-            threading.Thread(target=self._repeat, args=kind, daemon=True) for kind in kinds
+            threading.Thread(target=self._repeat_until_ended, args=kind, daemon=True)
+            for kind in kinds
         ]
 
-    def fill(self) -> None:
-        """Requests that fail and break off, without a pause, on a model of its own; then many readers at
-        once.
+    def send_initial_traffic(self) -> None:
+        """Send failing and broken requests without a pause, on a model of their own; then many
+        readers at once.
         """
         headers = {"Authorization": f"Bearer {self.key}"}
         with httpx2.Client(base_url=self.url, headers=headers, timeout=60) as client:
             self.model = "fill"
             small = {"name": self.model, "scenario": "class", "base": "perennial/resnet20-cifar100"}
-            self._ask(client, "POST", "/v1/models", {201}, json=small)
+            self._send_request(client, "POST", "/v1/models", {201}, json=small)
             for _ in range(FILLING):
-                self.break_off(client)
-                self.fail(client)
+                self.break_off_upload(client)
+                self.send_faulty_request(client)
             with ThreadPoolExecutor(CROWD) as crowd:
-                list(crowd.map(lambda _: self.read(client), range(CROWD)))
+                list(crowd.map(lambda _: self.read_lists(client), range(CROWD)))
 
-    def run(self, seconds: float) -> None:
-        """Run all kinds of traffic for some seconds."""
+    def send_all_traffic(self, seconds: float) -> None:
+        """Send all kinds of requests for some seconds."""
         for thread in self._threads:
             thread.start()
         time.sleep(seconds)
@@ -100,9 +101,10 @@ class Traffic:
         for thread in self._threads:
             thread.join(120)
 
-    def learn(self, client: httpx2.Client) -> None:
-        """A model's life: made, some batches learned one after another, deleted while others still
-        read it."""
+    def learn_model(self, client: httpx2.Client) -> None:
+        """Create a model, learn some batches one after another, and delete it while others still
+        read it.
+        """
         name = f"soak-{time.time_ns()}"
         recipe = {"epochs": 2, "method": {"name": "der++", "buffer": 20}}
         body = {
@@ -112,10 +114,10 @@ class Traffic:
             "recipe": recipe,
         }
         body["gate"] = {"checks": "off"}
-        self._ask(client, "POST", "/v1/models", {201}, json=body)
+        self._send_request(client, "POST", "/v1/models", {201}, json=body)
         for task in range(TASKS):
-            answer = self._ask(
-                client, "POST", f"/v1/models/{name}/tasks", {202}, content=make_batch(task),
+            answer = self._send_request(
+                client, "POST", f"/v1/models/{name}/tasks", {202}, content=build_batch_archive(task),
                 headers={"Idempotency-Key": f"{name}-{task}"},
             )  # fmt: skip
             job = answer.json()["job"]["id"]
@@ -124,7 +126,7 @@ class Traffic:
             while state not in {"succeeded", "failed", "rejected", "cancelled"}:
                 if self._end.wait(0.2):
                     return
-                answer = self._ask(
+                answer = self._send_request(
                     client, "GET", f"/v1/jobs/{job}", {200, 304}, headers={"If-None-Match": etag}
                 )
                 if answer.status_code == 200:
@@ -135,10 +137,10 @@ class Traffic:
                 return
             self.model, self.published = name, task + 1
             self._end.wait(0.5)
-        self._ask(client, "DELETE", f"/v1/models/{name}", {204})
+        self._send_request(client, "DELETE", f"/v1/models/{name}", {204})
 
-    def read(self, client: httpx2.Client) -> None:
-        """Lists and details; what was just deleted may be gone."""
+    def read_lists(self, client: httpx2.Client) -> None:
+        """Read lists and details; objects that were just deleted may be missing."""
         model = self.model or "none"
         for path in (
             "/v1/models", "/v1/jobs?limit=20", f"/v1/models/{model}", f"/v1/models/{model}/tasks",
@@ -147,54 +149,54 @@ class Traffic:
             "/v1/methods",
             "/metrics", "/readyz", f"/v1/jobs?model={model}",
         ):  # fmt: skip
-            self._ask(client, "GET", path, {200, 404})
+            self._send_request(client, "GET", path, {200, 404})
             self._end.wait(0.05)
 
     def predict(self, client: httpx2.Client) -> None:
-        """Images as numbers and as files, with the newest version."""
+        """Predict images sent as numbers and as files, with the newest version."""
         path = f"/v1/models/{self.model or 'none'}/versions/latest/predict"
         if self._random.random() < 0.5:
             pixels = [[[[self._random.randrange(256)] * 3] * 16] * 16] * 2
-            self._ask(client, "POST", path, {200, 404, 409}, json={"images": pixels})
+            self._send_request(client, "POST", path, {200, 404, 409}, json={"images": pixels})
         else:
-            files = [("image", ("a.png", _png((9, 9, 9)), "image/png"))] * 3
-            self._ask(client, "POST", path, {200, 404, 409}, files=files)
+            files = [("image", ("a.png", _encode_colour_png((9, 9, 9)), "image/png"))] * 3
+            self._send_request(client, "POST", path, {200, 404, 409}, files=files)
 
     def download(self, client: httpx2.Client) -> None:
-        """A whole version, a range of it, a part."""
+        """Download a whole version, a range of it, and a part."""
         path = f"/v1/models/{self.model or 'none'}/versions/{self._random.randint(1, max(1, self.published))}"
-        self._ask(client, "GET", f"{path}/download", {200, 404})
-        self._ask(
+        self._send_request(client, "GET", f"{path}/download", {200, 404})
+        self._send_request(
             client, "GET", f"{path}/download", {206, 404}, headers={"Range": "bytes=100-9999"}
         )
-        self._ask(client, "HEAD", f"{path}/download", {200, 404})
-        self._ask(client, "GET", f"{path}/files/head", {200, 404})
+        self._send_request(client, "HEAD", f"{path}/download", {200, 404})
+        self._send_request(client, "GET", f"{path}/files/head", {200, 404})
 
-    def stream(self, client: httpx2.Client) -> None:
-        """Events of the job at hand; half of the readers leave in the middle."""
+    def stream_job_events(self, client: httpx2.Client) -> None:
+        """Follow the events of the current job; half of the readers leave early."""
         if not self.job:
             return
         headers = {"Accept": "text/event-stream"}
         with client.stream(
             "GET", f"/v1/jobs/{self.job}/events", headers=headers, timeout=30
         ) as answer:
-            self._count("GET", "events (stream)", answer.status_code, {200})
+            self._count_response("GET", "events (stream)", answer.status_code, {200})
             leave = self._random.random() < 0.5
             for number, _line in enumerate(answer.iter_lines()):
                 if self._end.is_set() or (leave and number > 5):
                     return
 
-    def fail(self, client: httpx2.Client) -> None:
+    def send_faulty_request(self, client: httpx2.Client) -> None:
         """Send one of the usual faulty requests."""
         kind = self._random.randrange(7)
         if kind == 0:
-            self._ask(
+            self._send_request(
                 client, "GET", "/v1/models", {401}, headers={"Authorization": "Bearer pk_wrong"}
             )
         elif kind == 1:
-            self._ask(client, "GET", f"/v1/models/{time.time_ns()}", {404})
+            self._send_request(client, "GET", f"/v1/models/{time.time_ns()}", {404})
         elif kind == 2:
-            self._ask(
+            self._send_request(
                 client,
                 "POST",
                 "/v1/models",
@@ -203,18 +205,18 @@ class Traffic:
             )
         elif kind == 3:
             path = f"/v1/models/{self.model or 'none'}/tasks"
-            self._ask(client, "POST", path, {404, 415, 422}, content=os.urandom(200_000))
+            self._send_request(client, "POST", path, {404, 415, 422}, content=os.urandom(200_000))
         elif kind == 4:
-            self._ask(client, "GET", "/v1/jobs?cursor=nonsense", {422})
+            self._send_request(client, "GET", "/v1/jobs?cursor=nonsense", {422})
         elif kind == 5:
             path = f"/v1/models/{self.model or 'none'}/versions/latest/predict"
             bad = [("image", ("a.png", b"\x89PNG\r\n\x1a\n" + os.urandom(500), "image/png"))]
-            self._ask(client, "POST", path, {404, 409, 422}, files=bad)
+            self._send_request(client, "POST", path, {404, 409, 422}, files=bad)
         else:
-            self._ask(client, "PUT", "/v1/models", {405})
+            self._send_request(client, "PUT", "/v1/models", {405})
 
-    def break_off(self, client: httpx2.Client) -> None:
-        """An upload whose client goes away in the middle."""
+    def break_off_upload(self, client: httpx2.Client) -> None:
+        """Begin an upload and close the connection in the middle."""
         parts = urlsplit(self.url)
         head = (
             f"POST /v1/models/{self.model or 'none'}/tasks HTTP/1.1\r\nHost: {parts.netloc}\r\n"
@@ -224,21 +226,21 @@ class Traffic:
             connection.sendall(head.encode() + b"PK\x03\x04" + os.urandom(300_000))
         self.seen["upload broken off"] += 1
 
-    def _ask(
+    def _send_request(
         self, client: httpx2.Client, method: str, path: str, expected: set[int], **options: object
     ) -> httpx2.Response:
         answer = client.request(method, path, **options)  # type: ignore[arg-type]
-        self._count(method, path, answer.status_code, expected)
+        self._count_response(method, path, answer.status_code, expected)
         if answer.status_code not in expected:
             self.wrong[-1] += f": {answer.text[:300]}"
         return answer
 
-    def _count(self, method: str, path: str, status: int, expected: set[int]) -> None:
+    def _count_response(self, method: str, path: str, status: int, expected: set[int]) -> None:
         self.seen[f"{status}"] += 1
         if status not in expected:
             self.wrong.append(f"{method} {path} → {status}, not {sorted(expected)}")
 
-    def _repeat(self, kind: Callable[[httpx2.Client], None], pause_s: float) -> None:
+    def _repeat_until_ended(self, kind: Callable[[httpx2.Client], None], pause_s: float) -> None:
         headers = {"Authorization": f"Bearer {self.key}"}
         with httpx2.Client(base_url=self.url, headers=headers, timeout=60) as client:
             while not self._end.is_set():
@@ -249,25 +251,25 @@ class Traffic:
                 self._end.wait(pause_s)
 
 
-def _png(colour: tuple[int, int, int]) -> bytes:
+def _encode_colour_png(colour: tuple[int, int, int]) -> bytes:
     out = io.BytesIO()
     Image.new("RGB", (16, 16), colour).save(out, "PNG")
     return out.getvalue()
 
 
-def make_batch(task: int) -> bytes:
-    """Two classes of twenty images each."""
+def build_batch_archive(task: int) -> bytes:
+    """Return an archive with two classes of twenty images each."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for label in range(2):
             for number in range(20):
                 colour = (60 * task + number, 120 * label + number, (time.time_ns() + number) % 256)
-                archive.writestr(f"{'ab'[label]}{task}/{number}.png", _png(colour))
+                archive.writestr(f"{'ab'[label]}{task}/{number}.png", _encode_colour_png(colour))
     return out.getvalue()
 
 
 def main() -> int:
-    """Run, print the table, say what grew."""
+    """Run mixed requests for a long time, print the table, and report growing resources."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -276,12 +278,12 @@ def main() -> int:
     load = os.getloadavg()
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        with service.run_service(scratch / "data", {"PERENNIAL_THREADS": "1"}) as running:
+        with service.run_temporary_service(scratch / "data", {"PERENNIAL_THREADS": "1"}) as running:
             traffic = Traffic(running.url, running.key, scratch)
-            traffic.fill()
+            traffic.send_initial_traffic()
             with Watch(running.process.pid) as watch:
-                traffic.run(seconds)
-    grown = _report(watch, seconds)
+                traffic.send_all_traffic(seconds)
+    grown = _report_growth(watch, seconds)
     print(f"answers and jobs: {dict(sorted(traffic.seen.items()))}")
     print(f"load average before {load[0]:.1f}, after {os.getloadavg()[0]:.1f}")
     for line in (*grown, *collections.Counter(traffic.wrong).most_common(20)):
@@ -289,8 +291,8 @@ def main() -> int:
     return 1 if grown or traffic.wrong else 0
 
 
-def _report(watch: Watch, seconds: float) -> list[str]:
-    """Print a line per process; what is wrong."""
+def _report_growth(watch: Watch, seconds: float) -> list[str]:
+    """Print a line per process, and return what is wrong."""
     wrong = [f"{name}: replaced {count} times" for name, count in watch.restarts.items()]
     print(
         f"{'process':<15}{'memory, MB':>20}{'MB per hour':>18}"
@@ -300,7 +302,7 @@ def _report(watch: Watch, seconds: float) -> list[str]:
         kept = [s for s in samples if s.at > seconds * WARM_UP]
         at = [s.at for s in kept]
         memory, fds, threads = (
-            compute_slope(at, [float(getattr(s, field)) for s in kept])
+            fit_growth_slope(at, [float(getattr(s, field)) for s in kept])
             for field in ("rss", "fds", "threads")
         )
         print(
@@ -314,7 +316,7 @@ def _report(watch: Watch, seconds: float) -> list[str]:
             ("memory", memory, MEMORY_PER_HOUR), ("descriptors", fds, FDS_PER_HOUR),
             ("threads", threads, THREADS_PER_HOUR),
         ):  # fmt: skip
-            if found.exceeds(limit):
+            if found.is_surely_above(limit):
                 wrong.append(
                     f"{name}: {what} grow by {found.per_hour:.3g} ± {found.uncertainty:.2g} per "
                     f"hour"

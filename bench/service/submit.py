@@ -31,7 +31,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from bench.service.series import Size
-from bench.service.side import Side, serving, side_of
+from bench.service.side import Side, create_filled_side, serve_side
 from tools import service
 
 IMAGES = 10
@@ -40,7 +40,7 @@ MODEL = {"scenario": "class", "base": "perennial/resnet20-cifar100"}
 
 
 def main() -> None:
-    """Print both tables."""
+    """Measure submits and lists of tasks, and print both tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -50,66 +50,68 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         size = Size(60, tasks=given.versions, measured=2)
-        side = side_of(Path(folder), given.database, "submit", size)
-        service.lend_catalogue(side.settings.data_dir)
-        connection: dict[str, Any] = {"headers": _headers(side), "timeout": 120.0}
-        with serving(side), httpx2.Client(base_url=side.url, **connection) as client:
+        side = create_filled_side(Path(folder), given.database, "submit", size)
+        service.link_test_catalogue(side.settings.data_dir)
+        connection: dict[str, Any] = {"headers": _build_headers(side), "timeout": 120.0}
+        with serve_side(side), httpx2.Client(base_url=side.url, **connection) as client:
             process = psutil.Process(side.process)
             client.post("/v1/models", json={"name": "sent", **MODEL}).raise_for_status()
-            _time_submits(client, process, given.submits)
-            _time_lists(client, process, side.model(), given.submits)
-        _count_statements(side)
+            _measure_submits(client, process, given.submits)
+            _measure_task_lists(client, process, side.first_model_id(), given.submits)
+        _print_statement_counts(side)
 
 
-def build_batch(seed: int) -> bytes:
+def build_noise_batch(seed: int) -> bytes:
     """Return a zip of noise in two class folders, different for each seed."""
     draw, out = np.random.default_rng(seed), io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for label in ("cat", "dog"):
             for number in range(IMAGES):
-                archive.writestr(f"{label}/{number}.png", noise_image(draw))
+                archive.writestr(f"{label}/{number}.png", draw_noise_png(draw))
     return out.getvalue()
 
 
-def noise_image(draw: np.random.Generator) -> bytes:
+def draw_noise_png(draw: np.random.Generator) -> bytes:
     """Return a PNG of noise, 32 × 32 pixels."""
     out = io.BytesIO()
     Image.fromarray(draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(out, "PNG")
     return out.getvalue()
 
 
-def _headers(side: Side) -> dict[str, str]:
+def _build_headers(side: Side) -> dict[str, str]:
     return {"Authorization": f"Bearer {side.keys['owner']}"}
 
 
-def _post(client: httpx2.Client | TestClient, seed: int) -> None:
+def _submit_noise_batch(client: httpx2.Client | TestClient, seed: int) -> None:
     headers = {"Content-Type": "application/zip", "Idempotency-Key": f"batch-{seed}"}
-    answer = client.post("/v1/models/sent/tasks", content=build_batch(seed), headers=headers)
+    answer = client.post("/v1/models/sent/tasks", content=build_noise_batch(seed), headers=headers)
     assert answer.status_code == 202, answer.text
 
 
-def _time_submits(client: httpx2.Client, process: psutil.Process, count: int) -> None:
-    batches = [build_batch(seed) for seed in range(count + WARM_UP)]
+def _measure_submits(client: httpx2.Client, process: psutil.Process, count: int) -> None:
+    batches = [build_noise_batch(seed) for seed in range(count + WARM_UP)]
 
-    def send(number: int) -> None:
+    def submit_numbered_batch(number: int) -> None:
         headers = {"Content-Type": "application/zip", "Idempotency-Key": f"batch-{number}"}
         answer = client.post("/v1/models/sent/tasks", content=batches[number], headers=headers)
         assert answer.status_code == 202, answer.text
 
-    _print_times("submit", process, send, count)
+    _print_call_times("submit", process, submit_numbered_batch, count)
 
 
-def _time_lists(client: httpx2.Client, process: psutil.Process, model: str, count: int) -> None:
+def _measure_task_lists(
+    client: httpx2.Client, process: psutil.Process, model: str, count: int
+) -> None:
     path = f"/v1/models/{model}/versions?limit=200"
     answer = client.get(path)
     answer.raise_for_status()
     versions = len(answer.json()["items"])
-    _print_times(f"list of {versions} versions", process, lambda _: client.get(path), count)
+    _print_call_times(f"list of {versions} versions", process, lambda _: client.get(path), count)
     size = len(answer.content)
     print(f"  {size:,} bytes, {size / versions:,.0f} a version")
 
 
-def _print_times(
+def _print_call_times(
     title: str, process: psutil.Process, call: Callable[[int], object], count: int
 ) -> None:
     for number in range(WARM_UP):
@@ -128,19 +130,19 @@ def _print_times(
     )
 
 
-def _count_statements(side: Side) -> None:
+def _print_statement_counts(side: Side) -> None:
     logging.disable(logging.INFO)  # the application's own lines
     with TestClient(create_app(side.settings)) as client:
-        client.headers.update(_headers(side))
-        _post(client, 1_000_000)
+        client.headers.update(_build_headers(side))
+        _submit_noise_batch(client, 1_000_000)
         statements: list[str] = []
 
-        def count(*arguments: object) -> None:
+        def count_statement(*arguments: object) -> None:
             statements.append(str(arguments[2]))
 
-        event.listen(Engine, "before_cursor_execute", count)
-        _post(client, 1_000_001)
-        event.remove(Engine, "before_cursor_execute", count)
+        event.listen(Engine, "before_cursor_execute", count_statement)
+        _submit_noise_batch(client, 1_000_001)
+        event.remove(Engine, "before_cursor_execute", count_statement)
     print(f"a submit takes {len(statements)} SQL statements")
 
 

@@ -34,7 +34,7 @@ Photo = tuple[str, Path]
 
 
 def main() -> None:
-    """Print the first and the tenth update beside the bare pass."""
+    """Print the seconds of the first and tenth update beside a plain pass over the images."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,11 +62,11 @@ def main() -> None:
                 count = options.images if number in (1, UPDATES) else options.between
                 batch, photos = photos[:count], photos[count:]
                 if count != options.images:
-                    stream.learn(_pack(batch))
+                    stream.learn_sent_batch(_pack_photos_as_zip(batch))
                     continue
-                before = _time_pass(batch)
-                update = stream.learn(_pack(batch))
-                bare = (before + _time_pass(batch)) / 2
+                before = _measure_pass_seconds(batch)
+                update = stream.learn_sent_batch(_pack_photos_as_zip(batch))
+                bare = (before + _measure_pass_seconds(batch)) / 2
                 ratio = (update.job_cpu_s + update.worker_cpu_s) / bare
                 print(
                     f"| {number} | {count:,} | {bare:.1f} | {update.job_cpu_s:.1f} "
@@ -78,7 +78,7 @@ def main() -> None:
     print(f"Goal: ≤ {GOAL}.")
 
 
-def _pack(photos: Sequence[Photo]) -> bytes:
+def _pack_photos_as_zip(photos: Sequence[Photo]) -> bytes:
     """Return a zip of photos in folders of their classes."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
@@ -87,7 +87,7 @@ def _pack(photos: Sequence[Photo]) -> bytes:
     return out.getvalue()
 
 
-def _time_pass(photos: Sequence[Photo]) -> float:
+def _measure_pass_seconds(photos: Sequence[Photo]) -> float:
     """Return CPU seconds of decoding photos and passing them through the base's network."""
     backbone = (
         import_timm_models()
@@ -98,11 +98,11 @@ def _time_pass(photos: Sequence[Photo]) -> float:
     begin = time.process_time()
     with torch.inference_mode():
         for start in range(0, len(photos), BATCH):
-            backbone(_decode([path for _, path in photos[start : start + BATCH]]))
+            backbone(_decode_photos([path for _, path in photos[start : start + BATCH]]))
     return time.process_time() - begin
 
 
-def _decode(paths: Sequence[Path]) -> Tensor:
+def _decode_photos(paths: Sequence[Path]) -> Tensor:
     """Decode photos, float32 [B, 3, 224, 224]: the short side scaled to 256, the middle cut out."""
     images = []
     for path in paths:

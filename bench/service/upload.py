@@ -26,24 +26,24 @@ MB = 1_000_000
 
 
 def main() -> None:
-    """Print the three rates and the growth."""
+    """Print upload rates, those of disk and hashing, and the growth of memory."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=2048)
     size = parser.parse_args().megabytes * MB
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "large.zip"
-        _write_archive(archive, size)
+        _write_large_archive(archive, size)
         total = archive.stat().st_size
         print(f"archive: {total / MB:,.0f} MB")
         print(
-            f"disk alone (write + fsync): {_disk(Path(folder), total):,.0f} MB/s; sha256 alone: "
-            f"{_sha(archive):,.0f} MB/s"
+            f"disk alone (write + fsync): {_measure_disk_rate(Path(folder), total):,.0f} MB/s; sha256 alone: "
+            f"{_measure_hash_rate(archive):,.0f} MB/s"
         )
-        with service.run_service(Path(folder) / "data") as running:
+        with service.run_temporary_service(Path(folder) / "data") as running:
             Perennial(running.key, base_url=running.url).models.create(
                 "large", architecture="small-cnn"
             )
-            api = _api_process(running)
+            api = _find_api_process(running)
             with _Peak(api) as peak:
                 start = time.perf_counter()
                 with archive.open("rb") as body:
@@ -68,16 +68,16 @@ def main() -> None:
             )
 
 
-def _write_archive(path: Path, size: int) -> None:
-    """A zip of `a/…` and `b/…` entries of 1 MB each; they are no images, which only decoding would
-    show.
+def _write_large_archive(path: Path, size: int) -> None:
+    """Write a zip of entries of 1 MB, `a/…` and `b/…`, which are no images; only decoding would
+    show that.
     """
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         for number in range(size // MB):
             archive.writestr(f"{'ab'[number % 2]}/{number:05d}.png", os.urandom(MB))
 
 
-def _disk(folder: Path, size: int) -> float:
+def _measure_disk_rate(folder: Path, size: int) -> float:
     block, start = os.urandom(1 << 20), time.perf_counter()
     with (folder / "probe").open("wb") as file:
         for _ in range(size >> 20):
@@ -89,14 +89,14 @@ def _disk(folder: Path, size: int) -> float:
     return size / MB / seconds
 
 
-def _sha(path: Path) -> float:
+def _measure_hash_rate(path: Path) -> float:
     start = time.perf_counter()
     with path.open("rb") as file:
         hashlib.file_digest(file, "sha256")
     return path.stat().st_size / MB / (time.perf_counter() - start)
 
 
-def _api_process(running: service.Service) -> psutil.Process:
+def _find_api_process(running: service.Service) -> psutil.Process:
     for process in psutil.Process(running.process.pid).children(recursive=True):
         if any("api.app" in word for word in process.cmdline()):
             return process
@@ -111,7 +111,7 @@ class _Peak:
         self.before = self.most = process.memory_info().rss
 
     def __enter__(self) -> "_Peak":
-        self.thread = threading.Thread(target=self._sample, daemon=True)
+        self.thread = threading.Thread(target=self._record_peak_memory, daemon=True)
         self.thread.start()
         return self
 
@@ -119,7 +119,7 @@ class _Peak:
         self.done.set()
         self.thread.join()
 
-    def _sample(self) -> None:
+    def _record_peak_memory(self) -> None:
         while not self.done.wait(0.01):
             self.most = max(self.most, self.process.memory_info().rss)
 

@@ -43,7 +43,7 @@ ZYGOTE = "bench.service.sleeping_zygote"
 
 
 def main() -> int:
-    """One worker, then all, then the ratio; 1 below the goal."""
+    """Measure one worker, then all, and print the ratio; return 1 below the goal."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -58,7 +58,7 @@ def main() -> int:
     per_hour = []
     for count in (1, given.workers):
         jobs = given.jobs * count
-        took = _run(given.database, given.broker, count, jobs, given.seconds)
+        took = _measure_worker_throughput(given.database, given.broker, count, jobs, given.seconds)
         per_hour.append(jobs / took * 3600)
         ideal = 3600 * count / given.seconds
         print(
@@ -74,8 +74,10 @@ def main() -> int:
     return 0 if ratio >= given.workers * GOAL else 1
 
 
-def _run(server: str, broker: str, workers: int, jobs: int, seconds: float) -> float:
-    """Seconds from the first claim to the last publish."""
+def _measure_worker_throughput(
+    server: str, broker: str, workers: int, jobs: int, seconds: float
+) -> float:
+    """Return the seconds from the first claim to the last publish."""
     name = f"perennial_bench_workers_{os.getpid()}_{workers}"
     plain = make_url(server).set(drivername="postgresql").render_as_string(hide_password=False)
     with (
@@ -92,17 +94,17 @@ def _run(server: str, broker: str, workers: int, jobs: int, seconds: float) -> f
             )
             with redis.Redis.from_url(broker) as client:
                 client.flushdb()
-            with _workers(settings, broker, workers, seconds):
+            with _run_workers(settings, broker, workers, seconds):
                 time.sleep(2)  # the last zygote is as ready as the first
-                _submit(db, settings, jobs)
-                return _finished(db, jobs, seconds)
+                _insert_decoded_tasks(db, settings, jobs)
+                return _wait_until_finished(db, jobs, seconds)
         finally:
             db.close()
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
 
 
 @contextmanager
-def _workers(settings: Settings, broker: str, count: int, seconds: float) -> Iterator[None]:
+def _run_workers(settings: Settings, broker: str, count: int, seconds: float) -> Iterator[None]:
     processes, logs = [], []
     for number in range(count):
         data = settings.data_dir / f"worker-{number}"
@@ -137,8 +139,8 @@ def _workers(settings: Settings, broker: str, count: int, seconds: float) -> Ite
             process.wait(60)
 
 
-def _submit(db: Database, settings: Settings, count: int) -> None:
-    """As many models with one decoded task each; the chores of the workers ring for the jobs."""
+def _insert_decoded_tasks(db: Database, settings: Settings, count: int) -> None:
+    """Add models with one decoded task each; the chores of the workers announce the jobs."""
     blobs = Blobs(open_store(settings), settings.make_folder("cache"))
     path = settings.data_dir / "dataset"
     path.write_bytes(b"never read")
@@ -192,7 +194,7 @@ def _submit(db: Database, settings: Settings, count: int) -> None:
             )  # fmt: skip
 
 
-def _finished(db: Database, count: int, seconds: float) -> float:
+def _wait_until_finished(db: Database, count: int, seconds: float) -> float:
     end = time.monotonic() + 120 + count * seconds * 2
     while time.monotonic() < end:
         with db.read() as session:

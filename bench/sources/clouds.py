@@ -47,7 +47,7 @@ class Cloud(NamedTuple):
 
 
 def main() -> int:
-    """Run it."""
+    """Compare uploads from cloud buckets with those from a folder."""
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -57,18 +57,18 @@ def main() -> int:
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         at = Path(folder)
-        make_photos(at / "photos")
+        write_sample_photos(at / "photos")
         if given.gcs is not None:
-            with run_fake_gcs(given.gcs, at / "gcs") as cloud:
-                failed += compare(cloud, at / "photos")
+            with serve_fake_gcs_bucket(given.gcs, at / "gcs") as cloud:
+                failed += compare_bucket_with_folder(cloud, at / "photos")
         if given.azurite is not None:
-            with run_azurite(given.azurite, at / "azure") as cloud:
-                failed += compare(cloud, at / "photos")
+            with serve_azurite_container(given.azurite, at / "azure") as cloud:
+                failed += compare_bucket_with_folder(cloud, at / "photos")
     return 1 if failed else 0
 
 
-def make_photos(at: Path) -> None:
-    """Twenty files of two classes."""
+def write_sample_photos(at: Path) -> None:
+    """Write twenty image files of two classes."""
     for label in ("cat", "dog and wolf"):
         (at / label).mkdir(parents=True)
         for number in range(10):
@@ -77,8 +77,8 @@ def make_photos(at: Path) -> None:
             )
 
 
-def compare(cloud: Cloud, photos: Path) -> int:
-    """Say how a bucket compares with the folder; how many things are not as they must be."""
+def compare_bucket_with_folder(cloud: Cloud, photos: Path) -> int:
+    """Compare a bucket with the folder, and return the number of differences."""
     for path in photos.rglob("*.png"):
         cloud.write(f"week 1/{path.relative_to(photos).as_posix()}", path.read_bytes())
     address = f"{cloud.scheme}://birds/week 1"
@@ -87,13 +87,15 @@ def compare(cloud: Cloud, photos: Path) -> int:
     batch = open_batch(address, **cloud.options)
     read = b"".join(batch.read_chunks())
     seconds = time.perf_counter() - began
-    failed = say(
+    failed = print_check_result(
         cloud,
         "the bytes of the folder",
         read == expected,
         f"{len(read):,} bytes in {seconds:.2f} s",
     )
-    failed += say(cloud, "from any byte on", b"".join(batch.read_chunks(9999)) == read[9999:], "")
+    failed += print_check_result(
+        cloud, "from any byte on", b"".join(batch.read_chunks(9999)) == read[9999:], ""
+    )
     for change, data in (("removed", None), ("replaced", b"\x89PNG" + bytes(3003))):
         later = open_batch(address, **cloud.options)
         key = "week 1/cat/3 ü.png"
@@ -103,7 +105,7 @@ def compare(cloud: Cloud, photos: Path) -> int:
             cloud.write(key, data)
         sent = b"".join(later.read_chunks())
         is_listed = len(later.warnings) == 1 and "3 ü.png" in later.warnings[0]
-        failed += say(
+        failed += print_check_result(
             cloud,
             f"one object {change} under way",
             is_listed and len(sent) == len(expected),
@@ -113,19 +115,19 @@ def compare(cloud: Cloud, photos: Path) -> int:
     return failed
 
 
-def say(cloud: Cloud, what: str, is_right: bool, more: str) -> int:
-    """Print a line; 1 where something is not as it must be."""
+def print_check_result(cloud: Cloud, what: str, is_right: bool, more: str) -> int:
+    """Print the result of a check; return 1 if it failed."""
     print(f"{cloud.scheme}: {what}: {'yes' if is_right else 'NO'}. {more}", flush=True)
     return 0 if is_right else 1
 
 
 @contextmanager
-def run_fake_gcs(program: Path, data: Path) -> Iterator[Cloud]:
-    """A bucket of fake-gcs-server."""
+def serve_fake_gcs_bucket(program: Path, data: Path) -> Iterator[Cloud]:
+    """Run fake-gcs-server, and yield its bucket."""
     from gcsfs.core import GCSFileSystem
 
     data.mkdir()
-    port = free_port()
+    port = find_free_port()
     url = f"http://127.0.0.1:{port}"
     command = [
         program,
@@ -138,7 +140,7 @@ def run_fake_gcs(program: Path, data: Path) -> Iterator[Cloud]:
         "-backend",
         "filesystem",
     ]
-    with run_server(
+    with run_server_until_listening(
         [
             *command,
             "-filesystem-root",
@@ -161,11 +163,11 @@ def run_fake_gcs(program: Path, data: Path) -> Iterator[Cloud]:
 
 
 @contextmanager
-def run_azurite(program: Path, data: Path) -> Iterator[Cloud]:
-    """A container of Azurite."""
+def serve_azurite_container(program: Path, data: Path) -> Iterator[Cloud]:
+    """Run Azurite, and yield its container."""
     from azure.storage.blob import BlobServiceClient
 
-    port = free_port()
+    port = find_free_port()
     command = [
         program,
         "--silent",
@@ -180,7 +182,7 @@ def run_azurite(program: Path, data: Path) -> Iterator[Cloud]:
     os.environ["AZURE_STORAGE_CONNECTION_STRING"] = (
         f"DefaultEndpointsProtocol=http;{account};BlobEndpoint=http://127.0.0.1:{port}/devstoreaccount1;"
     )
-    with run_server([*command, "--skipApiVersionCheck"], port):
+    with run_server_until_listening([*command, "--skipApiVersionCheck"], port):
         store = BlobServiceClient.from_connection_string(
             os.environ["AZURE_STORAGE_CONNECTION_STRING"]
         )
@@ -196,14 +198,14 @@ def run_azurite(program: Path, data: Path) -> Iterator[Cloud]:
 
 
 @contextmanager
-def run_server(command: list[Any], port: int) -> Iterator[None]:
-    """Run a server while it listens."""
+def run_server_until_listening(command: list[Any], port: int) -> Iterator[None]:
+    """Run a server process within the block, from the time it listens."""
     server = subprocess.Popen(
         [str(one) for one in command], stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
     )
     try:
         end = time.monotonic() + SECONDS
-        while not is_listening(port):
+        while not is_port_listening(port):
             if server.poll() is not None or time.monotonic() > end:
                 raise SystemExit(f"{command[0]} does not listen on port {port}.")
             time.sleep(0.1)
@@ -213,14 +215,14 @@ def run_server(command: list[Any], port: int) -> Iterator[None]:
         server.wait()
 
 
-def is_listening(port: int) -> bool:
+def is_port_listening(port: int) -> bool:
     """Return whether something listens on a port of the loopback interface."""
     with socket.socket() as connection:
         return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
-def free_port() -> int:
-    """A port that was free a moment ago."""
+def find_free_port() -> int:
+    """Return a TCP port that was free a moment ago."""
     with socket.socket() as connection:
         connection.bind(("127.0.0.1", 0))
         port: int = connection.getsockname()[1]

@@ -30,24 +30,27 @@ LABELS = {
 
 
 def main() -> int:
-    """Run it."""
+    """Check that exports of labelling tools are read correctly."""
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     ).parse_args()
     failed = 0
-    for tool, exports in (("label_studio_sdk", label_studio), ("fiftyone", fiftyone)):
+    for tool, exports in (
+        ("label_studio_sdk", export_from_label_studio),
+        ("fiftyone", export_from_fiftyone),
+    ):
         if importlib.util.find_spec(tool) is None:
             print(f"{tool}: not installed here")
             continue
         with tempfile.TemporaryDirectory() as folder:
             for what, batch in exports(Path(folder)):
-                said = _read(batch)
+                said = _check_batch_labels(batch)
                 failed += said != "right"
                 print(f"{what}: {said}", flush=True)
     return 1 if failed else 0
 
 
-def _read(batch: Path) -> str:
+def _check_batch_labels(batch: Path) -> str:
     try:
         opened = open_batch(batch)
     except PackError as error:
@@ -57,24 +60,27 @@ def _read(batch: Path) -> str:
     return "right" if found == LABELS else f"{found}, {opened.warnings}"
 
 
-def _images(folder: Path, prefix: str = "") -> None:
+def _write_images(folder: Path, prefix: str = "") -> None:
     folder.mkdir(parents=True)
     for number, name in enumerate(LABELS):
         Picture.new("RGB", (16, 16), (number * 20, 50, 90)).save(folder / f"{prefix}{name}")
 
 
-def label_studio(folder: Path) -> Iterator[tuple[str, Path]]:
-    """JSON, JSON-MIN and CSV of Label Studio's converter, beside images called as uploads are."""
+def export_from_label_studio(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield JSON, JSON-MIN and CSV of Label Studio's converter, with images named as its uploads
+    are.
+    """
     from label_studio_sdk.converter import Converter  # type: ignore[import-not-found]
 
     tasks = [
-        _task(number, name, label) for number, (name, label) in enumerate(LABELS.items(), start=1)
+        _build_label_studio_task(number, name, label)
+        for number, (name, label) in enumerate(LABELS.items(), start=1)
     ]
     (folder / "tasks.json").write_text(json.dumps(tasks))
     converter = Converter(_CONFIG, str(folder), download_resources=False)
     for kind in ("JSON", "JSON-MIN", "CSV"):
         out = folder / kind
-        _images(out / "images", "3ac2082b-")
+        _write_images(out / "images", "3ac2082b-")
         tasks_file, to = str(folder / "tasks.json"), str(out)
         if kind == "CSV":
             converter.convert_to_csv(tasks_file, to, is_dir=False, sep=",", header=True)
@@ -85,7 +91,7 @@ def label_studio(folder: Path) -> Iterator[tuple[str, Path]]:
         yield f"Label Studio {kind}", out
 
 
-def _task(number: int, name: str, label: str) -> dict[str, Any]:
+def _build_label_studio_task(number: int, name: str, label: str) -> dict[str, Any]:
     result = {
         "value": {"choices": [label]}, "id": f"r{number}", "from_name": "choice", "to_name": "image",
         "type": "choices", "origin": "manual",
@@ -102,14 +108,14 @@ def _task(number: int, name: str, label: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def fiftyone(folder: Path) -> Iterator[tuple[str, Path]]:
-    """FiftyOne's data set for image classification, with class numbers."""
+def export_from_fiftyone(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield FiftyOne's data set for image classification, with class numbers."""
     import fiftyone as fo  # type: ignore[import-not-found]
     from fiftyone.utils.data.exporters import (  # type: ignore[import-not-found]
         FiftyOneImageClassificationDatasetExporter,
     )
 
-    _images(folder / "in")
+    _write_images(folder / "in")
     exporter = FiftyOneImageClassificationDatasetExporter(
         export_dir=str(folder / "out"), export_media=True, classes=["cat", "owl"]
     )

@@ -31,21 +31,21 @@ Found = list[tuple[str, bytes]]
 
 
 def main() -> int:
-    """Run it."""
+    """Compare how our readers and other tools read the same data sets."""
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     ).parse_args()
     failed = 0
     for question in (
-        parquet,
-        lists_of_labels,
-        imagefolder,
-        shards,
-        concatenated,
-        coco,
-        coco_turned,
-        yolo,
-        yolo_turned,
+        compare_parquet,
+        compare_label_lists,
+        compare_imagefolder,
+        compare_shards,
+        compare_concatenated_shards,
+        compare_coco_crops,
+        compare_turned_coco_crops,
+        compare_yolo_crops,
+        compare_turned_yolo_crops,
     ):
         with tempfile.TemporaryDirectory() as folder:
             for what, theirs, ours, must in question(Path(folder)):
@@ -67,8 +67,8 @@ same.
 """
 
 
-def picture(number: int, size: tuple[int, int] = (30, 20)) -> Image.Image:
-    """A photo whose pixels are all different."""
+def draw_distinct_photo(number: int, size: tuple[int, int] = (30, 20)) -> Image.Image:
+    """Return a photo whose pixels are all different."""
     image = Image.new("RGB", size)
     image.putdata(
         [((8 * x + number) % 256, 12 * y, 100) for y in range(size[1]) for x in range(size[0])]
@@ -80,27 +80,27 @@ def encode_turned_png(number: int, orientation: int = 1) -> bytes:
     """Encode a photo as a PNG, turned by EXIF."""
     out, exif = io.BytesIO(), Image.Exif()
     exif[0x0112] = orientation
-    picture(number).save(out, "PNG", exif=exif)
+    draw_distinct_photo(number).save(out, "PNG", exif=exif)
     return out.getvalue()
 
 
-def read_sent_batch(batch: Any) -> Found:
-    """The labels and bytes of a batch, as the service will get them."""
+def read_sent_labels(batch: Any) -> Found:
+    """Return the labels and bytes of a batch, as the service will get them."""
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         files = {one.name: file.read() for one in tar if (file := tar.extractfile(one))}
     rows = files.pop("labels.csv").decode().splitlines()[1:]
     return sorted((row.split(",")[1], files[row.split(",")[0]]) for row in rows)
 
 
-def read_sent_pixels(found: Found) -> Found:
+def convert_sent_to_pixels(found: Found) -> Found:
     """Return labels with the RGB pixels of images in place of their files."""
     return sorted(
         (label, Image.open(io.BytesIO(data)).convert("RGB").tobytes()) for label, data in found
     )
 
 
-def parquet(at: Path) -> Answers:
-    """Compare a parquet that `datasets` writes with its features, and reads again."""
+def compare_parquet(at: Path) -> Answers:
+    """Compare parquet files written and read by `datasets` with our reading."""
     import datasets
 
     features = datasets.Features(
@@ -121,13 +121,13 @@ def parquet(at: Path) -> Answers:
     yield (
         "datasets, parquet with ClassLabel",
         theirs,
-        read_sent_pixels(read_sent_batch(open_batch(at / "train.parquet"))),
+        convert_sent_to_pixels(read_sent_labels(open_batch(at / "train.parquet"))),
         True,
     )
 
 
-def lists_of_labels(at: Path) -> Answers:
-    """A list of ClassLabels is multi-label."""
+def compare_label_lists(at: Path) -> Answers:
+    """Check that a list of ClassLabels is refused as multi-label."""
     import datasets
 
     features = datasets.Features(
@@ -145,8 +145,8 @@ def lists_of_labels(at: Path) -> Answers:
     yield "datasets, a list of ClassLabels", "multi-label", said, True
 
 
-def imagefolder(at: Path) -> Answers:
-    """Compare what `datasets` reads of metadata.jsonl."""
+def compare_imagefolder(at: Path) -> Answers:
+    """Compare how `datasets` and our reader read metadata.jsonl."""
     import datasets
 
     (at / "in/train").mkdir(parents=True)
@@ -162,13 +162,13 @@ def imagefolder(at: Path) -> Answers:
     yield (
         "datasets, imagefolder",
         theirs,
-        read_sent_pixels(read_sent_batch(open_batch(at / "in"))),
+        convert_sent_to_pixels(read_sent_labels(open_batch(at / "in"))),
         True,
     )
 
 
-def written_shards(at: Path) -> list[Path]:
-    """Two shards by webdataset's own writer."""
+def write_webdataset_shards(at: Path) -> list[Path]:
+    """Write two shards by webdataset's own writer."""
     import webdataset
 
     at.mkdir(exist_ok=True)
@@ -187,7 +187,7 @@ def written_shards(at: Path) -> list[Path]:
     return paths
 
 
-def read_shards(paths: list[Path]) -> Found:
+def read_shards_by_webdataset(paths: list[Path]) -> Found:
     """Return what webdataset reads of the shards."""
     import webdataset
 
@@ -195,30 +195,47 @@ def read_shards(paths: list[Path]) -> Found:
     return sorted((sample["cls"].decode(), sample["png"]) for sample in found)
 
 
-def shards(at: Path) -> Answers:
-    """Yield how shards of webdataset compare with ours."""
-    paths = written_shards(at / "in")
-    yield "webdataset, two shards", read_shards(paths), read_sent_batch(open_batch(at / "in")), True
+def compare_shards(at: Path) -> Answers:
+    """Yield how our reading of webdataset's shards compares with its own."""
+    paths = write_webdataset_shards(at / "in")
+    yield (
+        "webdataset, two shards",
+        read_shards_by_webdataset(paths),
+        read_sent_labels(open_batch(at / "in")),
+        True,
+    )
 
 
-def concatenated(at: Path) -> Answers:
-    """Both in one file, as `cat` makes it; webdataset reads only the first by default."""
-    paths = written_shards(at / "in")
+def compare_concatenated_shards(at: Path) -> Answers:
+    """Compare both shards in one file, as `cat` makes it; webdataset reads only the first by
+    default.
+    """
+    paths = write_webdataset_shards(at / "in")
     (at / "both.tar").write_bytes(b"".join(path.read_bytes() for path in paths))
     with tarfile.open(at / "both.tar", ignore_zeros=True) as tar:
         members = sorted(tar.extractfile(one).read() for one in tar if one.name.endswith(".png"))  # type: ignore[union-attr]
-    ours = read_sent_batch(open_batch(at / "both.tar"))
-    yield "webdataset, shards in one file, beside both", read_shards(paths), ours, True
+    ours = read_sent_labels(open_batch(at / "both.tar"))
+    yield (
+        "webdataset, shards in one file, beside both",
+        read_shards_by_webdataset(paths),
+        ours,
+        True,
+    )
     yield "tar --ignore-zeros, shards in one file", members, sorted(data for _, data in ours), True
-    yield "webdataset, shards in one file", read_shards([at / "both.tar"]), ours, False
+    yield (
+        "webdataset, shards in one file",
+        read_shards_by_webdataset([at / "both.tar"]),
+        ours,
+        False,
+    )
 
 
 BOX = (3, 4, 10, 6)
 AREA = (BOX[0], BOX[1], BOX[0] + BOX[2], BOX[1] + BOX[3])
 
 
-def coco_at(at: Path, orientation: int, size: tuple[int, int] | None) -> Path:
-    """Four photos with a box each."""
+def write_coco_photos(at: Path, orientation: int, size: tuple[int, int] | None) -> Path:
+    """Write four photos with a COCO box each."""
     at.mkdir(exist_ok=True)
     document: dict[str, Any] = {"images": [], "annotations": []}
     document["categories"] = [
@@ -242,8 +259,8 @@ def coco_at(at: Path, orientation: int, size: tuple[int, int] | None) -> Path:
     return at
 
 
-def crops_by_pycocotools(at: Path, load: Callable[[Path], Image.Image]) -> Found:
-    """The boxes that pycocotools names, of pixels that `load` reads."""
+def cut_crops_by_pycocotools(at: Path, load: Callable[[Path], Image.Image]) -> Found:
+    """Return the crops of boxes that pycocotools reads, from pixels that `load` reads."""
     from pycocotools.coco import COCO
 
     api = COCO(str(at / "annotations.json"))
@@ -256,21 +273,21 @@ def crops_by_pycocotools(at: Path, load: Callable[[Path], Image.Image]) -> Found
     return sorted(found)
 
 
-def coco(at: Path) -> Answers:
+def compare_coco_crops(at: Path) -> Answers:
     """Yield how crops by a COCO file compare with pycocotools', for photos that are not turned."""
-    coco_at(at / "in", 1, (30, 20))
+    write_coco_photos(at / "in", 1, (30, 20))
     yield (
         "pycocotools, crops",
-        crops_by_pycocotools(at / "in", Image.open),
-        read_sent_pixels(read_sent_batch(open_batch(at / "in"))),
+        cut_crops_by_pycocotools(at / "in", Image.open),
+        convert_sent_to_pixels(read_sent_labels(open_batch(at / "in"))),
         True,
     )
 
 
-def coco_turned(at: Path) -> Answers:
-    """Boxes of photos that EXIF turns, by what width and height say; crops of ours are upright."""
-    coco_at(at / "stored", 6, (30, 20))
-    theirs = crops_by_pycocotools(
+def compare_turned_coco_crops(at: Path) -> Answers:
+    """Compare boxes of photos that EXIF rotates, by stated width and height; our crops are upright."""
+    write_coco_photos(at / "stored", 6, (30, 20))
+    theirs = cut_crops_by_pycocotools(
         at / "stored", Image.open
     )  # as torchvision's CocoDetection opens them
     upright = sorted(
@@ -283,23 +300,23 @@ def coco_turned(at: Path) -> Answers:
     yield (
         "pycocotools, turned, sizes as stored",
         upright,
-        read_sent_pixels(read_sent_batch(open_batch(at / "stored"))),
+        convert_sent_to_pixels(read_sent_labels(open_batch(at / "stored"))),
         True,
     )
-    coco_at(at / "turned", 6, (20, 30))
-    theirs = crops_by_pycocotools(
+    write_coco_photos(at / "turned", 6, (20, 30))
+    theirs = cut_crops_by_pycocotools(
         at / "turned", lambda path: ImageOps.exif_transpose(Image.open(path))
     )
     yield (
         "pycocotools, turned, sizes as turned",
         theirs,
-        read_sent_pixels(read_sent_batch(open_batch(at / "turned"))),
+        convert_sent_to_pixels(read_sent_labels(open_batch(at / "turned"))),
         True,
     )
 
 
-def yolo_at(at: Path, orientation: int) -> Path:
-    """Four photos with a box each, its shares of 30 × 20 pixels or of 20 × 30."""
+def write_yolo_photos(at: Path, orientation: int) -> Path:
+    """Write four photos with a YOLO box each, relative to 30 × 20 or 20 × 30 pixels."""
     (at / "train/images").mkdir(parents=True)
     (at / "train/labels").mkdir()
     width, height = (20, 30) if orientation == 6 else (30, 20)
@@ -312,8 +329,8 @@ def yolo_at(at: Path, orientation: int) -> Path:
     return at
 
 
-def crops_by_supervision(at: Path) -> Found:
-    """The boxes that supervision reads, of the pixels that its reader (OpenCV) loads."""
+def cut_crops_by_supervision(at: Path) -> Found:
+    """Return the crops of boxes that supervision reads, from pixels that OpenCV loads."""
     import supervision
 
     data = supervision.DetectionDataset.from_yolo(
@@ -327,33 +344,33 @@ def crops_by_supervision(at: Path) -> Found:
     return sorted(found)
 
 
-def yolo(at: Path) -> Answers:
+def compare_yolo_crops(at: Path) -> Answers:
     """Yield how crops by YOLO boxes compare with supervision's, for photos that are not turned."""
-    yolo_at(at / "in", 1)
+    write_yolo_photos(at / "in", 1)
     yield (
         "supervision, crops of YOLO",
-        crops_by_supervision(at / "in"),
-        read_sent_pixels(read_sent_batch(open_batch(at / "in"))),
+        cut_crops_by_supervision(at / "in"),
+        convert_sent_to_pixels(read_sent_labels(open_batch(at / "in"))),
         True,
     )
 
 
-def yolo_turned(at: Path) -> Answers:
-    """Boxes of photos that EXIF turns: OpenCV, and so supervision and Ultralytics, count turned
+def compare_turned_yolo_crops(at: Path) -> Answers:
+    """Compare boxes of photos that EXIF rotates: OpenCV, supervision and Ultralytics count rotated
     pixels.
     """
-    yolo_at(at / "in", 6)
-    theirs = crops_by_supervision(at / "in")
+    write_yolo_photos(at / "in", 6)
+    theirs = cut_crops_by_supervision(at / "in")
     yield (
         "supervision, turned, boxes=turned",
         theirs,
-        read_sent_pixels(read_sent_batch(open_batch(at / "in", boxes="turned"))),
+        convert_sent_to_pixels(read_sent_labels(open_batch(at / "in", boxes="turned"))),
         True,
     )
     yield (
         "supervision, turned, as it comes",
         theirs,
-        read_sent_pixels(read_sent_batch(open_batch(at / "in"))),
+        convert_sent_to_pixels(read_sent_labels(open_batch(at / "in"))),
         False,
     )
 

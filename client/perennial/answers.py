@@ -35,7 +35,7 @@ class Answer:
 
     def json(self) -> Any:
         """Return its body as JSON. Raises BadAnswer if it is not valid JSON."""
-        return read_json(self.content)
+        return parse_json(self.content)
 
 
 class Meter:
@@ -50,7 +50,7 @@ class Meter:
         self._most, self._patience_s, self._began = most_bytes, patience_s, time.monotonic()
         self._bytes = 0
 
-    def count_bytes(self, size: int, packed: int) -> None:
+    def count_received_bytes(self, size: int, packed: int) -> None:
         """Count received bytes.
 
         Args:
@@ -77,7 +77,7 @@ class Meter:
             raise BadAnswer(f"The service's answer comes too slowly: {self._bytes:,} bytes so far.")
 
 
-def read_json(content: bytes) -> Any:
+def parse_json(content: bytes) -> Any:
     """Return the value of a JSON text.
 
     Raises:
@@ -85,7 +85,7 @@ def read_json(content: bytes) -> Any:
     """
     try:
         # By default, Python reads NaN and Infinity, which JSON does not have.
-        return json.loads(content, parse_constant=_refuse_constant)
+        return json.loads(content, parse_constant=_refuse_json_constant)
     except (ValueError, RecursionError) as error:
         reason = "it nests too deep" if isinstance(error, RecursionError) else "it is no JSON"
         raise BadAnswer(
@@ -94,5 +94,5 @@ def read_json(content: bytes) -> Any:
         ) from error
 
 
-def _refuse_constant(constant: str) -> NoReturn:
+def _refuse_json_constant(constant: str) -> NoReturn:
     raise ValueError(constant)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from perennial.text import escape_controls, one_line
-from perennial.words import explain_missing_base, format_duration, replace_by_commands
+from perennial.text import escape_control_characters, make_one_line
+from perennial.words import explain_missing_base, format_duration, replace_requests_by_commands
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -23,15 +23,15 @@ def open_transfer_bar(title: str, progress: bool | Progress | None) -> Iterator[
     if not isinstance(progress, bool):
         yield progress
         return
-    if progress and _is_notebook():
-        yield _bytes_in_notebook(title)
+    if progress and _runs_in_notebook():
+        yield _make_notebook_transfer_bar(title)
         return
-    with _open_bars(progress, is_bytes=True) as bars:
+    with _open_terminal_bars(progress, is_bytes=True) as bars:
         if bars is None:
             yield None
             return
         # The total is not known before the first call.
-        row = bars.add_task(one_line(title), total=None)
+        row = bars.add_task(make_one_line(title), total=None)
         yield lambda done, total: bars.update(row, completed=done, total=total)
 
 
@@ -53,10 +53,10 @@ def open_job_bar(progress: bool | Callable[[Job], None]) -> Iterator[ShownJob]:
     if not isinstance(progress, bool):
         yield progress if isinstance(progress, ShownJob) else _Called(progress)
         return
-    if progress and _is_notebook():
-        yield _Called(_job_in_notebook())
+    if progress and _runs_in_notebook():
+        yield _Called(_make_notebook_job_bar())
         return
-    with _open_bars(progress, is_bytes=False) as bars:
+    with _open_terminal_bars(progress, is_bytes=False) as bars:
         yield _Called(lambda job: None) if bars is None else _Drawn(bars)
 
 
@@ -83,17 +83,17 @@ class _Drawn:
         self._state = "job"
 
     def __call__(self, job: Job) -> None:
-        self._state = one_line(describe_state(job) + _format_base_share(job))
+        self._state = make_one_line(describe_job_state(job) + _format_base_share(job))
         self._bars.update(
             self._row,
-            completed=compute_share_done(job),
+            completed=compute_job_share_done(job),
             description=self._state,
-            left=describe_time_left(job),
+            left=describe_job_time_left(job),
         )
-        why = explain_waiting(job)
+        why = explain_waiting_job(job)
         if why and why not in self._told:
             self._told.add(why)
-            self._bars.console.print(escape_controls(why), markup=False, highlight=False)
+            self._bars.console.print(escape_control_characters(why), markup=False, highlight=False)
 
     def show_outage(self, seconds: float) -> None:
         self._bars.update(
@@ -110,7 +110,7 @@ def show_listing_bar(is_wanted: bool, title: str = "listing") -> Iterator[Progre
     Args:
         title: the label of the bar, such as "listing".
     """
-    with _open_bars(is_wanted, is_bytes=False) as bars:
+    with _open_terminal_bars(is_wanted, is_bytes=False) as bars:
         if bars is None:
             yield None
             return
@@ -121,7 +121,7 @@ def show_listing_bar(is_wanted: bool, title: str = "listing") -> Iterator[Progre
         )
 
 
-def compute_share_done(job: Job) -> float:
+def compute_job_share_done(job: Job) -> float:
     """Return the share of a whole job that is done, 0 to 1; for an older service, of its phase."""
     if job.state == "succeeded":
         return 1.0
@@ -131,7 +131,7 @@ def compute_share_done(job: Job) -> float:
     return done / total if total else 0.0
 
 
-def describe_state(job: Job) -> str:
+def describe_job_state(job: Job) -> str:
     """Return the state of a job as one word, such as its phase while it runs."""
     if job.state == "succeeded" and job.outcome == "held":
         return "held"
@@ -140,32 +140,36 @@ def describe_state(job: Job) -> str:
     return (job.progress.phase if job.state == "running" else None) or job.state
 
 
-def describe_time_left(job: Job) -> str:
+def describe_job_time_left(job: Job) -> str:
     """Return the time a job still takes, in words; empty if it is not known."""
     seconds = None if job.is_terminal else job.progress.left_s
     return "" if seconds is None else f"about {format_duration(seconds)} left"
 
 
-def describe_progress(job: Job) -> str:
+def describe_job_progress(job: Job) -> str:
     """Return state, share done and time left of a job on one line: "train 43%, about 2 min
     left"."""
     done = (
-        f" {compute_share_done(job):.0%}"
+        f" {compute_job_share_done(job):.0%}"
         if job.started_at is not None and not job.is_terminal
         else ""
     )
     return ", ".join(
         filter(
-            None, (f"{describe_state(job)}{_format_base_share(job)}{done}", describe_time_left(job))
+            None,
+            (
+                f"{describe_job_state(job)}{_format_base_share(job)}{done}",
+                describe_job_time_left(job),
+            ),
         )
     )
 
 
-def explain_waiting(job: Job) -> str:
+def explain_waiting_job(job: Job) -> str:
     """Return the reason a job waits; empty if it does not wait, or will raise BaseUnavailable
     instead."""
     return (
-        replace_by_commands(job.waiting_for.detail)
+        replace_requests_by_commands(job.waiting_for.detail)
         if job.waiting_for and explain_missing_base(job) is None
         else ""
     )
@@ -177,7 +181,7 @@ def _format_base_share(job: Job) -> str:
     return f" (base {why.done:.0%})" if why is not None and why.done and not why.failed else ""
 
 
-def _is_notebook() -> bool:
+def _runs_in_notebook() -> bool:
     # In a notebook, IPython is loaded already; elsewhere it is not worth importing.
     if "IPython" not in sys.modules:
         return False
@@ -186,24 +190,24 @@ def _is_notebook() -> bool:
     return is_notebook()
 
 
-def _bytes_in_notebook(title: str) -> Progress:
+def _make_notebook_transfer_bar(title: str) -> Progress:
     from perennial.notebook import LiveHtml, render_transfer_bar
 
     place = LiveHtml()
-    return lambda done, total: place.show(
+    return lambda done, total: place.update_shown_html(
         render_transfer_bar(title, done, total), is_last=done == total
     )
 
 
-def _job_in_notebook() -> Callable[[Job], None]:
-    from perennial.notebook import LiveHtml, render_answer
+def _make_notebook_job_bar() -> Callable[[Job], None]:
+    from perennial.notebook import LiveHtml, render_response
 
     place = LiveHtml()
-    return lambda job: place.show(render_answer(job) or "", is_last=job.is_terminal)
+    return lambda job: place.update_shown_html(render_response(job) or "", is_last=job.is_terminal)
 
 
 @contextmanager
-def _open_bars(is_wanted: bool, is_bytes: bool) -> Iterator[Bars | None]:
+def _open_terminal_bars(is_wanted: bool, is_bytes: bool) -> Iterator[Bars | None]:
     if not is_wanted:
         yield None
         return

@@ -85,9 +85,11 @@ def find_connection(
         )
     # Send a profile's key only to the profile's own service.
     if stored.get("key") and address == stored.get("url"):
-        return replace(without_key, key=_stored_key(stored["key"], name), source=f"profile {name}")
+        return replace(
+            without_key, key=_get_stored_key(stored["key"], name), source=f"profile {name}"
+        )
     # Only for this machine: the file's key opens the service that wrote it, and no other.
-    if is_local(address) and LOCAL_KEY.is_file():
+    if is_local_service(address) and LOCAL_KEY.is_file():
         return replace(without_key, key=LOCAL_KEY.read_text().strip(), source=str(LOCAL_KEY))
     return without_key
 
@@ -100,7 +102,7 @@ def parse_service_url(url: str) -> str:
         ConfigError: it is not an http or https URL.
     """
     text = url.strip()
-    parts = _split_url(text)
+    parts = _try_split_url(text)
     is_page = parts is not None and not set(parts.path.split("/")).isdisjoint(OWN_PATHS)
     # No user name, because a password beside it would end up in messages and in the file.
     if parts is None or parts.username or ((parts.query or parts.fragment) and not is_page):
@@ -115,7 +117,7 @@ def parse_service_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{'/'.join(segments)}".rstrip("/")
 
 
-def _split_url(url: str) -> SplitResult | None:
+def _try_split_url(url: str) -> SplitResult | None:
     """Return the parts of an http or https URL with a host, or None."""
     try:
         parts = urlsplit(url)
@@ -125,7 +127,7 @@ def _split_url(url: str) -> SplitResult | None:
     return parts if parts.scheme in ("http", "https") and parts.hostname else None
 
 
-def is_local(url: str) -> bool:
+def is_local_service(url: str) -> bool:
     """Return True if a service runs on this machine."""
     return urlsplit(url).hostname in LOOPBACK
 
@@ -165,7 +167,7 @@ def store_profile(profile: str, url: str, key: str) -> str:
     """Store a service's URL and key under a profile name; return a description of where the
     key is.
     """
-    in_keyring = _put_in_keyring(profile, key)
+    in_keyring = _store_key_in_keyring(profile, key)
     _write_profiles(
         {**read_profiles(), profile: {"url": url, "key": IN_KEYRING if in_keyring else key}}
     )
@@ -178,7 +180,7 @@ def remove_profile(profile: str) -> bool:
     if profile not in remaining:
         return False
     if remaining.pop(profile).get("key") == IN_KEYRING:
-        _remove_from_keyring(profile)
+        _remove_key_from_keyring(profile)
     _write_profiles(remaining)
     return True
 
@@ -189,8 +191,8 @@ def _write_profiles(tables: dict[str, dict[str, str]]) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     toml_lines = []
     for name, table in tables.items():
-        toml_lines.append(f"[{_quote_toml(name)}]")
-        toml_lines += [f"{key} = {_quote_toml(value)}" for key, value in table.items()] + [""]
+        toml_lines.append(f"[{_quote_toml_text(name)}]")
+        toml_lines += [f"{key} = {_quote_toml_text(value)}" for key, value in table.items()] + [""]
     # A process writes a file of its own and renames it, so that no reader meets half a file.
     fresh = file.with_name(f"{file.name}.{os.getpid()}")
     # Created with its mode: a later chmod would leave a moment in which others can read keys.
@@ -199,11 +201,11 @@ def _write_profiles(tables: dict[str, dict[str, str]]) -> None:
     fresh.replace(file)
 
 
-def _quote_toml(text: str) -> str:
+def _quote_toml_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)  # a JSON string is a valid TOML string
 
 
-def _stored_key(stored: str, profile: str) -> str:
+def _get_stored_key(stored: str, profile: str) -> str:
     if stored != IN_KEYRING:
         return stored
     remedy = f"run `perennial login --profile {profile}` again"
@@ -227,7 +229,7 @@ def _stored_key(stored: str, profile: str) -> str:
     return str(key)
 
 
-def _put_in_keyring(profile: str, key: str) -> bool:
+def _store_key_in_keyring(profile: str, key: str) -> bool:
     try:
         import keyring
         from keyring.errors import KeyringError
@@ -240,7 +242,7 @@ def _put_in_keyring(profile: str, key: str) -> bool:
     return True
 
 
-def _remove_from_keyring(profile: str) -> None:
+def _remove_key_from_keyring(profile: str) -> None:
     try:
         import keyring
         from keyring.errors import KeyringError

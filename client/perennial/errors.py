@@ -22,7 +22,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from perennial.text import escape_controls, one_line
+from perennial.text import escape_control_characters, make_one_line
 
 if TYPE_CHECKING:
     from perennial._types import Attention, Job
@@ -41,7 +41,7 @@ class PerennialError(Exception):
     """
 
     def __str__(self) -> str:
-        return escape_controls(super().__str__())
+        return escape_control_characters(super().__str__())
 
 
 class ConfigError(PerennialError):
@@ -121,7 +121,7 @@ class APIError(PerennialError):
             problem.get("detail") or problem.get("title") or f"The service answered {status}."
         )
         # Cut before it is cleaned, so that a huge text costs little.
-        self.detail = one_line(detail[:MAX_DETAIL_CHARS])
+        self.detail = make_one_line(detail[:MAX_DETAIL_CHARS])
         field_errors = problem.get("errors")
         fields = field_errors if isinstance(field_errors, list) else []
         # A response is trusted no further than its types: anything but objects is dropped.
@@ -138,7 +138,7 @@ class APIError(PerennialError):
     def __str__(self) -> str:
         shown_errors = self.errors[:MAX_ERRORS]
         error_lines = [
-            one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS])
+            make_one_line(f"{one.get('field')}: {one.get('message')}"[:MAX_DETAIL_CHARS])
             for one in shown_errors
         ]
         return "\n".join([self.detail, *(f"  {error_line}" for error_line in error_lines)])
@@ -232,14 +232,14 @@ _BY_STATUS: dict[int, type[APIError]] = {
 }
 
 
-def build_error(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
+def build_api_error(status: int, headers: Mapping[str, str], body: bytes) -> APIError:
     """Return the error for a response of status 400 or above."""
     problem: dict[str, Any] = {}
     try:
         document = json.loads(body)
         problem = document if isinstance(document, dict) else {}
     except (ValueError, RecursionError):  # for example, a proxy's HTML page
-        problem = {"detail": _describe_other_response(status, headers, body)}
+        problem = {"detail": _describe_response_without_problem(status, headers, body)}
     # By range, because proxies have statuses of their own above 500, such as 520.
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else APIError)
     # By the code, because such refusals come with several statuses (413, 422).
@@ -253,7 +253,7 @@ def build_error(status: int, headers: Mapping[str, str], body: bytes) -> APIErro
     )
 
 
-def _describe_other_response(status: int, headers: Mapping[str, str], body: bytes) -> str:
+def _describe_response_without_problem(status: int, headers: Mapping[str, str], body: bytes) -> str:
     """Return a sentence for a response that is no JSON problem.
 
     HTML pages are not repeated in it.

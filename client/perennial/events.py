@@ -34,7 +34,7 @@ class Lines:
     def __init__(self) -> None:
         self._decoder, self._rest = codecs.getincrementaldecoder("utf-8")("replace"), ""
 
-    def split_chunk(self, chunk: bytes) -> Iterator[str]:
+    def split_into_lines(self, chunk: bytes) -> Iterator[str]:
         """Yield the lines completed by these bytes, without line ends. Raises BadAnswer if too
         long.
         """
@@ -53,7 +53,7 @@ class Parser:
     def __init__(self) -> None:
         self._id, self._data, self._size = "", list[str](), 0
 
-    def parse_line(self, line: str) -> Sent | None:
+    def parse_stream_line(self, line: str) -> Sent | None:
         """Return the event that this line completes, or None. Raises BadAnswer if it is too
         large.
         """
@@ -72,11 +72,11 @@ class Parser:
             return None
         text, self._data, self._size = "\n".join(self._data), [], 0
         try:
-            return Sent(self._parse_id(), json.loads(text))
+            return Sent(self._parse_event_id(), json.loads(text))
         except (ValueError, RecursionError):  # cut off: it is sent again after the last id
             return None
 
-    def _parse_id(self) -> int | None:
+    def _parse_event_id(self) -> int | None:
         # int() would accept signs, blanks and other digits, and take long for very many.
         is_number = self._id.isascii() and self._id.isdecimal() and len(self._id) <= MAX_ID_DIGITS
         return int(self._id) if is_number else None

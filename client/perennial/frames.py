@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perennial._types import Compare, Metrics, Predict, Prediction
-from perennial.pack.extras import import_optional
+from perennial.pack.extras import import_optional_module
 from perennial.shapes import Shape, Table
 
 DataFrame = Any
@@ -16,7 +16,7 @@ _TIMES = "_at"
 """Suffix of fields that are RFC 3339 times."""
 
 
-def build_table(answer: Table) -> DataFrame:
+def build_frame_of_response(answer: Table) -> DataFrame:
     """Return a tabular response as a DataFrame.
 
     `Metrics`: rows are versions, columns are tasks, NaN where not measured. `Predict`: one row per
@@ -27,15 +27,15 @@ def build_table(answer: Table) -> DataFrame:
         TypeError: the response is not a table.
     """
     if isinstance(answer, Metrics):
-        return _build_matrix(answer)
+        return _build_accuracy_frame(answer)
     if isinstance(answer, Predict):
-        return _build_predictions(answer)
+        return _build_prediction_frame(answer)
     if isinstance(answer, Compare):
-        return build_frame(answer.classes)
+        return build_frame_of_items(answer.classes)
     raise TypeError(f"A {type(answer).__name__} is no table.")
 
 
-def build_frame(items: Sequence[Any], kind: Any = None) -> DataFrame:
+def build_frame_of_items(items: Sequence[Any], kind: Any = None) -> DataFrame:
     """Return a DataFrame with one row per item; nested fields are columns such as `progress.step`.
 
     Times (`created_at`) become timestamps in UTC; lists stay lists.
@@ -47,8 +47,11 @@ def build_frame(items: Sequence[Any], kind: Any = None) -> DataFrame:
     Raises:
         ExtraMissing: pandas is not installed.
     """
-    pandas = import_optional("pandas", "A DataFrame", "pandas")
-    rows = [_flatten_item(item.to_dict() if isinstance(item, Shape) else item) for item in items]
+    pandas = import_optional_module("pandas", "A DataFrame", "pandas")
+    rows = [
+        _flatten_nested_fields(item.to_dict() if isinstance(item, Shape) else item)
+        for item in items
+    ]
     # An empty list has its columns too, so that code that selects one does not fail.
     if not rows and dataclasses.is_dataclass(kind):
         return pandas.DataFrame(
@@ -62,8 +65,8 @@ def build_frame(items: Sequence[Any], kind: Any = None) -> DataFrame:
     return frame
 
 
-def _build_matrix(metrics: Metrics) -> DataFrame:
-    pandas = import_optional("pandas", "A DataFrame", "pandas")
+def _build_accuracy_frame(metrics: Metrics) -> DataFrame:
+    pandas = import_optional_module("pandas", "A DataFrame", "pandas")
     index = pandas.Index([row.version for row in metrics.rows], name="version")
     columns = pandas.Index([column.task for column in metrics.columns], name="task")
     cells = [
@@ -73,9 +76,9 @@ def _build_matrix(metrics: Metrics) -> DataFrame:
     return pandas.DataFrame(cells, index=index, columns=columns, dtype="float64")
 
 
-def _build_predictions(answer: Predict) -> DataFrame:
+def _build_prediction_frame(answer: Predict) -> DataFrame:
     """Return one row per image; probabilities stay in one column, since labels may be any text."""
-    pandas = import_optional("pandas", "A DataFrame", "pandas")
+    pandas = import_optional_module("pandas", "A DataFrame", "pandas")
     names = ("name", "label", "probability", "sure", "probabilities")
     rows = [
         {
@@ -87,11 +90,11 @@ def _build_predictions(answer: Predict) -> DataFrame:
     return pandas.DataFrame(rows, columns=[*names, "error"])
 
 
-def _flatten_item(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _flatten_nested_fields(item: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name, value in item.items():
         if isinstance(value, Mapping):
-            row |= _flatten_item(value, f"{prefix}{name}.")
+            row |= _flatten_nested_fields(value, f"{prefix}{name}.")
         else:
             row[f"{prefix}{name}"] = value
     return row

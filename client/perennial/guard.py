@@ -1,8 +1,9 @@
 """Checks of values from the service before they reach terminals, files, shells or URLs.
 
-The client trusts no response. `escape_controls` makes a value a line, `safe_filename` a file name,
-and `shell_word` a word of a suggested command. `api_path` and `same_origin` make it a path of the
-API. Each refuses or escapes everything else; a refusal is a `BadAnswer` with one sentence.
+The client trusts no response. `escape_control_characters` makes a value a line,
+`make_safe_filename` a file name, and `quote_shell_word` a word of a suggested command.
+`build_api_path` and `require_same_origin` make it a path of the API. Each refuses or escapes
+everything else; a refusal is a `BadAnswer` with one sentence.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import unicodedata
 from urllib.parse import quote, urlsplit
 
 from perennial.errors import BadAnswer
-from perennial.text import escape_controls, one_line
+from perennial.text import escape_control_characters, make_one_line
 
 MAX_NAME_BYTES = 200
 """Maximum bytes of a file name: file systems allow 255, and a suffix follows."""
@@ -27,7 +28,7 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNOREC
 _ECHOED = re.compile(r"[\x21-\x7e]+")
 
 
-def safe_filename(text: object) -> str:
+def make_safe_filename(text: object) -> str:
     """Return a name that can only denote a file in the folder it is joined to.
 
     Raises:
@@ -38,7 +39,7 @@ def safe_filename(text: object) -> str:
     # and blanks.
     is_safe = (
         _NAME.fullmatch(name) is not None
-        and escape_controls(name) == name
+        and escape_control_characters(name) == name
         and not name.startswith((".", "-", " "))
         and not name.endswith((".", " "))
         and _RESERVED.fullmatch(name) is None
@@ -46,13 +47,13 @@ def safe_filename(text: object) -> str:
     )
     if not is_safe:
         raise BadAnswer(
-            f"The service names a file {quote_value(text)}, which is no safe name. Nothing was "
+            f"The service names a file {quote_refused_value(text)}, which is no safe name. Nothing was "
             f"written to it."
         )
     return name
 
 
-def shell_word(text: object) -> str:
+def quote_shell_word(text: object) -> str:
     """Return a value as one quoted word of a suggested shell command.
 
     Raises:
@@ -61,12 +62,14 @@ def shell_word(text: object) -> str:
     """
     word = str(text)
     # Quoting does not help here: a quoted hyphen still begins an option.
-    if not word or word.startswith("-") or one_line(word) != word:
-        raise BadAnswer(f"The service names something {quote_value(text)}, which is no name or id.")
+    if not word or word.startswith("-") or make_one_line(word) != word:
+        raise BadAnswer(
+            f"The service names something {quote_refused_value(text)}, which is no name or id."
+        )
     return shlex.quote(word)
 
 
-def api_path(*parts: str | int) -> str:
+def build_api_path(*parts: str | int) -> str:
     """Return `/v1/…` of these parts, each as one segment.
 
     Raises:
@@ -76,12 +79,12 @@ def api_path(*parts: str | int) -> str:
         text = str(part)
         # Dots would be resolved to another path, and a surrogate cannot be encoded in a URL.
         if text in ("", ".", "..") or len(text) > MAX_ECHOED_CHARS or _has_surrogates(text):
-            raise BadAnswer(f"{quote_value(part)} is no name or id of the service.")
+            raise BadAnswer(f"{quote_refused_value(part)} is no name or id of the service.")
     # safe='': by default, quote keeps slashes, and a name could lead to another path.
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
-def same_origin(location: str, base_url: str, below: str) -> str:
+def require_same_origin(location: str, base_url: str, below: str) -> str:
     """Return the path of a `Location`, if it is on the service itself.
 
     Args:
@@ -103,13 +106,13 @@ def same_origin(location: str, base_url: str, below: str) -> str:
     child = parts.path.removeprefix(below) if is_here and parts.path.startswith(below) else ""
     if not re.fullmatch(r"[A-Za-z0-9_-]{1,100}", child) or parts.query or parts.fragment:
         raise BadAnswer(
-            f"The service sends this client to {quote_value(location)}, which is no path below "
+            f"The service sends this client to {quote_refused_value(location)}, which is no path below "
             f"{below}."
         )
     return below + child
 
 
-def whole_number(value: object, name: str) -> int:
+def parse_whole_number(value: object, name: str) -> int:
     """Return a number that identifies something, such as a version.
 
     Raises:
@@ -118,12 +121,12 @@ def whole_number(value: object, name: str) -> int:
     # In Python, True is an int.
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise BadAnswer(
-            f"The service says {quote_value(value)} where the {name} should be a whole number."
+            f"The service says {quote_refused_value(value)} where the {name} should be a whole number."
         )
     return value
 
 
-def header_number(value: str | None, name: str) -> int:
+def parse_header_number(value: str | None, name: str) -> int:
     """Return the number in a header.
 
     Raises:
@@ -132,18 +135,18 @@ def header_number(value: str | None, name: str) -> int:
     # int() would accept signs, blanks and other digits; 18 digits always fit into 64 bits.
     if value is None or re.fullmatch(r"[0-9]{1,18}", value) is None:
         raise BadAnswer(
-            f"The service sends {quote_value(value)} as {name}, where a number belongs."
+            f"The service sends {quote_refused_value(value)} as {name}, where a number belongs."
         )
     return int(value)
 
 
-def safe_echo(value: str | None) -> str:
+def keep_safe_echo(value: str | None) -> str:
     """Return a value that may be sent back to the service, such as an ETag or a cursor, else ""."""
     text = value or ""
     return text if len(text) <= MAX_ECHOED_CHARS and _ECHOED.fullmatch(text) else ""
 
 
-def json_text(text: str) -> str:
+def escape_json_text(text: str) -> str:
     """Return JSON with its control and format characters escaped: the same values, safe on a
     terminal.
     """
@@ -151,18 +154,20 @@ def json_text(text: str) -> str:
     if text.isascii() and "\x7f" not in text:
         return text
     return "".join(
-        one if one in _LAYOUT or escape_controls(one) == one else _escape_character(one)
+        one
+        if one in _LAYOUT or escape_control_characters(one) == one
+        else _escape_json_character(one)
         for one in text
     )
 
 
-def quote_value(value: object) -> str:
+def quote_refused_value(value: object) -> str:
     """Return a refused value for an error message: on one line, quoted, and short."""
-    text = one_line(str(value))
+    text = make_one_line(str(value))
     return f"“{text[:80]}…”" if len(text) > 80 else f"“{text}”"
 
 
-def _escape_character(character: str) -> str:
+def _escape_json_character(character: str) -> str:
     # JSON writes a character beyond U+FFFF as two escapes, and
     # its texts may hold half of such a pair.
     units = character.encode("utf-16-be", "surrogatepass")

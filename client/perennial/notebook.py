@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perennial._types import Compare, Job, ListedModel, Metrics, Model, Version
-from perennial.bars import compute_share_done, describe_state, describe_time_left
-from perennial.text import one_line
-from perennial.words import format_command, replace_by_commands
+from perennial.bars import compute_job_share_done, describe_job_state, describe_job_time_left
+from perennial.text import make_one_line
+from perennial.words import format_action_command, replace_requests_by_commands
 
 if TYPE_CHECKING:
     from perennial._types import Attention, GateCheck
@@ -41,7 +41,7 @@ _FIGURE = "display:inline-block;width:9em;margin:0 .8em .8em 0;vertical-align:to
 _IMAGE = "width:100%;image-rendering:pixelated;display:block"
 
 
-def render_answer(answer: Any) -> str | None:
+def render_response(answer: Any) -> str | None:
     """Return the HTML of a model, version, job, comparison or matrix; None for any other
     response."""
     for kind, show in _SHOWN.items():
@@ -50,7 +50,7 @@ def render_answer(answer: Any) -> str | None:
     return None
 
 
-def describe_comparison(comparison: Comparison) -> str:
+def render_comparison(comparison: Comparison) -> str:
     """Return the HTML of a comparison of two versions, with pictures of the images that flipped."""
     a, b = comparison.compare.a.version, comparison.compare.b.version
     figures = []
@@ -63,7 +63,7 @@ def describe_comparison(comparison: Comparison) -> str:
         ]
         picture_html = f'<img src="{source}" alt="{_escape_text(image.label)}" style="{_IMAGE}">'
         figures.append(f'<div style="{_FIGURE}">{picture_html}{"<br>".join(caption_lines)}</div>')
-    return f'<div style="{_BOX}">{_render_compare(comparison.compare)}<div>{"".join(figures)}</div></div>'
+    return f'<div style="{_BOX}">{_render_version_comparison(comparison.compare)}<div>{"".join(figures)}</div></div>'
 
 
 def is_notebook() -> bool:
@@ -83,7 +83,7 @@ class LiveHtml:
         self._handle: Any = None
         self._drawn = 0.0
 
-    def show(self, content: str, *, is_last: bool = False) -> None:
+    def update_shown_html(self, content: str, *, is_last: bool = False) -> None:
         """Replace the displayed HTML, unless it was drawn a moment ago and more will follow."""
         now = time.monotonic()
         # Each drawing is a message from the kernel to the browser,
@@ -101,7 +101,7 @@ class LiveHtml:
 def render_transfer_bar(title: str, done: int, total: int | None) -> str:
     """Return the HTML bar of a transfer, in bytes."""
     amount = f"{_format_bytes(done)} of {_format_bytes(total)}" if total else _format_bytes(done)
-    bar = _render_bar(done / total if total else 0.0, _GOOD)
+    bar = _render_share_bar(done / total if total else 0.0, _GOOD)
     return f'<div style="{_BOX}">{_escape_text(title)}: {amount}{bar}</div>'
 
 
@@ -127,18 +127,18 @@ def _render_model(model: Model | ListedModel) -> str:
     ]
     about = f"<div>{_escape_text(model.description)}</div>" if model.description else ""
     waits = "".join(_render_attention(entry, model.name) for entry in model.attention[:MOST_ROWS])
-    return f"{_render_heading('Model', model.name, model.id)}{about}{_render_pairs(rows)}{waits}"
+    return (
+        f"{_render_heading('Model', model.name, model.id)}{about}{_render_pairs_table(rows)}{waits}"
+    )
 
 
 def _render_attention(entry: Attention, model: str) -> str:
     """Return the HTML of an item that waits for a person, with the commands that settle it."""
     commands = [
-        f"<li><code>{_escape_text(format_command(action, model))}</code></li>"
+        f"<li><code>{_escape_text(format_action_command(action, model))}</code></li>"
         for action in entry.actions
     ]
-    detail_html = (
-        f'<span style="color:{_WAITS}">●</span> {_escape_text(replace_by_commands(entry.detail))}'
-    )
+    detail_html = f'<span style="color:{_WAITS}">●</span> {_escape_text(replace_requests_by_commands(entry.detail))}'
     return f"<div>{detail_html}<ul>{''.join(commands)}</ul></div>"
 
 
@@ -149,35 +149,35 @@ def _render_version(version: Version) -> str:
         ("learned", "" if version.task is None else f"task {version.task}"),
         ("from", "" if version.parent is None else f"version {version.parent}"),
         ("size", f"{_format_bytes(version.bytes)}, {_format_bytes(version.bytes_new)} of them new"),
-        ("accuracy", _format_mean(version.accuracy)),
+        ("accuracy", _format_mean_accuracy(version.accuracy)),
         ("note", version.note or ""),
     ]
-    checks = [_build_check_row(check) for check in version.gate.checks[:MOST_ROWS]]
+    checks = [_build_gate_check_row(check) for check in version.gate.checks[:MOST_ROWS]]
     gate = _render_table(("gate", "found", "limit", ""), checks) if checks else ""
     warned = "".join(
-        f"<div>{_escape_text(replace_by_commands(one))}</div>"
+        f"<div>{_escape_text(replace_requests_by_commands(one))}</div>"
         for one in version.warnings[:MOST_ROWS]
     )
-    mark = _render_mark(version.gate.passed)
+    mark = _render_passed_mark(version.gate.passed)
     title = _render_heading(
         "Version", f"{version.number} of {name}" if name else str(version.number), version.id
     )
     verdict = f"<div>{mark} its gate {'passed' if version.gate.passed else 'failed'}</div>"
-    return f"{title}{_render_pairs(rows)}{verdict}{gate}{warned}"
+    return f"{title}{_render_pairs_table(rows)}{verdict}{gate}{warned}"
 
 
-def _build_check_row(check: GateCheck) -> tuple[str, str, str, str]:
+def _build_gate_check_row(check: GateCheck) -> tuple[str, str, str, str]:
     value = "not measured" if check.not_measured is not None else _format_number(check.value)
     return (
         _escape_text(check.name),
         _escape_text(value),
         _escape_text(_format_number(check.limit)),
-        _render_mark(check.passed),
+        _render_passed_mark(check.passed),
     )
 
 
 def _render_job(job: Job) -> str:
-    state_word, progress = describe_state(job), job.progress
+    state_word, progress = describe_job_state(job), job.progress
     color = {
         "held": _WAITS,
         "waiting": _WAITS,
@@ -191,20 +191,20 @@ def _render_job(job: Job) -> str:
         numbers.append(f"step {progress.step:,} of {progress.total_steps:,}")
     if progress.images_per_s is not None and not job.is_terminal:
         numbers.append(f"{progress.images_per_s:,.0f} images/s")
-    if describe_time_left(job):
-        numbers.append(describe_time_left(job))
+    if describe_job_time_left(job):
+        numbers.append(describe_job_time_left(job))
     kind = f"({job.kind})" if job.task is None else f"({job.kind}, task {job.task})"
     rows = [
         ("state", ", ".join([state_word, *numbers])),
         ("version", "" if job.version is None else f"{job.version} ({job.outcome})"),
-        ("waits", replace_by_commands(job.waiting_for.detail) if job.waiting_for else ""),
+        ("waits", replace_requests_by_commands(job.waiting_for.detail) if job.waiting_for else ""),
         ("error", job.error.detail if job.error else ""),
     ]
-    bar = _render_bar(compute_share_done(job), color.get(state_word, _GOOD))
-    return f"{_render_heading('Job', kind, job.id)}{bar}{_render_pairs(rows)}"
+    bar = _render_share_bar(compute_job_share_done(job), color.get(state_word, _GOOD))
+    return f"{_render_heading('Job', kind, job.id)}{bar}{_render_pairs_table(rows)}"
 
 
-def _render_compare(compare: Compare) -> str:
+def _render_version_comparison(compare: Compare) -> str:
     a, b, total = compare.a.version, compare.b.version, compare.totals
     rows = [
         ("images", f"{total.n:,}"),
@@ -235,7 +235,7 @@ def _render_compare(compare: Compare) -> str:
         if classes
         else ""
     )
-    return f"{_render_heading('Versions', f'{a} and {b}', compare.model)}{_render_pairs(rows)}{table}{left}"
+    return f"{_render_heading('Versions', f'{a} and {b}', compare.model)}{_render_pairs_table(rows)}{table}{left}"
 
 
 def _render_metrics(metrics: Metrics) -> str:
@@ -250,7 +250,7 @@ def _render_metrics(metrics: Metrics) -> str:
     for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=False)][-MOST_CELLS:]:
         shown = zip(columns, cells[-len(columns) :] if columns else [], strict=False)
         cells_html = "".join(
-            _render_cell(cell, is_edited=(row.version, column.task) in edited)
+            _render_accuracy_cell(cell, is_edited=(row.version, column.task) in edited)
             for column, cell in shown
         )
         rows.append(f'<tr><th style="{_CELL}">version {row.version}</th>{cells_html}</tr>')
@@ -260,7 +260,7 @@ def _render_metrics(metrics: Metrics) -> str:
     return f"{_render_heading('Accuracy', f'up to version {metrics.version}', '')}{table}"
 
 
-def _render_cell(accuracy: float | None, *, is_edited: bool) -> str:
+def _render_accuracy_cell(accuracy: float | None, *, is_edited: bool) -> str:
     if accuracy is None:
         return f'<td style="{_NUMBER};{_QUIET}">–</td>'
     shade = f"background:rgba(46,158,91,{0.6 * min(1.0, max(0.0, accuracy)):.2f})"
@@ -272,7 +272,7 @@ def _escape_text(value: object) -> str:
     """Escape a value as one line of text, valid between tags and in attributes; long ones are
     cut."""
     # Cut before it is escaped, so that no entity is cut in two.
-    text = one_line(str(value)[:MOST_CHARS])
+    text = make_one_line(str(value)[:MOST_CHARS])
     return html.escape(text if len(str(value)) <= MOST_CHARS else f"{text}…", quote=True)
 
 
@@ -280,7 +280,7 @@ def _format_bytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
 
 
-def _format_mean(accuracy: Sequence[float | None]) -> str:
+def _format_mean_accuracy(accuracy: Sequence[float | None]) -> str:
     """Return the mean of the measured accuracies as text."""
     measured = [one for one in accuracy if one is not None]
     tasks = "1 task" if len(measured) == 1 else f"{len(measured)} tasks"
@@ -302,12 +302,12 @@ def _render_heading(kind: str, name: str, id_: str) -> str:
     return f'<div>{name_html} <span style="{_QUIET}">{_escape_text(id_)}</span></div>'
 
 
-def _render_mark(passed: bool) -> str:
+def _render_passed_mark(passed: bool) -> str:
     color, sign, label = (_GOOD, "✓", "passed") if passed else (_BAD, "✗", "failed")
     return f'<span style="color:{color}" title="{label}">{sign}</span>'
 
 
-def _render_bar(share: float, color: str) -> str:
+def _render_share_bar(share: float, color: str) -> str:
     # The share comes from the service: above 1, the bar would grow out of its frame.
     percent = 100 * min(1.0, max(0.0, share))
     inner = (
@@ -318,7 +318,7 @@ def _render_bar(share: float, color: str) -> str:
     return f"<div>{outer} {percent:.0f} %</div>"
 
 
-def _render_pairs(rows: Iterable[tuple[str, str]]) -> str:
+def _render_pairs_table(rows: Iterable[tuple[str, str]]) -> str:
     """Return an HTML table of names and values, without empty values."""
     row_texts = [
         f'<tr><td style="{_CELL};{_QUIET}">{_escape_text(name)}</td><td '
@@ -349,6 +349,6 @@ _SHOWN: dict[type[Any], Callable[[Any], str]] = {
     ListedModel: _render_model,
     Version: _render_version,
     Job: _render_job,
-    Compare: _render_compare,
+    Compare: _render_version_comparison,
     Metrics: _render_metrics,
 }

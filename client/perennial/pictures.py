@@ -21,7 +21,7 @@ _ORIENTATION = 0x0112
 _TAKEN = "files, their bytes, opened files, PIL images, or arrays of numbers from 0 to 255"
 
 
-def read_parts(images: Images) -> list[Part] | None:
+def read_form_parts(images: Images) -> list[Part] | None:
     """Return the parts of a form, each with the bytes of a file; None for arrays.
 
     Raises:
@@ -29,11 +29,11 @@ def read_parts(images: Images) -> list[Part] | None:
         OSError: a file cannot be read.
     """
     # A single file first, because a path and bytes can be iterated over as well.
-    candidates: Any = [images] if _is_file(images) else images
+    candidates: Any = [images] if _is_image_file(images) else images
     if not hasattr(candidates, "__iter__"):
         raise TypeError(f"{type(images).__name__} is no image: predict takes {_TAKEN}.")
     items = list(candidates)
-    files = [_is_file(item) for item in items]
+    files = [_is_image_file(item) for item in items]
     # Nothing is a file: numbers, which travel as JSON. An empty sequence is an empty form.
     if not any(files):
         return None if items else []
@@ -43,18 +43,20 @@ def read_parts(images: Images) -> list[Part] | None:
             f"A {type(unsupported).__name__} is among the images: predict takes {_TAKEN}, not "
             f"mixed."
         )
-    return [("image", _read_image(item, number)) for number, item in enumerate(items)]
+    return [("image", _read_named_image(item, number)) for number, item in enumerate(items)]
 
 
-def as_numbers(images: Any) -> Any:
+def convert_to_numbers(images: Any) -> Any:
     """Return arrays, or lists of them, as nested lists of numbers."""
     # NumPy arrays and tensors of PyTorch share this method, so neither library is imported.
     if hasattr(images, "tolist"):
         return images.tolist()
-    return [as_numbers(one) for one in images] if isinstance(images, (list, tuple)) else images
+    return (
+        [convert_to_numbers(one) for one in images] if isinstance(images, (list, tuple)) else images
+    )
 
 
-def _is_file(image: Any) -> bool:
+def _is_image_file(image: Any) -> bool:
     return (
         isinstance(image, (str, bytes, os.PathLike)) or _is_picture(image) or hasattr(image, "read")
     )
@@ -67,7 +69,7 @@ def _is_picture(image: Any) -> bool:
     return pil is not None and isinstance(image, pil.Image)
 
 
-def _read_image(image: Any, number: int) -> tuple[str, bytes]:
+def _read_named_image(image: Any, number: int) -> tuple[str, bytes]:
     """Return the name that the prediction will have, and the bytes of a file."""
     # The name labels the prediction, so that a person can tell the images apart.
     unnamed = f"image-{number}"
@@ -76,16 +78,18 @@ def _read_image(image: Any, number: int) -> tuple[str, bytes]:
     if isinstance(image, (str, os.PathLike)):
         return Path(image).name, Path(image).read_bytes()
     if _is_picture(image):
-        return _base_name(getattr(image, "filename", None)) or unnamed, _as_png(image)
+        return _get_last_path_part(
+            getattr(image, "filename", None)
+        ) or unnamed, _encode_picture_as_png(image)
     content = image.read()
     if not isinstance(content, (bytes, bytearray, memoryview)):
         raise TypeError(
             f"{image!r} gives {type(content).__name__}, not bytes: open it with mode 'rb'."
         )
-    return _base_name(getattr(image, "name", None)) or unnamed, bytes(content)
+    return _get_last_path_part(getattr(image, "name", None)) or unnamed, bytes(content)
 
 
-def _base_name(path: Any) -> str:
+def _get_last_path_part(path: Any) -> str:
     """Return the last part of a path, or "".
 
     The name of an opened file may be a number, and a PIL image often has none.
@@ -93,7 +97,7 @@ def _base_name(path: Any) -> str:
     return Path(os.fsdecode(path)).name if isinstance(path, (str, bytes, os.PathLike)) else ""
 
 
-def _as_png(picture: Any) -> bytes:
+def _encode_picture_as_png(picture: Any) -> bytes:
     """Return a lossless PNG with colour profile and orientation, which the service applies as for
     files.
     """

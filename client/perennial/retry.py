@@ -38,7 +38,7 @@ class Retries:
     longest_s: float = 30.0
     patience_s: float = 300.0
 
-    def for_transfers(self) -> Self:
+    def copy_for_transfers(self) -> Self:
         """Return the same rules for a resumable transfer, which may outlast minutes without a
         connection.
 
@@ -50,11 +50,13 @@ class Retries:
             else replace(self, attempts=max(self.attempts, TRANSFER_ATTEMPTS))
         )
 
-    def pause_s(self, error: PerennialError, attempt: int, is_replayable: bool) -> float | None:
+    def compute_pause_seconds(
+        self, error: PerennialError, attempt: int, is_replayable: bool
+    ) -> float | None:
         """Return the seconds until the next attempt after the `attempt`-th (from 1); None:
         no more.
         """
-        if attempt >= self.attempts or not _may_repeat(error, is_replayable):
+        if attempt >= self.attempts or not _is_safe_to_repeat(error, is_replayable):
             return None
         retry_after_s = error.retry_after_s if isinstance(error, APIError) else None
         if retry_after_s is not None and retry_after_s > self.patience_s:
@@ -64,14 +66,14 @@ class Retries:
         return jitter if retry_after_s is None else retry_after_s + jitter
 
 
-def may_come_back(error: PerennialError) -> bool:
+def may_service_recover(error: PerennialError) -> bool:
     """Return True if the service may recover by itself, as it or its proxy does after a restart."""
     if not isinstance(error, APIError):
         return isinstance(error, ServiceUnreachable)
     return error.status in ALWAYS | IF_REPLAYABLE and error.code not in LASTING
 
 
-def _may_repeat(error: PerennialError, is_replayable: bool) -> bool:
+def _is_safe_to_repeat(error: PerennialError, is_replayable: bool) -> bool:
     if isinstance(error, ServiceUnreachable):
         return is_replayable or not error.is_sent
     if not isinstance(error, APIError) or error.code in LASTING:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union
 
 from perennial.errors import BadAnswer
-from perennial.guard import quote_value
+from perennial.guard import quote_refused_value
 
 if TYPE_CHECKING:
     from perennial.frames import DataFrame
@@ -54,14 +54,14 @@ class Shape:
                 fields.update(value)
             # A required field may be null; an optional one that is None was not sent at all.
             elif value is not None or field.default is dataclasses.MISSING:
-                fields[_name_in_json(field.name)] = convert_to_json(value)
+                fields[_get_json_name(field.name)] = convert_to_json(value)
         return fields
 
     def _repr_html_(self) -> str | None:
         """Return HTML for notebooks, or None for types that have none."""
-        from perennial.notebook import render_answer
+        from perennial.notebook import render_response
 
-        return render_answer(self)
+        return render_response(self)
 
 
 class Table(Shape):
@@ -75,9 +75,9 @@ class Table(Shape):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import build_table
+        from perennial.frames import build_frame_of_response
 
-        return build_table(self)
+        return build_frame_of_response(self)
 
 
 def convert_to_json(value: Any) -> Any:
@@ -98,20 +98,20 @@ def convert_from_json(kind: type[T], value: Any) -> T:
         BadAnswer: a value in it has another type.
     """
     try:
-        shape: T = _get_reader(kind)(value)
+        shape: T = _get_json_reader(kind)(value)
     except _Mismatch as error:
         raise BadAnswer(f"The service's answer cannot be used: {error}.") from None
     return shape
 
 
-def _get_reader(kind: Any) -> Read:
+def _get_json_reader(kind: Any) -> Read:
     """Return the function that converts JSON to a type in the annotations of a shape."""
     if kind not in _readers:
-        _readers[kind] = _build_reader(kind)
+        _readers[kind] = _build_json_reader(kind)
     return _readers[kind]
 
 
-def _build_reader(kind: Any) -> Read:
+def _build_json_reader(kind: Any) -> Read:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _build_shape_reader(kind)
@@ -119,27 +119,27 @@ def _build_reader(kind: Any) -> Read:
     if origin in (Union, types.UnionType):
         return _build_union_reader(arguments)
     if origin is list:
-        item = _get_reader(arguments[0])
+        item = _get_json_reader(arguments[0])
         return lambda value: [item(one) for one in _require_type(list, value)]
     if origin is dict:
-        item = _get_reader(arguments[1])
+        item = _get_json_reader(arguments[1])
         return lambda value: {key: item(one) for key, one in _require_type(dict, value).items()}
-    scalars = _scalar_types(kind)
-    return (lambda value: _require_any(scalars, value)) if scalars else _return_unchanged
+    scalars = _get_scalar_types(kind)
+    return (lambda value: _require_any_type(scalars, value)) if scalars else _return_unchanged
 
 
 def _return_unchanged(value: Any) -> Any:
     return value
 
 
-def _scalar_types(kind: Any) -> tuple[type, ...]:
+def _get_scalar_types(kind: Any) -> tuple[type, ...]:
     """Return the plain types of an annotation; for an enumeration, those of its values."""
     if typing.get_origin(kind) is Literal:
         return tuple({type(one) for one in typing.get_args(kind)})
     return (kind,) if kind in (int, float, str, bool, types.NoneType) else ()
 
 
-def _is_a(kind: type, value: Any) -> bool:
+def _is_of_kind(kind: type, value: Any) -> bool:
     if kind is float:
         # `type` and not isinstance, because True is an int. Infinities cannot be written as JSON.
         return type(value) is int or (type(value) is float and math.isfinite(value))
@@ -149,14 +149,14 @@ def _is_a(kind: type, value: Any) -> bool:
 
 
 def _require_type(kind: type, value: Any) -> Any:
-    return _require_any((kind,), value)
+    return _require_any_type((kind,), value)
 
 
-def _require_any(kinds: tuple[type, ...], value: Any) -> Any:
-    if any(_is_a(kind, value) for kind in kinds):
+def _require_any_type(kinds: tuple[type, ...], value: Any) -> Any:
+    if any(_is_of_kind(kind, value) for kind in kinds):
         return value
     allowed = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
-    raise _Mismatch(f"it has {quote_value(value)} where {allowed} belongs")
+    raise _Mismatch(f"it has {quote_refused_value(value)} where {allowed} belongs")
 
 
 def _build_union_reader(kinds: tuple[Any, ...]) -> Read:
@@ -165,19 +165,21 @@ def _build_union_reader(kinds: tuple[Any, ...]) -> Read:
     """
     shapes = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
     by_type = {
-        origin: _get_reader(kind)
+        origin: _get_json_reader(kind)
         for kind in kinds
         if (origin := typing.get_origin(kind)) in (list, dict)
     }
-    scalars = tuple(one for kind in kinds for one in _scalar_types(kind))
+    scalars = tuple(one for kind in kinds for one in _get_scalar_types(kind))
     allowed = (*scalars, *by_type, *((dict,) if shapes else ()))
 
     def read_union(value: Any) -> Any:
         # The JSON does not say which shape it is, so its keys decide.
         if isinstance(value, dict) and shapes:
-            return _get_reader(max(shapes, key=lambda kind: _rank_shape_fit(kind, value)))(value)
+            return _get_json_reader(max(shapes, key=lambda kind: _rank_shape_fit(kind, value)))(
+                value
+            )
         read_typed = by_type.get(type(value))
-        return _require_any(allowed, value) if read_typed is None else read_typed(value)
+        return _require_any_type(allowed, value) if read_typed is None else read_typed(value)
 
     return read_union
 
@@ -189,9 +191,9 @@ def _rank_shape_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int
     fields).
     """
     fields = [field for field in dataclasses.fields(kind) if field.name != "extra"]
-    names = {_name_in_json(field.name) for field in fields}
+    names = {_get_json_name(field.name) for field in fields}
     required = {
-        _name_in_json(field.name) for field in fields if field.default is dataclasses.MISSING
+        _get_json_name(field.name) for field in fields if field.default is dataclasses.MISSING
     }
     return required <= value.keys(), -len(value.keys() - names), len(required)
 
@@ -205,7 +207,9 @@ def _build_shape_reader(kind: type[Any]) -> Read:
         if not plan:
             hints = typing.get_type_hints(kind)
             names = [field.name for field in dataclasses.fields(kind) if field.name != "extra"]
-            plan.extend((name, _name_in_json(name), _get_reader(hints[name])) for name in names)
+            plan.extend(
+                (name, _get_json_name(name), _get_json_reader(hints[name])) for name in names
+            )
         values = {}
         for name, key, of in plan:
             try:
@@ -220,6 +224,6 @@ def _build_shape_reader(kind: type[Any]) -> Read:
     return read_shape
 
 
-def _name_in_json(name: str) -> str:
+def _get_json_name(name: str) -> str:
     """Return a field's name in JSON: `class_` is `class`, a keyword of Python."""
     return name.removesuffix("_")

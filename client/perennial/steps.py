@@ -1,7 +1,7 @@
 """Requests that advice names, in three forms: an HTTP request, a command of the terminal, a button.
 
 A sentence of the service names a request as `str(Step(…))` writes it. The command line and the
-pages find it and replace it by their own form (`replace_steps`), so that each reader gets a form
+pages find it and replace it by their own form (`replace_requests`), so that each reader gets a form
 that works there, from one source. `OPERATIONS` has every request that a sentence may name.
 
 `client/perennial/steps.py` is a copy of this module, made by `python -m tools.client_sync`.
@@ -177,7 +177,7 @@ class Step:
             text += f" with {RECIPE}: {json.dumps(self.recipe, ensure_ascii=False)}"
         return text
 
-    def as_command(
+    def format_as_command(
         self, word: Callable[[object], str] = _quote_value, model: str | None = None
     ) -> str | None:
         """Return `perennial jobs retry job_1 --recipe '{…}'`; None if no command makes it.
@@ -186,7 +186,7 @@ class Step:
             word: returns a value as one word of a shell.
             model: the model's name, in place of the id in the path.
         """
-        match = self._find_operation()
+        match = self._find_request_operation()
         if match is None:
             return None
         operation, named = match
@@ -203,30 +203,30 @@ class Step:
         if unknown or is_empty or any(str(value).startswith("@") for value in values.values()):
             return None
 
-        def fill_hole(hole: re.Match[str]) -> str:
+        def fill_placeholder(hole: re.Match[str]) -> str:
             value = values.get(hole[1])
             if value is None or value == LEFT_OPEN:
                 return WHY if hole[1] == "reason" else hole[1].upper()
             return word(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
-        def drop_unfilled(chunk: re.Match[str]) -> str:
+        def drop_unfilled_option(chunk: re.Match[str]) -> str:
             return (
                 f" {chunk[1]}"
                 if all(values.get(name) is not None for name in _HOLE.findall(chunk[1]))
                 else ""
             )
 
-        return f"perennial {_HOLE.sub(fill_hole, _MAYBE.sub(drop_unfilled, operation.command))}"
+        return f"perennial {_HOLE.sub(fill_placeholder, _MAYBE.sub(drop_unfilled_option, operation.command))}"
 
-    def as_button(self) -> str | None:
+    def get_button_label(self) -> str | None:
         """Return the label of the button or link that makes the request; None if no page has
         one."""
-        match = self._find_operation()
+        match = self._find_request_operation()
         if match is None or match[0].button is None:
             return None
         return _HOLE.sub(lambda hole: match[1][hole[1]], match[0].button)
 
-    def _find_operation(self) -> tuple[Operation, dict[str, str]] | None:
+    def _find_request_operation(self) -> tuple[Operation, dict[str, str]] | None:
         for operation in OPERATIONS:
             pattern = _HOLE.sub(r"(?P<\1>[^/]+)", operation.path)
             match = re.fullmatch(f"/v1/{pattern}", self.path)
@@ -237,17 +237,17 @@ class Step:
         return None
 
 
-def replace_steps(text: str, render: Callable[[Step], str | None]) -> str:
+def replace_requests(text: str, render: Callable[[Step], str | None]) -> str:
     """Replace each request in a sentence by another form; one without that form stays unchanged."""
     done, at = "", 0
-    for start, end, step in find_steps(text):
+    for start, end, step in find_requests(text):
         rendered = render(step)
         done += text[at:start] + (text[start:end] if rendered is None else rendered)
         at = end
     return done + text[at:]
 
 
-def find_steps(text: str) -> Iterator[tuple[int, int, Step]]:
+def find_requests(text: str) -> Iterator[tuple[int, int, Step]]:
     """Yield start, end and value of each request in a sentence."""
     at = 0
     while match := _REQUEST.search(text, at):
@@ -265,12 +265,12 @@ def find_steps(text: str) -> Iterator[tuple[int, int, Step]]:
         yield match.start(), at, Step(match["method"], match["path"], match["query"] or "", **body)
 
 
-def replace_options(text: str, render: Callable[[str, str], str]) -> str:
+def replace_query_parameters(text: str, render: Callable[[str, str], str]) -> str:
     """Replace each query parameter of a batch, such as `?layout=folders`, by another form."""
     return _OPTION.sub(lambda match: render(match["name"], unquote(match["value"])), text)
 
 
-def convert_to_parameters(text: str) -> str:
+def convert_options_to_parameters(text: str) -> str:
     """Replace options of the command line by query parameters, such as `?layout=folders`.
 
     The rules of reading a batch, which the client shares, name both:

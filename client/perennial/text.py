@@ -14,25 +14,27 @@ _PLAIN = frozenset("\n\t\u200c\u200d")
 _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
-def escape_controls(text: str) -> str:
+def escape_control_characters(text: str) -> str:
     r"""Return the text with controls written out, such as `\x1b`; line ends and tabs stay."""
     # Most texts: one pass of a regular expression instead of a look at every character.
     if text.isascii():
-        return _ASCII_CONTROL.sub(lambda match: _written_out(match[0]), text)
+        return _ASCII_CONTROL.sub(lambda match: _escape_character(match[0]), text)
     return "".join(
-        one if one in _PLAIN or not _is_hidden(one) else _written_out(one) for one in text
+        one if one in _PLAIN or not _is_invisible_character(one) else _escape_character(one)
+        for one in text
     )
 
 
-def one_line(text: str) -> str:
+def make_one_line(text: str) -> str:
     """Return printable text on a single line, so that it cannot imitate a line of this client."""
-    # Blanks are joined first, because `escape_controls` leaves line ends and tabs in the text.
-    return escape_controls(" ".join(text.split()))
+    # Blanks are joined first, because `escape_control_characters` leaves line ends and tabs in the
+    # text.
+    return escape_control_characters(" ".join(text.split()))
 
 
-def _is_hidden(character: str) -> bool:
+def _is_invisible_character(character: str) -> bool:
     return unicodedata.category(character) in _HIDDEN
 
 
-def _written_out(character: str) -> str:
+def _escape_character(character: str) -> str:
     return character.encode("unicode_escape").decode()

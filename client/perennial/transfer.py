@@ -77,7 +77,7 @@ class FileSource:
     reading: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, path: Path, reading: Mapping[str, str] | None = None) -> Self:
+    def from_path(cls, path: Path, reading: Mapping[str, str] | None = None) -> Self:
         return cls(path, path.stat().st_size, reading or {})
 
     def read_chunks(self, start: int = 0) -> Iterator[bytes]:
@@ -106,22 +106,22 @@ class PackedSource:
 
     @property
     def size(self) -> int:
-        with _translate_errors():
+        with _translate_pack_errors():
             return self.batch.size
 
     def read_chunks(self, start: int = 0) -> Iterator[bytes]:
-        with _translate_errors():
+        with _translate_pack_errors():
             yield from self.batch.read_chunks(start)
 
     def sha256(self) -> str:
-        with _translate_errors():
+        with _translate_pack_errors():
             return self.batch.sha256()
 
     def identity(self) -> str:
         """Return a text that identifies these bytes."""
         # A batch of the caller's own needs no more than `Source` asks for.
         batch_identity = getattr(self.batch, "identity", None)
-        with _translate_errors():
+        with _translate_pack_errors():
             return (
                 str(batch_identity())
                 if batch_identity is not None
@@ -130,7 +130,7 @@ class PackedSource:
 
     def describe(self) -> str:
         """Return a sentence with the number of images, their classes, and their origin."""
-        with _translate_errors():
+        with _translate_pack_errors():
             return str(self.batch.describe()) if hasattr(self.batch, "describe") else ""
 
     @property
@@ -140,7 +140,7 @@ class PackedSource:
 
 
 @contextlib.contextmanager
-def _translate_errors() -> Iterator[None]:
+def _translate_pack_errors() -> Iterator[None]:
     try:
         yield
     # The message is a sentence for a person: a file has changed, or cannot be read.
@@ -152,7 +152,7 @@ BatchIn = str | os.PathLike[str] | bytes | Mapping[str, Any] | Source
 """An archive, its bytes, a folder or data set, `s3://…`, images by class, or an opened batch."""
 
 
-def prepare_source(batch: BatchIn, **options: Any) -> Source:
+def prepare_batch_source(batch: BatchIn, **options: Any) -> Source:
     """Return the source of a batch: bytes and archives unchanged, folders and data sets packed as a
     tar.
 
@@ -166,11 +166,11 @@ def prepare_source(batch: BatchIn, **options: Any) -> Source:
         ConfigError: there is no such file or folder, or it cannot be packed.
     """
     if isinstance(batch, bytes):
-        return BytesSource(batch, _encode_options(options))
+        return BytesSource(batch, _encode_reading_options(options))
     if isinstance(batch, Mapping):
-        return _pack_source(batch, options)
+        return _pack_as_tar(batch, options)
     # Imported here, because bytes are sent without `perennial.pack`, which takes a moment.
-    from perennial.pack.remote.address import is_address
+    from perennial.pack.remote.address import is_remote_address
 
     if not isinstance(batch, (str, os.PathLike)):
         return (
@@ -178,18 +178,18 @@ def prepare_source(batch: BatchIn, **options: Any) -> Source:
             if isinstance(batch, (BytesSource, FileSource, PackedSource))
             else PackedSource(batch)
         )
-    if isinstance(batch, str) and is_address(batch):
-        return _pack_source(batch, options)
+    if isinstance(batch, str) and is_remote_address(batch):
+        return _pack_as_tar(batch, options)
     path = Path(batch)
     if not path.exists():
         raise ConfigError(f"There is no file or folder {path}.")
-    is_archive = path.is_file() and FORMATS.has_ending(path.name)
-    if is_archive and _are_of_reading(options) and not _is_shard(path):
-        return FileSource.of(path, _encode_options(options))
-    return _pack_source(path, options)
+    is_archive = path.is_file() and FORMATS.has_archive_ending(path.name)
+    if is_archive and _are_reading_options(options) and not _is_webdataset_shard(path):
+        return FileSource.from_path(path, _encode_reading_options(options))
+    return _pack_as_tar(path, options)
 
 
-def _is_shard(path: Path) -> bool:
+def _is_webdataset_shard(path: Path) -> bool:
     """Return True for a tar of WebDataset samples, which the service cannot read as an archive."""
     if not path.name.lower().endswith(".tar"):
         return False
@@ -198,7 +198,7 @@ def _is_shard(path: Path) -> bool:
     return looks_like_shard(str(path))
 
 
-def _are_of_reading(options: Mapping[str, Any]) -> bool:
+def _are_reading_options(options: Mapping[str, Any]) -> bool:
     if not options:
         return True
     from perennial.pack.rules.options import OPTIONS
@@ -206,11 +206,16 @@ def _are_of_reading(options: Mapping[str, Any]) -> bool:
     return not set(options) - {*OPTIONS, "known_classes"}
 
 
-def _encode_options(options: Mapping[str, Any]) -> dict[str, str]:
+def _encode_reading_options(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the reading options as they are sent. Raises ConfigError."""
     if not options:
         return {}
-    from perennial.pack.rules.options import OPTIONS, format_options, read_options, write_options
+    from perennial.pack.rules.options import (
+        OPTIONS,
+        build_option_texts,
+        convert_option_values,
+        parse_option_texts,
+    )
 
     unknown = sorted(set(options) - {*OPTIONS, "known_classes"})
     if unknown:
@@ -218,12 +223,12 @@ def _encode_options(options: Mapping[str, Any]) -> dict[str, str]:
             f"An archive has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}."
         )
     try:
-        return write_options(read_options(format_options(options)))
+        return build_option_texts(parse_option_texts(convert_option_values(options)))
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
 
-def _pack_source(source: Any, options: Mapping[str, Any]) -> Source:
+def _pack_as_tar(source: Any, options: Mapping[str, Any]) -> Source:
     from perennial.pack import Undecided, open_batch
 
     try:
@@ -244,12 +249,12 @@ def identify_source(source: Source) -> str:
     )
 
 
-def content_digest(sha256: str) -> str:
+def format_content_digest(sha256: str) -> str:
     """Return the value of Content-Digest (RFC 9530) for a SHA-256 in hex."""
     return f"sha-256=:{base64.b64encode(bytes.fromhex(sha256)).decode()}:"
 
 
-def tus_checksum(chunk: bytes) -> str:
+def format_tus_checksum(chunk: bytes) -> str:
     """Return the value of Upload-Checksum for one piece."""
     return f"sha256 {base64.b64encode(hashlib.sha256(chunk).digest()).decode()}"
 
@@ -281,7 +286,7 @@ class UploadMemory:
             platformdirs.user_cache_path("perennial", appauthor=False) / "uploads" / f"{name}.json"
         )
 
-    def read_path(self) -> str | None:
+    def read_stored_path(self) -> str | None:
         """Return the upload's path that an earlier run stored, or None."""
         try:
             # The caller checks the location, since another program may have written the file.
@@ -290,13 +295,13 @@ class UploadMemory:
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def store_path(self, location: str) -> None:
+    def store_upload_path(self, location: str) -> None:
         """Store the upload's path; if that fails, other runs cannot resume the upload."""
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file.write_text(json.dumps({"location": location}))
 
-    def remove_record(self) -> None:
+    def remove_stored_path(self) -> None:
         """Remove the record, because the batch is submitted or refused, or the upload is gone."""
         with contextlib.suppress(OSError):
             self._file.unlink(missing_ok=True)
@@ -316,7 +321,7 @@ class Downloaded:
     is_verified: bool
 
 
-def hash_file(path: Path) -> hashlib._Hash:
+def hash_file_content(path: Path) -> hashlib._Hash:
     """Return a SHA-256 hash object that has read the file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:

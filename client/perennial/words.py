@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from perennial.errors import BadAnswer
-from perennial.guard import shell_word
-from perennial.steps import Step, keep_command_options, replace_options, replace_steps
-from perennial.text import one_line
+from perennial.guard import quote_shell_word
+from perennial.steps import Step, keep_command_options, replace_query_parameters, replace_requests
+from perennial.text import make_one_line
 
 if TYPE_CHECKING:
     from perennial._types import (
@@ -77,7 +77,7 @@ def format_duration(seconds: float) -> str:
     return f"{max(1, round(seconds))} s" if seconds < 120 else f"{round(seconds / 60):,} min"
 
 
-def describe_repeat(model: str, repeats: Repeats) -> str:
+def describe_repeated_batch(model: str, repeats: Repeats) -> str:
     """Return a sentence saying that a model has a batch already, with the standing of its task."""
     version = f", version {repeats.version}" if repeats.version is not None else ""
     return (
@@ -86,14 +86,14 @@ def describe_repeat(model: str, repeats: Repeats) -> str:
     )
 
 
-def describe_held(model: Model, version: Version, entry: Attention | None, job: str) -> str:
+def describe_held_version(model: Model, version: Version, entry: Attention | None, job: str) -> str:
     """Return why a version is held and how to continue.
 
     Args:
         job: the job that made the version.
     """
     production = model.aliases.get("production")
-    first = one_line(
+    first = make_one_line(
         f"Version {version.number} of {model.name} is held by the gate; production stays at "
         f"version {production}."
     )
@@ -103,19 +103,19 @@ def describe_held(model: Model, version: Version, entry: Attention | None, job: 
         else "go on without it. You can choose one of"
     )
     next_steps = (
-        [f"Later batches {waits}:", *_format_actions(model.name, entry)]
+        [f"Later batches {waits}:", *_format_attention_commands(model.name, entry)]
         if entry and entry.actions
-        else _suggest_retry(job)
+        else _suggest_retry_command(job)
     )
     return "\n".join(
-        [first, *(f"  {reason}" for reason in describe_failures(version)), *next_steps]
+        [first, *(f"  {reason}" for reason in describe_failed_checks(version)), *next_steps]
     )
 
 
-def _suggest_retry(job: str) -> list[str]:
+def _suggest_retry_command(job: str) -> list[str]:
     try:
         return [
-            f"Learn it again by the model's own recipe: perennial jobs retry {shell_word(job)} "
+            f"Learn it again by the model's own recipe: perennial jobs retry {quote_shell_word(job)} "
             f"--recipe '{{}}'"
         ]
     except BadAnswer:  # the id contains characters that no shell may receive
@@ -126,37 +126,41 @@ def explain_missing_base(job: Job) -> str | None:
     """Return why a job cannot get its base's weights and what to do; None if they may still
     arrive."""
     why = job.waiting_for
-    return one_line(why.detail) if why is not None and why.failed else None
+    return make_one_line(why.detail) if why is not None and why.failed else None
 
 
-def describe_attention(model: str, entry: Attention | None) -> list[str]:
+def describe_attention_item(model: str, entry: Attention | None) -> list[str]:
     """Return an item that waits for a person, and the commands that settle it."""
     if entry is None:
         return []
-    settle = _format_actions(model, entry)
+    settle = _format_attention_commands(model, entry)
     return [
         replace_task_requests(entry.detail, model, entry.task),
         *(["To go on, one of:", *settle] if settle else []),
     ]
 
 
-def _format_actions(model: str, entry: Attention) -> list[str]:
+def _format_attention_commands(model: str, entry: Attention) -> list[str]:
     return [
-        f"  {format_command(action, model)}\n      {one_line(action.title)}"
+        f"  {format_action_command(action, model)}\n      {make_one_line(action.title)}"
         for action in entry.actions
     ]
 
 
-def describe_failures(version: Version) -> Iterator[str]:
+def describe_failed_checks(version: Version) -> Iterator[str]:
     """Yield the checks that a version did not pass, each in words with its numbers."""
     for check in version.gate.checks:
         if not check.passed:
-            yield one_line(f"{CHECKS.get(check.name, check.name)}{_format_numbers(check)}")
+            yield make_one_line(
+                f"{CHECKS.get(check.name, check.name)}{_format_check_numbers(check)}"
+            )
             for picture in check.pictures or []:
-                yield "  " + one_line(f"{picture.label}, now called {picture.now}: {picture.image}")
+                yield "  " + make_one_line(
+                    f"{picture.label}, now called {picture.now}: {picture.image}"
+                )
 
 
-def describe_compared(version: Version) -> Iterator[str]:
+def describe_compared_versions(version: Version) -> Iterator[str]:
     """Yield a sentence about the versions a published version was compared with; none for a first
     one."""
     if version.gate.visible is not None:
@@ -167,7 +171,7 @@ def describe_compared(version: Version) -> Iterator[str]:
                 yield f"Not compared with the version before: {check.not_measured}."
 
 
-def describe_unmeasured(version: Version) -> Iterator[str]:
+def describe_unmeasured_checks(version: Version) -> Iterator[str]:
     """Yield lines on the gate's checks: those not measured, and losses that the others detect."""
     for check in version.gate.checks:
         if check.not_measured is not None:
@@ -176,7 +180,7 @@ def describe_unmeasured(version: Version) -> Iterator[str]:
         yield version.gate.visible.detail
 
 
-def _format_numbers(check: GateCheck) -> str:
+def _format_check_numbers(check: GateCheck) -> str:
     if check.name == "lost_tasks":
         tasks = ", ".join(str(task) for task in check.tasks or [])
         classes = ", ".join(check.classes or [])
@@ -187,61 +191,64 @@ def _format_numbers(check: GateCheck) -> str:
     return f": {value}" + ("" if check.limit is None else f", the limit is {check.limit:.4g}")
 
 
-def format_command(action: Action, model: str) -> str:
+def format_action_command(action: Action, model: str) -> str:
     """Return the command for a request; a request without a command stays a request."""
     body = {} if action.body is None else action.body.to_dict()
     step = Step(action.method, action.path, body=body)
-    return _find_command(step, model) or one_line(f"{action.method} {action.path}")
+    return _find_command_of_request(step, model) or make_one_line(f"{action.method} {action.path}")
 
 
 def replace_task_requests(text: str, model: str, task: int | None) -> str:
-    """Replace the requests in a sentence about a batch by commands, as `replace_by_commands`.
+    """Replace the requests in a sentence about a batch by commands, as
+    `replace_requests_by_commands`.
 
     Args:
         model, task: name or id of the model, and the number of the batch's task; None: unknown.
     """
-    text = replace_by_commands(text)
+    text = replace_requests_by_commands(text)
     if task is None:
         return text
     try:
-        return text.replace(ISSUES, f"perennial issues {shell_word(model)} {task}")
+        return text.replace(ISSUES, f"perennial issues {quote_shell_word(model)} {task}")
     except BadAnswer:  # the name contains characters that no shell may receive
         return text
 
 
-def replace_by_commands(text: str) -> str:
+def replace_requests_by_commands(text: str) -> str:
     """Replace the requests and parameters in a sentence of the service by commands.
 
     A command that makes a model moves to a line of its own at the end, so that it can be copied.
     """
     # Cleaned first, because parts of it become commands that a person copies.
-    text = keep_command_options(one_line(text).replace(*ATTENTION))
+    text = keep_command_options(make_one_line(text).replace(*ATTENTION))
     # Before other requests are replaced, because the same request also finishes a move.
-    text = _BACK.sub(_format_back_command, text)
+    text = _BACK.sub(_format_rollback_command, text)
     for pattern, typed in SAID:
         text = re.sub(pattern, typed, text)
 
     def render_command(step: Step) -> str | None:
-        pattern = _find_command(step, None)
+        pattern = _find_command_of_request(step, None)
         return None if pattern is None else f"`{pattern}`"
 
-    text = replace_steps(text, render_command)
-    text = replace_options(text, lambda name, value: f"-o {name}={shell_word(value)}")
+    text = replace_requests(text, render_command)
+    text = replace_query_parameters(
+        text, lambda name, value: f"-o {name}={quote_shell_word(value)}"
+    )
     # Last, because the steps before it write the command that is moved.
     return _LAST_CREATE.sub(r"\n  \1", text)
 
 
-def _format_back_command(match: re.Match[str]) -> str:
+def _format_rollback_command(match: re.Match[str]) -> str:
     try:
         # The name is percent-encoded in the path, and a command takes it as it is.
-        return f"`perennial models rebase {shell_word(unquote(match['model']))} --back` puts"
+        return f"`perennial models rebase {quote_shell_word(unquote(match['model']))} --back` puts"
     except BadAnswer:
         return match[0]
 
 
-def _find_command(step: Step, model: str | None) -> str | None:
+def _find_command_of_request(step: Step, model: str | None) -> str | None:
     try:
-        return step.as_command(shell_word, model)
+        return step.format_as_command(quote_shell_word, model)
     except BadAnswer:  # the name contains characters that no shell may receive: keep the request
         return None
 

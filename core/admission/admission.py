@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from core.admission.network_size import Size, find_network_size
 from core.contract.catalogue import Catalogue
-from core.contract.projection import count_columns
+from core.contract.projection import count_random_features
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.contract.responses.catalogue import Footprint, MethodEntry
 from core.contract.responses.recipe import RecipeOut
@@ -77,10 +77,10 @@ class Admission:
 
     @staticmethod
     def from_settings(settings: Settings) -> "Admission":
-        """Return the limits of the settings."""
+        """Return the limits on a network's size and a job's memory that the settings define."""
         return Admission(settings.max_parameters, settings.admitted_job_bytes)
 
-    def check_network(
+    def check_network_size(
         self, catalogue: Catalogue, architecture: ArchitectureChoice, image: ImageOut
     ) -> None:
         """Check that a network has no more parameters than allowed.
@@ -92,7 +92,7 @@ class Admission:
         """
         size = find_network_size(architecture, image, catalogue.get("pretrained", {}))
         if size is not None:
-            self._check_parameters(architecture, size.parameters)
+            self._check_parameter_count(architecture, size.parameters)
 
     def check_job(
         self,
@@ -118,23 +118,23 @@ class Admission:
         entry = catalogue["methods"][recipe["method"]["name"]]
         # DER-net adds a backbone with each task, so that its network has as many of them.
         networks = work.tasks if entry.get("family") == "der-net" else 1
-        self._check_parameters(architecture, networks * size.parameters)
+        self._check_parameter_count(architecture, networks * size.parameters)
         estimate = estimate_memory(entry, size, image, recipe, work)
-        if self.job_bytes and estimate.bytes > self.job_bytes:
+        if self.job_bytes and estimate.total_bytes > self.job_bytes:
             raise JobTooLarge(
-                f"{estimate.explain_memory()} One job may take {_format_gb(self.job_bytes)} here "
+                f"{estimate.explain_memory_estimate()} One job may take {_format_gigabytes(self.job_bytes)} here "
                 f"(PERENNIAL_JOB_MEMORY_BYTES). "
-                f"{_suggest_reduction(estimate)}",
+                f"{_suggest_smaller_job(estimate)}",
                 fields=[
                     {
                         "field": "architecture",
-                        "message": f"a job would take {_format_gb(estimate.bytes)}",
+                        "message": f"a job would take {_format_gigabytes(estimate.total_bytes)}",
                     }
                 ],
-                extra={"needed": estimate.bytes, "limit": self.job_bytes},
+                extra={"needed": estimate.total_bytes, "limit": self.job_bytes},
             )
 
-    def _check_parameters(self, architecture: ArchitectureChoice, parameters: int) -> None:
+    def _check_parameter_count(self, architecture: ArchitectureChoice, parameters: int) -> None:
         if self.max_parameters and parameters > self.max_parameters:
             raise JobTooLarge(
                 f"The network {architecture['name']} would have {parameters:,} parameters; one may "
@@ -167,7 +167,7 @@ NO_LIMITS = JobLimits()
 
 @dataclass(frozen=True)
 class Estimate:
-    """A job's memory as a sum; `explain_memory` puts it in words."""
+    """A job's memory as a sum; `explain_memory_estimate` puts it in words."""
 
     method: str
     parameters: int
@@ -189,48 +189,50 @@ class Estimate:
         return self.images * self.activations * FLOAT_BYTES
 
     @property
-    def task_bytes(self) -> int:
-        """Bytes of one task's second moments, stored as a triangle."""
+    def second_moment_bytes(self) -> int:
+        """Bytes of one task's second moments of features, stored as a triangle."""
         return self.columns * (self.columns + 1) // 2 * DOUBLE_BYTES
 
     @property
     def solve_bytes(self) -> int:
-        """Bytes of the matrices held at once by a solve, and of the examples that judge it."""
+        """Bytes of the matrices that a closed-form solve holds at once, and of its evaluation
+        examples.
+        """
         return (SOLVING * self.columns + JUDGING * LEFT_OUT) * self.columns * DOUBLE_BYTES
 
     @property
-    def sums_bytes(self) -> int:
-        """Bytes of the second moments of all tasks and of the solve."""
-        return self.tasks * self.task_bytes + self.solve_bytes
+    def closed_form_bytes(self) -> int:
+        """Bytes of the second moments of all tasks and of the solve for a closed-form classifier."""
+        return self.tasks * self.second_moment_bytes + self.solve_bytes
 
     @property
-    def bytes(self) -> int:
+    def total_bytes(self) -> int:
         """Bytes of the job's whole memory."""
         return (
             self.weight_bytes
             + self.activation_bytes
-            + self.sums_bytes
+            + self.closed_form_bytes
             + self.image_bytes
             + FIXED_BYTES
         )
 
-    def explain_memory(self) -> str:
+    def explain_memory_estimate(self) -> str:
         """Return the estimate as a sentence that shows the arithmetic."""
         sums = (
-            f"sums of {self.tasks:,} tasks × {_format_mb(self.task_bytes)} ({self.columns:,} "
+            f"sums of {self.tasks:,} tasks × {_format_megabytes(self.second_moment_bytes)} ({self.columns:,} "
             f"columns) and their solution "
-            f"{_format_mb(self.solve_bytes)} = {_format_gb(self.sums_bytes)}; "
+            f"{_format_megabytes(self.solve_bytes)} = {_format_gigabytes(self.closed_form_bytes)}; "
             if self.columns
             else ""
         )
         return (
-            f"A job of this model would take about {_format_gb(self.bytes)}: {self.parameters:,} "
+            f"A job of this model would take about {_format_gigabytes(self.total_bytes)}: {self.parameters:,} "
             f"parameters × {FLOAT_BYTES} "
             f"bytes × {self.copies:g} copies (weights, gradients, optimizer, the version before, "
-            f"and what {self.method} keeps) = {_format_gb(self.weight_bytes)}; activations of "
+            f"and what {self.method} keeps) = {_format_gigabytes(self.weight_bytes)}; activations of "
             f"{self.images} images × {self.activations:,} × {FLOAT_BYTES} bytes = "
-            f"{_format_gb(self.activation_bytes)}; {sums}kept images and the rest "
-            f"{_format_gb(self.image_bytes + FIXED_BYTES)}."
+            f"{_format_gigabytes(self.activation_bytes)}; {sums}kept images and the rest "
+            f"{_format_gigabytes(self.image_bytes + FIXED_BYTES)}."
         )
 
 
@@ -282,14 +284,14 @@ def estimate_memory(
     if not (chosen := footprint.get("columns", "")):
         return Estimate(method["name"], *weights)
     # 0 means no random features: the network's own are used, with a column of ones for the bias.
-    columns = count_columns(hypers.get(chosen), size.features) or size.features + 1
+    columns = count_random_features(hypers.get(chosen), size.features) or size.features + 1
     return Estimate(method["name"], *weights, columns, work.tasks)
 
 
-def _suggest_reduction(estimate: Estimate) -> str:
+def _suggest_smaller_job(estimate: Estimate) -> str:
     """Suggest a change that makes the job smaller."""
     # Smaller images or batches do not help where second moments take most of the memory.
-    if 2 * estimate.sums_bytes > estimate.bytes:
+    if 2 * estimate.closed_form_bytes > estimate.total_bytes:
         return (
             "Take fewer columns in a new model (recipe.method.projection, or an architecture with "
             "fewer features), or another method."
@@ -298,7 +300,8 @@ def _suggest_reduction(estimate: Estimate) -> str:
 
 
 def compute_workload(session: Session, model: Model, task: int, images: int = 0) -> Work:
-    """Return the workload of a job for a task of the model.
+    """Return the number of images, classes and earlier tasks that a job for a model's task works
+    on.
 
     Args:
         task: number of the task, from 1.
@@ -309,9 +312,9 @@ def compute_workload(session: Session, model: Model, task: int, images: int = 0)
     return Work(max(1, task), int(trained_images or 0) + images)
 
 
-def _format_gb(count: int) -> str:
+def _format_gigabytes(count: int) -> str:
     return f"{count / 1e9:.1f} GB"
 
 
-def _format_mb(count: int) -> str:
+def _format_megabytes(count: int) -> str:
     return f"{count / 1e6:,.1f} MB"

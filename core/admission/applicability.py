@@ -63,7 +63,7 @@ class Predecessors:
 
 
 def select_last_open_job(model_id: str | SQLColumnExpression[str]) -> Select[str]:
-    """Return the query for the id of a model's last unfinished job that will leave a version."""
+    """Return the query for a model's last unfinished job that will make a version."""
     # Jobs without a place learn no task, and one that is being cancelled leaves no version.
     states = sorted(UNFINISHED - {State.CANCELLING})
     # A job that measures a classifier has a place too, and leaves no version.
@@ -75,40 +75,42 @@ def select_last_open_job(model_id: str | SQLColumnExpression[str]) -> Select[str
     return newest.correlate(Model)
 
 
-def check_next_task(
+def warn_of_next_task(
     session: Session, catalogue: Catalogue, model: Model, head: Version | None, recipe: RecipeOut
 ) -> list[str]:
-    """Return warnings about learning the model's next task with this resolved recipe.
+    """Return warnings about learning the model's next task with a resolved recipe.
 
     Args:
         head: see `core.lineage.lineage.find_next_start`.
 
     Raises:
-        InvalidRecipe: see `check_recipe_after`.
+        InvalidRecipe: see `warn_of_recipe_after`.
     """
     last = select(Job).where(Job.id == select_last_open_job(model.id).scalar_subquery())
     before = Predecessors(head, session.scalars(last).one_or_none())
-    return check_recipe_after(session, catalogue, model, before, recipe)
+    return warn_of_recipe_after(session, catalogue, model, before, recipe)
 
 
-def check_recipe_after(
+def warn_of_recipe_after(
     session: Session, catalogue: Catalogue, model: Model, before: Predecessors, recipe: RecipeOut
 ) -> list[str]:
-    """Return warnings about learning the model's next task with this resolved recipe.
+    """Return warnings about learning with a resolved recipe after another job's recipe.
 
     Raises:
         InvalidRecipe: the method makes another kind of network than the task starts from, or
             changes a hyper-parameter that shapes the network.
     """
     start = _find_starting_point(session, catalogue, before, recipe["method"]["name"])
-    return [] if start is None else check_start(catalogue, start, recipe, model.scenario)
+    return [] if start is None else warn_of_start(catalogue, start, recipe, model.scenario)
 
 
-def check_start(catalogue: Catalogue, start: Start, recipe: RecipeOut, scenario: str) -> list[str]:
-    """Return warnings about learning from a starting point with this resolved recipe.
+def warn_of_start(
+    catalogue: Catalogue, start: Start, recipe: RecipeOut, scenario: str
+) -> list[str]:
+    """Return warnings about learning from a starting point with a resolved recipe.
 
     Raises:
-        InvalidRecipe: see `check_recipe_after`.
+        InvalidRecipe: see `warn_of_recipe_after`.
     """
     method = recipe["method"]
     hyper: Mapping[str, object] = method
@@ -135,11 +137,13 @@ def check_start(catalogue: Catalogue, start: Start, recipe: RecipeOut, scenario:
                 f"recipe.method.{name}",
                 f"is {fixed_value} in {start.name}, and shapes the network: leave it",
             )
-    _check_class_sums(start, method["name"], entry.get("inference"), scenario)
-    return _warn_of_handover(start, method["name"], frozenset(entry.get("takes", [])))
+    _require_all_classes_kept(start, method["name"], entry.get("inference"), scenario)
+    return _warn_of_unused_memory(start, method["name"], frozenset(entry.get("takes", [])))
 
 
-def _check_class_sums(start: Start, after: str, inference: str | None, scenario: str) -> None:
+def _require_all_classes_kept(
+    start: Start, after: str, inference: str | None, scenario: str
+) -> None:
     """Check that a closed-form classifier would not lose classes that another method has learned.
 
     It knows only the classes of the batches that it summed itself.
@@ -170,7 +174,8 @@ def _check_class_sums(start: Start, after: str, inference: str | None, scenario:
 def _find_starting_point(
     session: Session, catalogue: Catalogue, before: Predecessors, after: str
 ) -> Start | None:
-    """Return the starting point of the next task; None for version 0, which has nothing to keep.
+    """Return the version and method that the next task starts from; None for version 0, which has
+    learned nothing.
 
     Args:
         after: name of the method that learns the task.
@@ -211,8 +216,9 @@ def _find_starting_point(
     )
 
 
-def _warn_of_handover(start: Start, after: str, takes: frozenset[str]) -> list[str]:
-    """Return a warning if the new method leaves memory behind, or finds none that it could use.
+def _warn_of_unused_memory(start: Start, after: str, takes: frozenset[str]) -> list[str]:
+    """Return a warning if a change of method leaves stored memory unused, or lacks memory that it
+    could use.
 
     The learning code follows the same rule.
     """
@@ -221,16 +227,18 @@ def _warn_of_handover(start: Start, after: str, takes: frozenset[str]) -> list[s
     if before in (None, ADOPTED, after) or not (unusable or (takes and not usable)):
         return []
     taken_text = (
-        f"only {_join_memory_types(usable)} is taken over" if usable else "nothing is taken over"
+        f"only {_join_memory_type_names(usable)} is taken over"
+        if usable
+        else "nothing is taken over"
     )
-    unused_text = f", {_join_memory_types(unusable)} is not used" if unusable else ""
+    unused_text = f", {_join_memory_type_names(unusable)} is not used" if unusable else ""
     return [
         f"The method changes from {before} to {after}: {taken_text}{unused_text}. "
         "Earlier tasks are unprotected where nothing is taken over."
     ]
 
 
-def _join_memory_types(types: frozenset[str]) -> str:
+def _join_memory_type_names(types: frozenset[str]) -> str:
     return " and ".join(_MEMORY[kind] for kind in sorted(types))
 
 

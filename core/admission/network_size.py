@@ -69,8 +69,8 @@ class Size:
     features: int = 0
     shared: bool = True
 
-    def count_output(self, values: int, times: int = 1) -> None:
-        """Count the output of a layer of `values` values, `times` over."""
+    def count_layer_output(self, values: int, times: int = 1) -> None:
+        """Add the `values` activations of a layer's output, `times` over, to the size."""
         self.activations += values * times
         self.widest = max(self.widest, values)
 
@@ -90,17 +90,19 @@ def find_network_size(
     name, pixels, channels = chosen["name"], int(image["size"]), int(image["channels"])
     architecture: Hyper = chosen
     size = Size()
-    size.count_output(channels * pixels**2)
+    size.count_layer_output(channels * pixels**2)
     if name == "mlp":
-        _add_mlp(size, architecture["hidden"])
+        _add_mlp_size(size, architecture["hidden"])
     elif name == "small-cnn":
-        _add_small_cnn(size, pixels, channels)
+        _add_small_cnn_size(size, pixels, channels)
     elif name in _SMALL_RESNETS:
-        _add_small_resnet(size, architecture["width"], _SMALL_RESNETS[name], pixels, channels)
+        _add_small_resnet_size(size, architecture["width"], _SMALL_RESNETS[name], pixels, channels)
     elif name in _RESNETS:
-        _add_resnet(size, *_RESNETS[name], _has_small_stem(architecture, pixels), pixels, channels)
+        _add_resnet_size(
+            size, *_RESNETS[name], _has_small_stem(architecture, pixels), pixels, channels
+        )
     elif name in _CONVNEXTS:
-        _add_convnext(
+        _add_convnext_size(
             size,
             *_CONVNEXTS[name],
             2 if _has_small_stem(architecture, pixels) else 4,
@@ -110,21 +112,23 @@ def find_network_size(
     elif name in _VITS:
         encoder, large = _VITS[name]
         patch = _choose_patch_size(architecture, pixels, large)
-        _add_vit(size, encoder, patch, pixels, channels)
+        _add_vit_size(size, encoder, patch, pixels, channels)
     elif name == "vit":
         encoder = _Encoder(architecture["layers"], architecture["hidden"], architecture["mlp"])
-        _add_vit(size, encoder, _choose_patch_size(architecture, pixels, 16), pixels, channels)
+        _add_vit_size(size, encoder, _choose_patch_size(architecture, pixels, 16), pixels, channels)
     elif name == "dne":
-        _add_dne(size, architecture, _choose_patch_size(architecture, pixels, 16), pixels, channels)
+        _add_dne_size(
+            size, architecture, _choose_patch_size(architecture, pixels, 16), pixels, channels
+        )
     elif name == "timm" and pretrained is not None:
-        _add_timm(size, pretrained[architecture["model"]], pixels)
+        _add_timm_size(size, pretrained[architecture["model"]], pixels)
     else:
         return None
     return size
 
 
-def _add_timm(size: Size, row: PretrainedRow, pixels: int) -> None:
-    """Add a timm network, as measured at the weights' own image size.
+def _add_timm_size(size: Size, row: PretrainedRow, pixels: int) -> None:
+    """Add the size of a timm network, as measured at its weights' own image size.
 
     Activations scale with the number of pixels.
     """
@@ -134,59 +138,61 @@ def _add_timm(size: Size, row: PretrainedRow, pixels: int) -> None:
     size.widest = max(size.widest, math.ceil(row["widest"] * share))
 
 
-def _add_mlp(size: Size, hidden: list[int]) -> None:
-    """Add a multilayer perceptron."""
+def _add_mlp_size(size: Size, hidden: list[int]) -> None:
+    """Add the size of a multilayer perceptron."""
     inputs, size.shared = size.widest, False
     for outputs in hidden:
         size.parameters += inputs * outputs + outputs
-        size.count_output(outputs, 2)
+        size.count_layer_output(outputs, 2)
         inputs = outputs
     size.features = inputs
 
 
-def _add_small_cnn(size: Size, pixels: int, channels: int) -> None:
-    """Add the small convolutional network."""
+def _add_small_cnn_size(size: Size, pixels: int, channels: int) -> None:
+    """Add the size of the small convolutional network."""
     area = pixels**2
     for inputs, outputs, divisor in ((channels, 32, 1), (32, 64, 4), (64, 128, 16)):
         size.parameters += 9 * inputs * outputs + outputs
-        size.count_output(
+        size.count_layer_output(
             outputs * area // divisor, 2
         )  # the pooled output and its int64 indices take three quarters of it
     size.parameters += 1152 * 128 + 128
-    size.count_output(1152)
+    size.count_layer_output(1152)
     size.features = 128
 
 
-def _add_small_resnet(
+def _add_small_resnet_size(
     size: Size, width: int, blocks: tuple[int, ...], pixels: int, channels: int
 ) -> None:
     """Add the size of a residual network for small images to `size`."""
     size.parameters += 9 * channels * width + 2 * width
-    size.count_output(width * pixels**2, 2)
+    size.count_layer_output(width * pixels**2, 2)
     inputs = width
     for stage, count in enumerate(blocks):
         outputs, area = width * 2**stage, _halve_side(pixels, stage) ** 2
         for block in range(count):
             source = inputs if block == 0 else outputs
             size.parameters += 9 * (source + outputs) * outputs + 4 * outputs
-            size.count_output(outputs * area, 4)
+            size.count_layer_output(outputs * area, 4)
             if block == 0 and stage > 0:
                 size.parameters += source * outputs + 2 * outputs
-                size.count_output(outputs * area)
+                size.count_layer_output(outputs * area)
         inputs = outputs
     size.features = inputs
 
 
-def _add_resnet(
+def _add_resnet_size(
     size: Size, expansion: int, blocks: tuple[int, ...], small: bool, pixels: int, channels: int
 ) -> None:
-    """Add a residual network of torchvision's family."""
+    """Add the size of a residual network of torchvision's family."""
     size.parameters += (9 if small else 49) * channels * 64 + 2 * 64
     side = pixels if small else _halve_side(pixels, 1)
-    size.count_output(64 * side**2, 2)
+    size.count_layer_output(64 * side**2, 2)
     if not small:
         side = _halve_side(side, 1)
-        size.count_output(64 * side**2, 3)  # the pooled values, and their source indices as int64
+        size.count_layer_output(
+            64 * side**2, 3
+        )  # the pooled values, and their source indices as int64
     inputs = 64
     for stage, count in enumerate(blocks):
         width, area, before = (
@@ -199,46 +205,46 @@ def _add_resnet(
             first = block == 0
             if expansion == 1:
                 size.parameters += 9 * (inputs + width) * width + 4 * width
-                size.count_output(width * area, 4)
+                size.count_layer_output(width * area, 4)
             else:
                 size.parameters += (
                     inputs * width + 9 * width**2 + width * outputs + 4 * width + 2 * outputs
                 )
                 # The first block halves the image in its second convolution, so the first one reads
                 # all of it.
-                size.count_output(width * (before if first else area), 2)
-                size.count_output(width * area, 2)
-                size.count_output(outputs * area, 2)
+                size.count_layer_output(width * (before if first else area), 2)
+                size.count_layer_output(width * area, 2)
+                size.count_layer_output(outputs * area, 2)
             if first and (stage > 0 or expansion > 1):
                 size.parameters += inputs * outputs + 2 * outputs
-                size.count_output(outputs * area)
+                size.count_layer_output(outputs * area)
             inputs = outputs
     size.features = inputs
 
 
-def _add_convnext(
+def _add_convnext_size(
     size: Size, width: int, blocks: tuple[int, ...], stride: int, pixels: int, channels: int
 ) -> None:
-    """Add a ConvNeXt."""
+    """Add the size of a ConvNeXt."""
     size.parameters += channels * stride**2 * width + 3 * width
     side = pixels // stride
-    size.count_output(width * side**2, 2)
+    size.count_layer_output(width * side**2, 2)
     for stage, count in enumerate(blocks):
         if stage > 0:
             size.parameters += 2 * width + 8 * width**2 + 2 * width
-            size.count_output(width * side**2, 2)
+            size.count_layer_output(width * side**2, 2)
             width, side = 2 * width, side // 2
         size.parameters += count * (
             49 * width + width + 2 * width + 8 * width**2 + 5 * width + width
         )
-        size.count_output(width * side**2, 6 * count)
-        size.count_output(4 * width * side**2, 2 * count)
+        size.count_layer_output(width * side**2, 6 * count)
+        size.count_layer_output(4 * width * side**2, 2 * count)
     size.parameters += 2 * width
     size.features = width
 
 
-def _add_vit(size: Size, encoder: _Encoder, patch: int, pixels: int, channels: int) -> None:
-    """Add a vision transformer."""
+def _add_vit_size(size: Size, encoder: _Encoder, patch: int, pixels: int, channels: int) -> None:
+    """Add the size of a vision transformer."""
     layers, width, mlp = encoder
     # One token is for the class.
     tokens = 1 + (pixels // patch) ** 2
@@ -246,13 +252,13 @@ def _add_vit(size: Size, encoder: _Encoder, patch: int, pixels: int, channels: i
     size.parameters += layers * (
         4 * width**2 + 4 * width + 4 * width + 2 * width * mlp + mlp + width
     )
-    size.count_output(tokens * width, 2 + 12 * layers)
-    size.count_output(tokens * mlp, 2 * layers)
+    size.count_layer_output(tokens * width, 2 + 12 * layers)
+    size.count_layer_output(tokens * mlp, 2 * layers)
     size.features = width
 
 
-def _add_dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int) -> None:
-    """Add the first expert of DNE.
+def _add_dne_size(size: Size, architecture: Hyper, patch: int, pixels: int, channels: int) -> None:
+    """Add the size of the first expert of DNE.
 
     Its attention is written out, so the attention weights are kept too.
     """
@@ -264,14 +270,14 @@ def _add_dne(size: Size, architecture: Hyper, patch: int, pixels: int, channels:
         channels * patch**2 * width + width + tokens * width + width + 2 * width + gated
     )
     size.parameters += layers * (4 * width**2 + width + 4 * width + 2 * width * mlp + mlp + width)
-    size.count_output(tokens * width, 12 * layers)
-    size.count_output(tokens * mlp, 2 * layers)
-    size.count_output(heads * tokens**2, 2 * layers)
+    size.count_layer_output(tokens * width, 12 * layers)
+    size.count_layer_output(tokens * mlp, 2 * layers)
+    size.count_layer_output(heads * tokens**2, 2 * layers)
     size.features = width
 
 
 def _has_small_stem(architecture: Hyper, pixels: int) -> bool:
-    """Return True if the network has the stem for small images."""
+    """Return True if a network has the first layers for small images."""
     stem = architecture.get("stem", "auto")
     return stem == "small" or (stem == "auto" and pixels <= SMALL_IMAGE)
 
@@ -284,7 +290,7 @@ def _choose_patch_size(architecture: Hyper, pixels: int, large: int) -> int:
 
 
 def _halve_side(side: int, times: int) -> int:
-    """Return a side after halving it `times` times, rounding up."""
+    """Return the side of a feature map after halving it `times` times, rounding up."""
     for _ in range(times):
         side = (side + 1) // 2
     return side

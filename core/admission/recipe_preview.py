@@ -6,14 +6,14 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import check_next_task
+from core.admission.applicability import warn_of_next_task
 from core.contract.catalogue import Catalogue
 from core.contract.patch import RecipePatch
 from core.database.session import Database
 from core.database.tables import Model
 from core.errors import InvalidRecipe
 from core.lineage import lineage
-from core.lineage.outlook import build_outlook
+from core.lineage.outlook import describe_next_task_outlook
 from core.recipe.resolve import Resolved, resolve_recipe
 from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor, find_model
@@ -34,7 +34,7 @@ See docs/reference/methods/README.md for measurements.
 """
 
 
-def plan_recipe(
+def preview_next_recipe(
     db: Database, catalogue: Catalogue, actor: Actor, model: str, override: Mapping[str, Any]
 ) -> Resolved:
     """Return the complete recipe of the next task with this override, and warnings for a person.
@@ -45,10 +45,10 @@ def plan_recipe(
     """
     patch = build_stored_override(catalogue, override)
     with db.read() as session:
-        return _resolve_recipe(session, catalogue, find_model(session, actor, model), patch)
+        return _resolve_next_recipe(session, catalogue, find_model(session, actor, model), patch)
 
 
-def suggest_recipes(
+def suggest_retry_recipes(
     db: Database, catalogue: Catalogue, actor: Actor, model: str
 ) -> list[tuple[str, str]]:
     """Return (description, patch as JSON) of recipes for learning a task of this model again.
@@ -68,7 +68,7 @@ def suggest_recipes(
         suggested, distinct_recipes = [("the model's own recipe", "{}")], [own_recipe]
         for words, patch in _WORTH_A_TRY:
             try:
-                resolved = _resolve_recipe(session, catalogue, row, patch)
+                resolved = _resolve_next_recipe(session, catalogue, row, patch)
             except InvalidRecipe:
                 continue
             if resolved.recipe not in distinct_recipes:
@@ -77,7 +77,7 @@ def suggest_recipes(
         return suggested
 
 
-def _resolve_recipe(
+def _resolve_next_recipe(
     session: Session, catalogue: Catalogue, model: Model, patch: RecipePatch
 ) -> Resolved:
     """Resolve the recipe of the next task, with all warnings."""
@@ -90,6 +90,6 @@ def _resolve_recipe(
         problem=model.problem,
     )
     head = lineage.find_next_start(session, model)
-    ahead = build_outlook(session, model, head)
-    applied = check_next_task(session, catalogue, model, head, resolved.recipe)
+    ahead = describe_next_task_outlook(session, model, head)
+    applied = warn_of_next_task(session, catalogue, model, head, resolved.recipe)
     return Resolved(resolved.recipe, [*resolved.warnings, *applied, *ahead.missing, *ahead.notes])

@@ -59,14 +59,14 @@ class Advice:
     otherwise: str = ""
 
     def make_error(self, fields: Sequence[Mapping[str, str]]) -> BaseInvalid:
-        """Return the error to respond with.
+        """Return the error that refuses an uploaded base, with this advice.
 
         Args:
             fields: field errors of the tensors.
         """
         detail = (
             f"{self.why} Send the file as POST "
-            f"/v1/bases?{format_query(self.architecture, self.image)} and create the model with "
+            f"/v1/bases?{format_upload_query(self.architecture, self.image)} and create the model with "
             f"{format_creation_request(self.architecture, self.image)}.{self.otherwise}"
         )
         head, _, key = self.field.partition(".")
@@ -76,7 +76,7 @@ class Advice:
         fits: FittingBase = {
             "architecture": self.architecture,
             "image": self.image,
-            "query": format_query(self.architecture, self.image),
+            "query": format_upload_query(self.architecture, self.image),
         }
         return BaseInvalid(detail, fields=named[:20], extra={"fits": fits})
 
@@ -101,11 +101,11 @@ def find_fitting_architecture(
     if family in _STEMS and wrong == {_STEMS[family][0]}:
         return _advise_on_stem(family, architecture, image, shapes, expected)
     if family == "vit" and wrong and wrong <= {_PATCHES, _POSITIONS}:
-        return _advise_on_patches(architecture, image, shapes)
+        return _advise_on_patch_size(architecture, image, shapes)
     return None
 
 
-def format_query(architecture: ArchitectureChoice, image: ImageOut) -> str:
+def format_upload_query(architecture: ArchitectureChoice, image: ImageOut) -> str:
     """Return the query of `POST /v1/bases` for an architecture and image.
 
     An architecture without other settings is given by its name alone.
@@ -157,7 +157,7 @@ def explain_base_mismatch(
         f"The base was uploaded for {describe_architecture(base_architecture, base['image'])}; "
         f"the model has {describe_architecture(architecture, image)}. "
         f"Create the model with {format_creation_request(base_architecture, base['image'])}, or "
-        f"upload a file that fits the model to POST /v1/bases?{format_query(architecture, image)}."
+        f"upload a file that fits the model to POST /v1/bases?{format_upload_query(architecture, image)}."
     )
 
 
@@ -170,7 +170,7 @@ def get_base_architecture(base: UploadedFor) -> ArchitectureChoice:
 
 
 def is_same_input_shape(image: ImageOut, other: ImageOut) -> bool:
-    """Return True if two networks read images of one shape, however cropped and resized."""
+    """Return True if two networks read images of the same shape, however cropped and resized."""
     return (image["size"], image["channels"]) == (other["size"], other["channels"])
 
 
@@ -203,7 +203,9 @@ def refuse_pickle(path: Path, architecture: ArchitectureChoice, family: str) -> 
         raise BaseInvalid("This is a zip archive; a base is a safetensors file.")
 
 
-def _replace_settings(architecture: ArchitectureChoice, **hyper: str | int) -> ArchitectureChoice:
+def _replace_hyper_parameters(
+    architecture: ArchitectureChoice, **hyper: str | int
+) -> ArchitectureChoice:
     return cast(ArchitectureChoice, {**architecture, **hyper})
 
 
@@ -234,22 +236,22 @@ def _advise_on_stem(
         f"{'above' if large else 'up to'} {SMALL_IMAGE} pixels; images of {size} pixels were asked "
         f"for with a {usual[2]}×{usual[2]} one."
     )
-    stated = _replace_settings(architecture, stem=stem)
+    stated = _replace_hyper_parameters(architecture, stem=stem)
     larger: ImageOut = {"size": LARGE_IMAGE, "channels": channels}
     if large and size <= SMALL_IMAGE:
-        by_size = _replace_settings(architecture, stem="auto")
+        by_size = _replace_hyper_parameters(architecture, stem="auto")
         if kind == "convnext" and size < _CONVNEXT_STANDARD_NEEDS:
             return Advice(by_size, larger, "image.size", why)
         otherwise = (
             f" Where more pixels are there, {LARGE_IMAGE} are what such a stem was made for: "
-            f"POST /v1/bases?{format_query(by_size, larger)} and "
+            f"POST /v1/bases?{format_upload_query(by_size, larger)} and "
             f"{format_creation_request(by_size, larger)}."
         )
         return Advice(stated, {**image, "channels": channels}, "architecture.stem", why, otherwise)
     return Advice(stated, {**image, "channels": channels}, "architecture.stem", why)
 
 
-def _advise_on_patches(
+def _advise_on_patch_size(
     architecture: ArchitectureChoice, image: ImageOut, shapes: Shapes
 ) -> Advice | None:
     shape, positions = shapes[_PATCHES], shapes[_POSITIONS]
@@ -268,4 +270,6 @@ def _advise_on_patches(
         f"another size, were asked for."
     )
     fitting: ImageOut = {"size": size, "channels": channels}
-    return Advice(_replace_settings(architecture, patch=patch), fitting, "architecture.patch", why)
+    return Advice(
+        _replace_hyper_parameters(architecture, patch=patch), fitting, "architecture.patch", why
+    )

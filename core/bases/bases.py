@@ -15,7 +15,7 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
 from core.bases.base_advice import find_fitting_architecture, get_base_architecture, refuse_pickle
-from core.bases.classifier import drop_head, find_classifier
+from core.bases.classifier import find_classifier, remove_head_tensors
 from core.bases.expected_base import select_compared_tensors
 from core.contract.base import Classifier, ExpectedBase, UploadedFor
 from core.contract.catalogue import Catalogue
@@ -30,21 +30,21 @@ from core.files.safetensors_header import (
     Tensor,
     check_expected_tensors,
     check_finite_tensors,
-    read_header,
+    read_safetensors_header,
 )
 from core.ids import new_id
 from core.lineage import words
 from core.recipe.architecture import complete_architecture as complete
 from core.recipe.base_images import BaseConfig, read_base_images
-from core.recipe.images import Images, resolve_images
+from core.recipe.images import Images, resolve_image_settings
 from core.requests import idempotency
 from core.requests.actor import Actor
-from core.requests.audit import Entry, record_action
-from core.requests.pages import Page, read_page
+from core.requests.audit import Entry, record_audit_entry
+from core.requests.pages import Page, read_query_page
 from core.requests.resources import Resources
 from core.requests.times import format_rfc3339
 from core.retention import references
-from core.retention.unused import delete_unused_digests
+from core.retention.unused import delete_unreferenced_blobs
 from core.settings import Settings
 from core.storage.blobs import Blobs
 from core.usage import quota, stored_bytes
@@ -108,7 +108,7 @@ def parse_architecture(
             fields=[{"field": "config.size", "message": "not that of image_size"}],
         )
     asked_image: AskedImage = {"size": size or config.size or 0, "channels": channels or 0}
-    images = read_base_images(resolve_images(catalogue, requested, asked_image), config)
+    images = read_base_images(resolve_image_settings(catalogue, requested, asked_image), config)
     # A base belongs to no scenario, and the check needs one.
     return complete(catalogue, "class", requested, images.image), images
 
@@ -130,11 +130,11 @@ def create_base(
         Unavailable: the sweep removed the file before it was registered.
     """
     db, blobs = resources.db, resources.blobs
-    tensors = _read_tensors(path, network)
+    tensors = _read_tensor_header(path, network)
     classifier = None
     backbone: Sequence[Tensor] = tensors
     if network.classes is not None:
-        backbone = drop_head(tensors, network.expected)
+        backbone = remove_head_tensors(tensors, network.expected)
     _check_fits_architecture(backbone, network)
     if network.classes is not None:
         classifier = find_classifier(tensors, network.expected, network.classes)
@@ -152,34 +152,36 @@ def create_base(
         row = Base(
             id=new_id("bas"),
             owner_id=actor.owner_id,
-            architecture=_build_uploaded_for(network.architecture, network.images, classifier),
+            architecture=_describe_uploaded_network(
+                network.architecture, network.images, classifier
+            ),
             sha256=sha256,
             bytes=size,
             created_at=now,
         )
         session.add(row)
-        record_action(
+        record_audit_entry(
             session, actor, Entry("base.create", row.id, {"sha256": sha256, "bytes": size}), now
         )
         response = _base_to_json(row)
         location = {"Location": f"/v1/bases/{row.id}"}
         stored_response = idempotency.Response(201, location, response)
-        idempotency.store_response(session, actor, repeat, stored_response, now)
+        idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
         # Before `take_room`, which locks the owner's row and therefore comes last.
         session.flush()
-        quota.take_storage_room(session, actor.owner_id, limit, size)
+        quota.count_accepted_upload(session, actor.owner_id, limit, size)
     return response
 
 
-def _read_tensors(path: Path, network: Network) -> list[Tensor]:
-    """Read the header of the file.
+def _read_tensor_header(path: Path, network: Network) -> list[Tensor]:
+    """Read the names and shapes of the tensors in an uploaded safetensors file.
 
     Raises:
         BaseInvalid: the file is not safetensors or holds no tensors; a pickle gets advice on how to
             convert it.
     """
     try:
-        tensors = read_header(path)
+        tensors = read_safetensors_header(path)
     except BaseInvalid:
         is_classifier = network.classes is not None
         refuse_pickle(path, network.architecture, "" if is_classifier else network.family)
@@ -205,9 +207,11 @@ def get_base(db: Database, actor: Actor, base_id: str) -> BaseOut:
 def list_bases(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> BasePage:
     """Return a page of the caller's bases, newest first, with the models that start from each."""
     with db.read() as session:
-        query = select(Base).where(actor.filter_visible(Base.owner_id))
-        bases: Page[Base] = read_page(session, query, Base.id, limit, cursor, descending=True)
-        users = _find_dependent_models(session, bases.rows, actor.filter_visible(Model.owner_id))
+        query = select(Base).where(actor.build_visible_condition(Base.owner_id))
+        bases: Page[Base] = read_query_page(session, query, Base.id, limit, cursor, descending=True)
+        users = _find_dependent_models(
+            session, bases.rows, actor.build_visible_condition(Model.owner_id)
+        )
         items: list[ListedBase] = [
             {**_base_to_json(row), "models": users[row.id]} for row in bases.rows
         ]
@@ -223,21 +227,23 @@ def delete_base(db: Database, blobs: Blobs, actor: Actor, base_id: str) -> None:
     """
     with db.write() as session:
         # a new model that names this base either commits first or finds the base gone
-        references.lock_references(session)
+        references.lock_references_exclusively(session)
         row = session.get(Base, base_id)
         if row is None or not actor.can_see(row.owner_id):
             raise NotFound(f"There is no base {base_id!r}.")
         # Anybody's model keeps the base, but the refusal names only those that the caller sees.
         if _find_dependent_models(session, [row], true())[row.id]:
             raise _make_in_use_error(
-                _find_dependent_models(session, [row], actor.filter_visible(Model.owner_id))[row.id]
+                _find_dependent_models(
+                    session, [row], actor.build_visible_condition(Model.owner_id)
+                )[row.id]
             )
         session.delete(row)
         data: AuditData = {"sha256": row.sha256, "bytes": row.bytes}
-        record_action(session, actor, Entry("base.delete", row.id, data), db.now(session))
+        record_audit_entry(session, actor, Entry("base.delete", row.id, data), db.now(session))
         stored_bytes.mark_measurement_outdated(session, row.owner_id)
     # After the commit, since the row still counts as a use of the blob until then.
-    delete_unused_digests(db, blobs, [row.sha256])
+    delete_unreferenced_blobs(db, blobs, [row.sha256])
 
 
 def _make_in_use_error(models: list[ModelRef]) -> WrongState:
@@ -247,7 +253,7 @@ def _make_in_use_error(models: list[ModelRef]) -> WrongState:
         models: models that start from the base and that the caller sees.
     """
     named = (
-        words.join_words([model["name"] for model in models], _NAMED)
+        words.join_words_with_conjunction([model["name"] for model in models], _NAMED)
         if models
         else "a model of another owner"
     )
@@ -279,7 +285,7 @@ def _find_dependent_models(
 
 
 def _check_fits_architecture(tensors: Sequence[Tensor], network: Network) -> None:
-    """Check that the tensors fit the architecture.
+    """Check that uploaded tensors fit their architecture.
 
     Raises:
         BaseInvalid: they do not; where possible, the message names an architecture that would fit.
@@ -301,7 +307,7 @@ def _check_fits_architecture(tensors: Sequence[Tensor], network: Network) -> Non
         raise fitting.make_error(error.fields) from None
 
 
-def _build_uploaded_for(
+def _describe_uploaded_network(
     architecture: ArchitectureChoice, images: Images, classifier: Classifier | None
 ) -> UploadedFor:
     stored: dict[str, object] = {**architecture, "image": images.image}

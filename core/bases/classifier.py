@@ -46,7 +46,7 @@ def find_classifier(
     return {"classes": list(classes), "head": head, "stages": expected["stages"]}
 
 
-def drop_head(tensors: Sequence[Tensor], expected: ExpectedBase) -> list[Tensor]:
+def remove_head_tensors(tensors: Sequence[Tensor], expected: ExpectedBase) -> list[Tensor]:
     """Return the tensors of a whole classifier without those of its head."""
     head = {tensor.name for tensor in _find_head_tensors(tensors, expected)}
     return [tensor for tensor in tensors if tensor.name not in head]

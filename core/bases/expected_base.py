@@ -27,7 +27,7 @@ def get_cached_base(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> ExpectedBase | None:
     """Return the cached tensors of an architecture's base, or None if they are not cached."""
-    path, _ = _locate_result(settings, architecture, image)
+    path, _ = _locate_cached_result(settings, architecture, image)
     try:
         expected: ExpectedBase = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -47,8 +47,8 @@ def load_expected_base(
     cached = get_cached_base(settings, architecture, image)
     if cached is not None:
         return cached
-    path, request = _locate_result(settings, architecture, image)
-    expected = _compute_expected(request)
+    path, request = _locate_cached_result(settings, architecture, image)
+    expected = _compute_expected_base(request)
     cached_files = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
     # Clients choose the architectures, so without a limit they could fill the disk.
     if len(cached_files) >= CACHED_ARCHITECTURES:
@@ -64,7 +64,7 @@ def load_expected_base(
 def select_compared_tensors(
     tensors: Sequence[Tensor], expected: ExpectedBase
 ) -> tuple[list[Tensor], dict[str, ExpectedTensor]]:
-    """Return the tensors of a file that matter, and the tensors that it must have.
+    """Return a file's tensors without ignored ones, and the tensors that it must have.
 
     Ignored tensors are left out of the former, absent optional ones out of the latter.
     """
@@ -80,10 +80,10 @@ def select_compared_tensors(
     return relevant, required
 
 
-def _locate_result(
+def _locate_cached_result(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> tuple[Path, str]:
-    """Return the path of the cached result, and the request as JSON."""
+    """Return the path of the cached list of tensors, and the request for it as JSON."""
     # Sorted, so that equal architectures have one file whatever the order of their fields.
     request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
     # With the code's version, since other code may expect other tensors of the same architecture.
@@ -91,9 +91,9 @@ def _locate_result(
     return settings.make_folder("catalogue") / f"expected-{name}.json", request
 
 
-def _compute_expected(request: str) -> ExpectedBase:
+def _compute_expected_base(request: str) -> ExpectedBase:
     try:
-        done = helper_process.run_module(
+        done = helper_process.run_python_module(
             "core.learning.networks.expected", request, EXPECT_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:

@@ -17,13 +17,15 @@ from core.storage import Blobs
 LICENCE = "apache-2.0"
 
 
-def store_base(blobs: Blobs, base: object, image: ImageOut) -> None:
+def store_packaged_base(blobs: Blobs, base: object, image: ImageOut) -> None:
     """Store the blob of a packaged base, if `base` is one and it is not stored yet."""
-    if base == packaged_base.PACKAGED and not blobs.has(_build_part(image["channels"]).sha256):
+    if base == packaged_base.PACKAGED and not blobs.has(
+        _describe_backbone_part(image["channels"]).sha256
+    ):
         # The store takes files, and the weights for grey images exist in memory alone.
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "base.safetensors"
-            path.write_bytes(packaged_base.load_weights(image["channels"]))
+            path.write_bytes(packaged_base.load_base_weights(image["channels"]))
             blobs.put_file(path, move=True)
 
 
@@ -40,22 +42,22 @@ def build_version_zero(
         known_names = f"{packaged_base.PACKAGED} and {imagenet_base.NAME}"
         message = f"There is no base {base!r}; those by name are {known_names}."
         raise Invalid(message, fields=[{"field": "base", "message": message}])
-    fitting = packaged_base.load_description(base).architecture
+    fitting = packaged_base.load_base_description(base).architecture
     if architecture != fitting:
         message = (
             f'{base} fits "architecture": {json.dumps(fitting)}; the model has '
             f"{json.dumps(architecture)}."
         )
         raise Invalid(message, fields=[{"field": "base", "message": message}])
-    part = _build_part(image["channels"])
+    part = _describe_backbone_part(image["channels"])
     origin = BaseOrigin(name=base, licence=LICENCE, sha256=part.sha256, bytes=part.bytes)
-    return part, {"base": origin}, packaged_base.load_normalisation(image["channels"], base)
+    return part, {"base": origin}, packaged_base.load_base_normalisation(image["channels"], base)
 
 
 # Cached, since each new model would otherwise read and hash the weights again.
 @cache
-def _build_part(channels: int) -> StoredPart:
-    content = packaged_base.load_weights(channels)
+def _describe_backbone_part(channels: int) -> StoredPart:
+    content = packaged_base.load_base_weights(channels)
     return StoredPart(
         name="base", type="base", sha256=hashlib.sha256(content).hexdigest(), bytes=len(content)
     )

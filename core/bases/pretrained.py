@@ -17,14 +17,14 @@ from core.contract.pretrained import Pretrained, build_pretrained
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
-from core.database.jobs import record_creation
+from core.database.jobs import record_job_creation
 from core.database.kinds import Kind
 from core.database.session import Database
 from core.database.states import State
 from core.database.tables import Job, Model, Weights
 from core.errors import Invalid, WrongState
-from core.jobs.jobs import build_job_without_task
-from core.jobs.run_again import queue_job_again
+from core.jobs.jobs import build_queued_taskless_job
+from core.jobs.run_again import requeue_ended_job
 from core.lineage import version_zero
 from core.lineage.lineage import Mover
 from core.packaged import imagenet_base
@@ -32,7 +32,7 @@ from core.requests.actor import Actor, Transaction
 from core.retention import references
 from core.settings import Settings
 from core.storage import Blobs
-from core.text.nearest import suggest_nearest
+from core.text.nearest import suggest_nearest_path
 from core.usage import quota
 
 FLOAT_BYTES = 4
@@ -56,7 +56,7 @@ class Terms:
 
     @staticmethod
     def from_settings(settings: Settings) -> "Terms":
-        """Return the terms that the settings define."""
+        """Return the limits on downloads of pretrained weights that the settings define."""
         photos = settings.default_base == imagenet_base.NAME
         return Terms(settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs, photos)
 
@@ -64,7 +64,7 @@ class Terms:
 ANY = Terms()
 
 
-def resolve_weights(
+def find_pretrained_weights(
     catalogue: Catalogue, architecture: ArchitectureChoice, base: ModelBase
 ) -> Pretrained:
     """Return the pretrained weights that an architecture names, or those of the ImageNet base.
@@ -86,7 +86,7 @@ def resolve_weights(
         )
     pretrained_rows = catalogue["pretrained"]
     if name not in pretrained_rows:
-        near = suggest_nearest(name, pretrained_rows)
+        near = suggest_nearest_path(name, pretrained_rows)
         raise _make_base_error(
             f"There are no pretrained weights {name!r}; {near}GET /v1/architectures has the names."
         )
@@ -107,14 +107,14 @@ def _find_imagenet_weights(catalogue: Catalogue, architecture: ArchitectureChoic
             f"{json.dumps(architecture)}."
         )
         raise Invalid(message, fields=[{"field": "base", "message": message}])
-    problem = imagenet_base.find_base_problem()
+    problem = imagenet_base.find_imagenet_base_problem()
     if problem:
         raise _make_base_error(f"{imagenet_base.NAME} cannot be had here: {problem}.")
-    return imagenet_base.describe_weights(catalogue["pretrained"][imagenet_base.MODEL])
+    return imagenet_base.describe_imagenet_weights(catalogue["pretrained"][imagenet_base.MODEL])
 
 
 def require_room_for_weights(db: Database, actor: Actor, weights: Pretrained, terms: Terms) -> None:
-    """Check that the owner has room for the weights, by their approximate bytes.
+    """Check that the owner may store the weights, by their approximate size.
 
     Raises:
         StorageFull, BodyTooLarge: the owner has no room.
@@ -124,7 +124,7 @@ def require_room_for_weights(db: Database, actor: Actor, weights: Pretrained, te
     )
 
 
-def add_version_or_job(
+def add_version_or_fetch_job(
     transaction: Transaction,
     blobs: Blobs,
     model: Model,
@@ -132,7 +132,7 @@ def add_version_or_job(
     recipe: RecipeOut,
     terms: Terms,
 ) -> None:
-    """Add version 0 of a new model, or the job that will make it.
+    """Add version 0 of a new model, or the job that will fetch its weights and make it.
 
     Call this last in the transaction.
 
@@ -155,12 +155,12 @@ def add_version_or_job(
         mover = Mover("create", transaction.actor.key_id)
         seed = int(recipe.get("seed", 0))
         version_zero.add_version_zero(session, model, start, mover, seed=seed, now=now)
-        quota.take_storage_room(session, model.owner_id, terms.max_owner_bytes, part.bytes)
+        quota.count_accepted_upload(session, model.owner_id, terms.max_owner_bytes, part.bytes)
         return
     # The ImageNet base comes from an installed package, so it needs no Hub.
     if not terms.hub and weights.repository != imagenet_base.NAME:
         raise _make_base_error(_explain_upload_by_hand(model, weights))
-    job = build_job_without_task(model, Kind.FETCH, {}, recipe, now)
+    job = build_queued_taskless_job(model, Kind.FETCH, {}, recipe, now)
     session.add(job)
     model.base_job = job.id
     session.flush()
@@ -168,15 +168,16 @@ def add_version_or_job(
         f"Accepted: the weights {weights.name} of {weights.repository} are fetched, for version 0."
     )
     job_log.add_log_line(session, job.id, ("info", text), now)
-    record_creation(session, job, now)
+    record_job_creation(session, job, now)
     session.flush()
-    quota.take_job_room(session, model.owner_id, terms.max_open_jobs)
+    quota.require_added_job_allowed(session, model.owner_id, terms.max_open_jobs)
 
 
 def retry_weights_job(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
-    """Run the job again that fetches the weights, after a failure or a cancellation.
+    """Queue a failed or cancelled job that fetches weights again; return False if it is queued
+    already.
 
     Returns:
         True if there is new work to do.
@@ -189,10 +190,10 @@ def retry_weights_job(
         raise WrongState(
             f"Model {model.name} has its weights already.", extra={"state": str(job.state)}
         )
-    return queue_job_again(session, actor, model, job, max_open_jobs, now)
+    return requeue_ended_job(session, actor, model, job, max_open_jobs, now)
 
 
-def find_failed_jobs(session: Session, models: Sequence[Model]) -> dict[str, Job]:
+def find_failed_weight_jobs(session: Session, models: Sequence[Model]) -> dict[str, Job]:
     """Return, by model id, the jobs that ended without fetching the weights of the base."""
     jobs = {model.base_job: model.id for model in models if model.base_job is not None}
     if not jobs:

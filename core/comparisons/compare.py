@@ -45,7 +45,8 @@ _IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
 
 
 def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
-    """Return all counts, and the differences of recipe and manifest.
+    """Return the counts of images on which two versions differ, and the differences of their
+    recipes.
 
     Raises:
         StoreCorrupt: a file is missing or damaged.
@@ -86,9 +87,9 @@ def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
         "classes": classes[:MAX_CLASSES],
         "classes_total": len(classes),
         "confusion": _build_confusion(words, *confused),
-        "pairs": _list_confused_pairs(words, *confused),
-        "recipe": list_differences(_recipe_to_json(pair.a), _recipe_to_json(pair.b)),
-        "manifest": list_differences(_manifest_to_json(pair.a), _manifest_to_json(pair.b)),
+        "pairs": _list_changed_confusions(words, *confused),
+        "recipe": list_differing_values(_recipe_to_json(pair.a), _recipe_to_json(pair.b)),
+        "manifest": list_differing_values(_manifest_to_json(pair.a), _manifest_to_json(pair.b)),
         "left_out": pair.left_out,
     }
 
@@ -96,7 +97,8 @@ def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
 def list_compared_images(
     blobs: Blobs, pair: Pair, *, kind: FlipKind, label: str | None, limit: int, cursor: str | None
 ) -> ComparedImagePage:
-    """Return a page of images that flipped, or that both versions get wrong, by task and number.
+    """Return a page of images that only one of two versions predicts correctly, or both predict
+    wrongly.
 
     Args:
         kind: "negative", "positive" or "both_wrong".
@@ -116,7 +118,7 @@ def list_compared_images(
     items: list[ComparedImage] = []
     more = False
     for predictions in read_predictions(blobs, pair, words):
-        rows = _find_image_rows(predictions, kind, label, words)
+        rows = _find_compared_image_rows(predictions, kind, label, words)
         total += len(rows)
         for row in rows.tolist():
             if (predictions.task.number, row) <= after:
@@ -125,7 +127,7 @@ def list_compared_images(
                 # Only this task ends here: `total` counts the images of all tasks.
                 more = True
                 break
-            items.append(_build_image(pair, predictions, row, words))
+            items.append(_build_compared_image(pair, predictions, row, words))
     last = items[-1] if more else None
     return {
         "items": items,
@@ -134,7 +136,7 @@ def list_compared_images(
     }
 
 
-def list_differences(
+def list_differing_values(
     a: Mapping[str, JsonValue], b: Mapping[str, JsonValue], way: str = ""
 ) -> list[Difference]:
     """Return the values that differ between two objects, sorted by path.
@@ -146,15 +148,17 @@ def list_differences(
     for name in sorted({*a, *b}):
         old, new, path = a.get(name), b.get(name), f"{way}{name}"
         if isinstance(old, dict) and isinstance(new, dict):
-            changes += list_differences(old, new, f"{path}.")
+            changes += list_differing_values(old, new, f"{path}.")
         elif old != new:
             changes.append({"path": path, "a": old, "b": new})
     return changes
 
 
 def flips_to_json(counts: Flips) -> answers.Flips:
-    """Return counts with their negative flip rate, its interval and McNemar's p value."""
-    interval = flips.wilson_interval(counts.negative, counts.n)
+    """Return counts of changed predictions with the negative flip rate, its interval and McNemar's
+    p value.
+    """
+    interval = flips.compute_wilson_interval(counts.negative, counts.n)
     return {
         **_counts_to_json(counts),
         "nfr": counts.nfr,
@@ -176,9 +180,9 @@ def _counts_to_json(counts: Flips) -> answers.FlipCounts:
 
 
 def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
-    """Return the counts of each class: largest net loss first, then most flips, then the rest."""
+    """Return the counts of changed predictions by class: largest net loss first."""
 
-    def sort_key(number: int) -> tuple[bool, int, int, str, int]:
+    def rank_class_flips(number: int) -> tuple[bool, int, int, str, int]:
         class_flips = by_class[number]
         balance = class_flips.positive - class_flips.negative
         task, label = words.names[number]
@@ -191,7 +195,7 @@ def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list
             "task": words.names[number][0],
             **_counts_to_json(by_class[number]),
         }
-        for number in sorted(by_class, key=sort_key)
+        for number in sorted(by_class, key=rank_class_flips)
     ]
 
 
@@ -208,7 +212,7 @@ def _count_pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple
 def _build_confusion(
     words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> Confusion | None:
-    """Return the confusion matrices, or None for too many classes or classes of several tasks."""
+    """Return the confusion matrices of two versions, or None for too many classes or several tasks."""
     numbers = sorted(
         {number for key in (*a, *b) for number in key}, key=lambda number: words.names[number][1]
     )
@@ -229,10 +233,10 @@ def _build_confusion(
     }
 
 
-def _list_confused_pairs(
+def _list_changed_confusions(
     words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> list[ConfusedPair]:
-    """Return the pairs of a class and a wrong prediction whose counts changed most."""
+    """Return the (class, wrong prediction) pairs whose counts differ most between two versions."""
     wrong = [key for key in {*a, *b} if key[0] != key[1]]
     wrong.sort(
         key=lambda key: (
@@ -253,10 +257,12 @@ def _list_confused_pairs(
     ]
 
 
-def _find_image_rows(
+def _find_compared_image_rows(
     predictions: Said, kind: FlipKind, label: str | None, words: Vocabulary
 ) -> np.ndarray:
-    """Return the numbers of the images of this kind, ascending."""
+    """Return the numbers of the images whose predictions by two versions differ in a given way,
+    ascending.
+    """
     a_right, b_right = predictions.a == predictions.truth, predictions.b == predictions.truth
     selected = {
         "negative": a_right & ~b_right,
@@ -264,13 +270,18 @@ def _find_image_rows(
         "both_wrong": ~a_right & ~b_right,
     }[kind]
     if label is not None:
-        selected &= predictions.truth == words.number_labels(predictions.task.number, [label])[0]
+        selected &= (
+            predictions.truth
+            == words.convert_labels_to_numbers(predictions.task.number, [label])[0]
+        )
     return np.flatnonzero(selected)
 
 
-def _build_image(pair: Pair, predictions: Said, row: int, words: Vocabulary) -> ComparedImage:
-    def build_answer(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
-        """Return the entry of one image."""
+def _build_compared_image(
+    pair: Pair, predictions: Said, row: int, words: Vocabulary
+) -> ComparedImage:
+    def build_prediction_entry(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
+        """Return one version's prediction of an image, for a response."""
         value = float(probability[row])
         return {
             "label": words.names[int(answer[row])][1],
@@ -283,14 +294,14 @@ def _build_image(pair: Pair, predictions: Said, row: int, words: Vocabulary) -> 
         "task": task,
         "index": row,
         "label": words.names[int(predictions.truth[row])][1],
-        "a": build_answer(predictions.a, predictions.p_a),
-        "b": build_answer(predictions.b, predictions.p_b),
+        "a": build_prediction_entry(predictions.a, predictions.p_a),
+        "b": build_prediction_entry(predictions.b, predictions.p_b),
         "image": f"/v1/models/{pair.model}/tasks/{task}/images/held_out/{row}.png",
     }
 
 
 def _parse_cursor(cursor: str | None) -> tuple[int, int]:
-    """Return the (task, image) that a cursor points to; the next page begins after it."""
+    """Return the (task, image) in a cursor, after which the next page begins."""
     if cursor is None:
         return (0, -1)
     task, point, row = str(decode_cursor(cursor, str)).partition(".")

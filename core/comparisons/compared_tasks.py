@@ -20,9 +20,9 @@ from core.database.label_names import list_label_names
 from core.database.session import Database
 from core.database.tables import Model, Result, Task, Version
 from core.errors import AnswersMissing, Gone, NotFound, StoreCorrupt
-from core.ingest.answers import Place, open_answers
+from core.ingest.answers import Place, read_encrypted_predictions
 from core.ingest.dataset import open_dataset
-from core.requests.actor import Actor, find_model, guard_model_files
+from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.class_only import require_classes
 from core.requests.times import format_rfc3339
 from core.retention import damage
@@ -120,13 +120,14 @@ class Vocabulary:
         self.names: list[tuple[int | None, str]] = []
         self._number: dict[tuple[int | None, str], int] = {}
 
-    def number_labels(self, task: int, labels: list[str]) -> Ids:
-        """Return the number of each label in the vocabulary, int64 [N]."""
+    def convert_labels_to_numbers(self, task: int, labels: list[str]) -> Ids:
+        """Return the number of each label in the common vocabulary of two versions, int64 [N]."""
         return np.array(
-            [self._number_label(task if self.apart else None, label) for label in labels], np.int64
+            [self._get_label_number(task if self.apart else None, label) for label in labels],
+            np.int64,
         )
 
-    def _number_label(self, task: int | None, label: str) -> int:
+    def _get_label_number(self, task: int | None, label: str) -> int:
         number = self._number.setdefault((task, label), len(self.names))
         if number == len(self.names):
             self.names.append((task, label))
@@ -158,18 +159,22 @@ def find_version_pair(
         tasks = {one.number: one for one in session.scalars(query)}
         if task is not None:
             _require_held_out(owner, tasks.get(task), task)
-        compared, left_out = _split_tasks(owner, tasks, sides, cells)
+        compared, left_out = _separate_comparable_tasks(owner, tasks, sides, cells)
         missing = [one for one in left_out if one["reason"] == "answers_missing"]
         if missing and not compared:
-            raise _make_missing_error(owner, missing)
+            raise _make_missing_predictions_error(owner, missing)
         if task is not None and not compared:
-            raise AnswersMissing(left_out[0]["detail"], extra={"missing": _list_missing(left_out)})
+            raise AnswersMissing(
+                left_out[0]["detail"], extra={"missing": _list_missing_predictions(left_out)}
+            )
         keys = [
-            Blobs.make_key(digest) for one in compared for digest in (one.held_out, one.a, one.b)
+            Blobs.make_blob_key(digest)
+            for one in compared
+            for digest in (one.held_out, one.a, one.b)
         ]
         # In portions, since SQLite limits the number of bound values.
         for start in range(0, len(keys), _NAMED):
-            damage.refuse_marked_objects(session, owner.id, keys[start : start + _NAMED])
+            damage.refuse_damaged_objects(session, owner.id, keys[start : start + _NAMED])
         classes = list(owner.classes or [])
         return Pair(owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out)
 
@@ -177,7 +182,8 @@ def find_version_pair(
 def run_without_deleted_tasks(
     db: Database, actor: Actor, pair: Pair, task: int | None, use: Callable[[Pair], Used]
 ) -> Used:
-    """Return the result of `use`, and retry with the remaining tasks if data was deleted.
+    """Return the result of `use` on compared tasks; if data was deleted meanwhile, retry with the
+    remaining tasks.
 
     Raises:
         NotFound, Gone, AnswersMissing: see `find_version_pair`; no task remains.
@@ -185,7 +191,7 @@ def run_without_deleted_tasks(
     """
     while True:
         try:
-            with guard_model_files(db, actor, pair.model):
+            with translate_deleted_file_errors(db, actor, pair.model):
                 return use(pair)
         except StoreCorrupt:
             remaining = find_version_pair(
@@ -204,12 +210,12 @@ def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Sa
         StoreCorrupt: a file is missing or damaged.
     """
     for task in pair.tasks:
-        _, labels = open_dataset(blobs.fetch_file(task.held_out))
-        truth = words.number_labels(task.number, task.labels)[labels]
+        _, labels = open_dataset(blobs.fetch_verified_file(task.held_out))
+        truth = words.convert_labels_to_numbers(task.number, task.labels)[labels]
         (a, p_a), (b, p_b) = (
-            _read_answers(
+            _read_stored_predictions(
                 blobs,
-                words.number_labels(task.number, _list_classes(pair, side, task)),
+                words.convert_labels_to_numbers(task.number, _list_classes(pair, side, task)),
                 Place(side.number, task.number, task.key),
                 digest,
             )
@@ -219,12 +225,12 @@ def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Sa
             raise StoreCorrupt(
                 f"The answers on task {task.number} are of {len(a)} and {len(b)} images, and it "
                 f"has {len(truth)}.",
-                extra={"object": Blobs.make_key(task.a if len(a) != len(truth) else task.b)},
+                extra={"object": Blobs.make_blob_key(task.a if len(a) != len(truth) else task.b)},
             )
         yield Said(task, truth, a, b, p_a, p_b)
 
 
-def _read_answers(
+def _read_stored_predictions(
     blobs: Blobs, classes: Ids, place: Place, digest: str
 ) -> tuple[Ids, npt.NDArray[np.float16]]:
     """Return the predicted labels, int64 [N], and their probabilities, float16 [N].
@@ -232,21 +238,21 @@ def _read_answers(
     Raises:
         StoreCorrupt: the file is damaged or names a row that the head does not have.
     """
-    rows, probabilities = open_answers(blobs.fetch_file(digest), place)
+    rows, probabilities = read_encrypted_predictions(blobs.fetch_verified_file(digest), place)
     # numpy would count a negative row from the end, and return a wrong class without an error.
     if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(classes):
         raise StoreCorrupt(
             f"Answers on task {place.task} name row {int(rows.max())} of a head with "
             f"{len(classes)} classes.",
-            extra={"object": Blobs.make_key(digest)},
+            extra={"object": Blobs.make_blob_key(digest)},
         )
     return classes[rows], probabilities
 
 
 def _list_classes(pair: Pair, side: Side, task: ComparedTask) -> list[str]:
-    """Return the classes that the rows of a version's predictions on a task stand for."""
+    """Return the classes that the output rows of a version stand for on a task."""
     if pair.scenario == "task":
-        head = side.manifest.head_of(task.number)
+        head = side.manifest.find_task_head(task.number)
         return list(head.classes) if head is not None else []
     # version 0 of the data scenario may name no classes
     return list(side.manifest.classes or pair.classes)
@@ -259,7 +265,7 @@ def _build_side(row: Version) -> Side:
 def _find_digests(
     session: Session, model: Model, version: int, task: int | None
 ) -> dict[int, str | None]:
-    """Return the digest of the version's predictions by task, for all tasks it was measured on."""
+    """Return task → digest of a version's stored predictions, for all tasks it was measured on."""
     query = select(Result.task, Result.answers).where(
         Result.model_id == model.id, Result.version == version
     )
@@ -290,7 +296,7 @@ def _explain_deleted_predictions(model: Model, task: Task) -> str:
     return f"The held-out images of task {task.number} are not kept, and so no answers: {why}."
 
 
-def _split_tasks(
+def _separate_comparable_tasks(
     model: Model, tasks: Mapping[int, Task], sides: list[Side], cells: list[dict[int, str | None]]
 ) -> tuple[list[ComparedTask], list[LeftOut]]:
     """Split the tasks into those that can be compared and the others."""
@@ -310,11 +316,11 @@ def _split_tasks(
                 ComparedTask(number, task.name, labels, held_out, a, b, task.answers_key)
             )
         else:
-            left_out.append(_build_left_out(model, task, sides, cells))
+            left_out.append(_explain_left_out_task(model, task, sides, cells))
     return comparable, left_out
 
 
-def _build_left_out(
+def _explain_left_out_task(
     model: Model, task: Task, sides: list[Side], cells: list[dict[int, str | None]]
 ) -> LeftOut:
     """Return the entry of a task that cannot be compared, with the reason."""
@@ -341,11 +347,11 @@ def _build_left_out(
         text = f"Task {number} is not answered by {versions_text}: nothing was measured there."
         return {"task": number, "reason": "not_measured", "versions": unmeasured, "detail": text}
     lacking = sorted({side.number for side, of in pairs if of[number] is None})
-    text = " ".join(_explain_missing(model, version, number) for version in lacking)
+    text = " ".join(_explain_missing_predictions(model, version, number) for version in lacking)
     return {"task": number, "reason": "answers_missing", "versions": lacking, "detail": text}
 
 
-def _explain_missing(model: Model, version: int, task: int) -> str:
+def _explain_missing_predictions(model: Model, version: int, task: int) -> str:
     """Say why a version has no stored predictions on a task, and what to do."""
     sentence = (
         f"Version {version} has no predictions on task {task}: it was measured before "
@@ -362,20 +368,22 @@ def _explain_missing(model: Model, version: int, task: int) -> str:
     )
 
 
-def _make_missing_error(model: Model, left_out: list[LeftOut]) -> AnswersMissing:
+def _make_missing_predictions_error(model: Model, left_out: list[LeftOut]) -> AnswersMissing:
     """Return the error for missing predictions."""
     versions = sorted({version for one in left_out for version in one["versions"]})
     texts = [
-        _explain_missing(
+        _explain_missing_predictions(
             model, version, next(o["task"] for o in left_out if version in o["versions"])
         )
         for version in versions
     ]
     more = f" The same holds for {len(left_out) - 1} more tasks." if len(left_out) > 1 else ""
-    return AnswersMissing(" ".join(texts) + more, extra={"missing": _list_missing(left_out)})
+    return AnswersMissing(
+        " ".join(texts) + more, extra={"missing": _list_missing_predictions(left_out)}
+    )
 
 
-def _list_missing(left_out: list[LeftOut]) -> list[dict[str, int]]:
+def _list_missing_predictions(left_out: list[LeftOut]) -> list[dict[str, int]]:
     cells = [
         {"version": version, "task": one["task"]} for one in left_out for version in one["versions"]
     ]

@@ -18,7 +18,7 @@ class Architecture(Document):
     @property
     def hyper(self) -> dict[str, JsonValue]:
         """The hyper-parameters by name."""
-        return self.get_extra_fields()
+        return self.get_unknown_fields()
 
 
 class Image(Document):

@@ -23,7 +23,7 @@ class Document(BaseModel):
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
-        """Parse a document.
+        """Parse a document from its stored JSON.
 
         Raises:
             pydantic.ValidationError: a field is missing or has another type.
@@ -39,11 +39,11 @@ class Document(BaseModel):
         """Return the named fields that were set, in their stored form."""
         return self.model_dump(mode="json", exclude_unset=True, include=set(names))
 
-    def get_given_fields(self) -> dict[str, Any]:
-        """Return the named fields that were set, as objects, to construct another document."""
+    def get_set_fields(self) -> dict[str, Any]:
+        """Return the fields that were set, as objects, to construct another document."""
         names = type(self).model_fields
         return {name: getattr(self, name) for name in names if name in self.model_fields_set}
 
-    def get_extra_fields(self) -> dict[str, JsonValue]:
-        """Return the fields that the class does not name."""
+    def get_unknown_fields(self) -> dict[str, JsonValue]:
+        """Return the fields of a stored document that its class does not define."""
         return dict(self.model_extra or {})

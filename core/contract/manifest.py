@@ -232,10 +232,10 @@ class Manifest(Document):
     problem: str | None = None
 
     @property
-    def divisor(self) -> float:
-        """The divisor of logits; 1 in versions older than temperatures."""
+    def logit_divisor(self) -> float:
+        """Number by which a version's logits are divided before the softmax; 1 in older versions."""
         return 1.0 if self.temperature is None else self.temperature.value
 
-    def head_of(self, task: int) -> Head | None:
+    def find_task_head(self, task: int) -> Head | None:
         """Return the head of a task, or None."""
         return next((head for head in self.heads or [] if head.task == task), None)

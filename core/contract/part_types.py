@@ -11,8 +11,10 @@ NETWORK_TYPES = frozenset(
 )
 
 
-def inference_part_types(manifest: Manifest) -> frozenset[str]:
-    """Return the types of parts that inference needs: the network's, and the method's state."""
+def list_inference_part_types(manifest: Manifest) -> frozenset[str]:
+    """Return the types of a version's parts that predictions need: network, and state of the
+    method.
+    """
     read = () if manifest.method is None else manifest.method.predicts_with
     # Without training data even where a method predicts with it: downloads and helpers get these
     # parts.

@@ -6,8 +6,8 @@ NARROW_COLUMNS = 1000
 """Random features for a narrower backbone."""
 
 
-def count_columns(projection: int | None, features: int) -> int:
-    """Return the number of random features; 0 means that the classifier reads the backbone's own.
+def count_random_features(projection: int | None, features: int) -> int:
+    """Return the number of random features of a projection; 0 without one.
 
     Args:
         projection: the recipe's value; None chooses by the number of features.

@@ -16,7 +16,7 @@ class MethodRecipe(Document):
     @property
     def hyper(self) -> dict[str, JsonValue]:
         """The hyper-parameters by name."""
-        return self.get_extra_fields()
+        return self.get_unknown_fields()
 
 
 class OptimizerRecipe(Document):

@@ -64,5 +64,5 @@ def aggregate_columns(*columns: InstrumentedAttribute[Any]) -> Sequence[ColumnEl
 
 
 def parse_lists(row: Row[Any] | Sequence[str | None]) -> list[list[Any]]:
-    """Parse the texts of `aggregate_columns` to lists; a list is empty if there were no values."""
+    """Parse the joined texts of `aggregate_columns` to lists."""
     return [from_json(f"[{text or ''}]") for text in row]  # twice as fast as `json`

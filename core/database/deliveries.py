@@ -58,7 +58,7 @@ def record_job_outcome(
     version: int | None,
     now: float,
 ) -> None:
-    """Record that a job has ended in its present state.
+    """Record for webhooks that a job has ended.
 
     Args:
         error: kind of the error, if any.
@@ -74,50 +74,50 @@ def record_job_outcome(
         data["error"] = error
     if outcome is not None:
         data["outcome"] = outcome
-    record_event(session, f"job.{job.state}", job.owner_id, job.model_id, data, now)
+    record_webhook_event(session, f"job.{job.state}", job.owner_id, job.model_id, data, now)
 
 
-def record_export(session: Session, job: Job, now: float) -> None:
-    """Record that a download made by a job is ready; the job's report names the version."""
+def record_finished_export(session: Session, job: Job, now: float) -> None:
+    """Record for webhooks that a download is ready."""
     report = cast(ExportReport, job.report)
     data: WebhookData = {"job": job.id, "version": report["version"], "format": report["format"]}
     if "sha256" in report and "bytes" in report:
         data["sha256"], data["bytes"] = report["sha256"], report["bytes"]
-    record_event(session, "export.ready", job.owner_id, job.model_id, data, now)
+    record_webhook_event(session, "export.ready", job.owner_id, job.model_id, data, now)
 
 
 def record_version_outcome(session: Session, model: Model, version: Version, now: float) -> None:
-    """Record that a version was published or held."""
+    """Record for webhooks that a version was published or held."""
     data: WebhookData = {
         "version": version.number,
         "task": version.task_number,
         "job": version.job_id,
         "status": version.status,
     }
-    _append_event(
+    _append_pending_event(
         session, _Event(f"version.{version.status}", model.owner_id, model.id, data, now, version)
     )
 
 
-def record_event(
+def record_webhook_event(
     session: Session, type: str, owner_id: str, model_id: str, data: WebhookData, now: float
 ) -> None:
-    """Record an event of a model, for the webhooks of its owner once this transaction is committed.
+    """Record an event of a model, to be sent to the webhooks of its owner after the commit.
 
     Args:
         type: one of `core.contract.webhook.EVENTS`.
         data: facts besides the model.
     """
-    _append_event(session, _Event(type, owner_id, model_id, data, now))
+    _append_pending_event(session, _Event(type, owner_id, model_id, data, now))
 
 
-def _append_event(session: Session, event: _Event) -> None:
+def _append_pending_event(session: Session, event: _Event) -> None:
     # In the session, so that a rollback forgets the event with its change.
     session.info.setdefault(_RECORDED, []).append(event)
 
 
 def write_recorded_deliveries(session: Session) -> None:
-    """Write the recorded events as deliveries to each webhook that wants them.
+    """Store recorded events as deliveries to each webhook that is subscribed to them.
 
     Call this last before the commit.
     """
@@ -206,7 +206,7 @@ def _find_webhook_ids(session: Session, events: list[_Event]) -> list[str]:
 
 
 def _is_subscribed(hook: Webhook, event: _Event) -> bool:
-    """Return True if a webhook wants an event."""
+    """Return True if a webhook is subscribed to an event."""
     return (
         hook.owner_id == event.owner_id
         and event.type in hook.events

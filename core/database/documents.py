@@ -20,7 +20,7 @@ class DocumentColumn(TypeDecorator[Document]):
         self.document = document
 
     def process_bind_param(self, value: Document | None, dialect: Dialect) -> Any:
-        """Return the JSON value to store for a document."""
+        """Return the JSON that is stored for a document."""
         return None if value is None else value.to_json()
 
     def process_result_value(self, value: Any, dialect: Dialect) -> Document | None:

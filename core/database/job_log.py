@@ -18,12 +18,12 @@ Line = tuple[Level, str]
 
 
 def add_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
-    """Write a line in the caller's transaction."""
-    session.add(Event(job_id=job_id, type="log", data=build_log_data(line), at=now))
+    """Add a line to a job's log, in the caller's transaction."""
+    session.add(Event(job_id=job_id, type="log", data=build_log_event_data(line), at=now))
 
 
-def list_batch_lines(task: Task) -> list[Line]:
-    """Return the first lines of a job's log: the submitted batch, and warnings about it."""
+def list_batch_log_lines(task: Task) -> list[Line]:
+    """Return the first lines of a job's log, about the submitted batch and its warnings."""
     named = f" ({task.name})" if task.name else ""
     counts_text = _format_counts(sum(task.classes.values()), len(task.classes))
     accepted = (
@@ -33,7 +33,7 @@ def list_batch_lines(task: Task) -> list[Line]:
     return [("info", accepted), *(("warning", str(text)) for text in task.warnings)]
 
 
-def build_check_line(job: Job, images: int, classes: int) -> Line:
+def build_validation_log_line(job: Job, images: int, classes: int) -> Line:
     """Return the first line of a job that checks a batch and learns nothing."""
     counts_text = _format_counts(images, classes)
     text = (
@@ -43,8 +43,8 @@ def build_check_line(job: Job, images: int, classes: int) -> Line:
     return ("info", text)
 
 
-def build_log_data(line: Line) -> LogData:
-    """Return the data of a line's event."""
+def build_log_event_data(line: Line) -> LogData:
+    """Return a log line in the form of an event's data."""
     level, message = line
     return {"level": level, "message": message}
 
@@ -56,7 +56,7 @@ def _format_counts(images: int, classes: int) -> str:
     )
 
 
-def build_state_line(job: Job, before: State, action: Action, data: StateData) -> Line | None:
+def build_state_log_line(job: Job, before: State, action: Action, data: StateData) -> Line | None:
     """Return the log line for a change of state.
 
     Return None where the caller logs more itself (decoded, published).
@@ -81,7 +81,7 @@ def build_state_line(job: Job, before: State, action: Action, data: StateData) -
         )
         return "info", f"Attempt {job.attempt} began; {first}."
     if state is State.QUEUED:
-        return _build_queued_line(action, reason, int(data.get("strikes", 0)))
+        return _build_requeued_log_line(action, reason, int(data.get("strikes", 0)))
     if state in (State.REJECTED, State.FAILED):
         error = data.get("error")
         detail = (error["detail"] if error else "") or reason
@@ -103,7 +103,7 @@ def build_state_line(job: Job, before: State, action: Action, data: StateData) -
     return ("info", ended[state]) if state in ended else None
 
 
-def _build_queued_line(action: Action, reason: str, strikes: int) -> Line:
+def _build_requeued_log_line(action: Action, reason: str, strikes: int) -> Line:
     """Return the log line for a job that waits in the queue again."""
     if action is Action.RETRY:
         return "info", "A retry was asked for: the job waits for a worker."

@@ -37,7 +37,7 @@ def is_held_for_data(job: Job) -> bool:
 
 
 def lock_job(session: Session, job_id: str) -> Job | None:
-    """Read a job and lock its row until the transaction ends.
+    """Read a job, and lock its database row until the transaction ends.
 
     PostgreSQL locks the row; on SQLite, a writing transaction is alone anyway. Jobs are always
     locked without their key (`key_share`), to avoid a deadlock: one transaction holds the model's
@@ -47,7 +47,7 @@ def lock_job(session: Session, job_id: str) -> Job | None:
     return session.execute(query.execution_options(populate_existing=True)).scalar_one_or_none()
 
 
-def change_state(
+def change_job_state(
     session: Session, job: Job, action: Action, now: float, data: StateData | None = None
 ) -> State:
     """Apply `action` to a locked job, record the event and its log line, and return the new state.
@@ -78,14 +78,14 @@ def change_state(
     # `rung_at` too: otherwise, the bell of an earlier attempt would delay the next one.
     elif state == State.QUEUED:
         job.finished_at = job.rung_at = None
-    log_line = job_log.build_state_line(job, former_state, action, data or {})
+    log_line = job_log.build_state_log_line(job, former_state, action, data or {})
     if log_line is not None:
         job_log.add_log_line(session, job.id, log_line, now)
-    _record_state(session, job, data or {}, now)
+    _record_state_event(session, job, data or {}, now)
     return state
 
 
-def record_creation(
+def record_job_creation(
     session: Session,
     job: Job,
     now: float,
@@ -100,7 +100,7 @@ def record_creation(
     first_event: StateData = {**(data or {}), "state": job.state}
     rows = [
         ("state", first_event),
-        *(("log", job_log.build_log_data(log_line)) for log_line in lines),
+        *(("log", job_log.build_log_event_data(log_line)) for log_line in lines),
     ]
     session.execute(
         insert(Event),
@@ -109,7 +109,7 @@ def record_creation(
     owner_events.record_job_event(session, job, data or {}, now)
 
 
-def _record_state(session: Session, job: Job, data: StateData, now: float) -> None:
-    """Record the event of a state, for readers of the job and of its owner's events."""
+def _record_state_event(session: Session, job: Job, data: StateData, now: float) -> None:
+    """Record a job's new state as an event."""
     session.add(Event(job_id=job.id, type="state", data={**data, "state": job.state}, at=now))
     owner_events.record_job_event(session, job, data, now)

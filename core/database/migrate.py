@@ -48,7 +48,7 @@ def _read_revisions() -> dict[str, str | None]:
 
 @cache
 def find_head_revision() -> str:
-    """Return the revision that this code needs.
+    """Return the schema revision that this code needs.
 
     Raises:
         RuntimeError: the folder has no single newest migration.
@@ -61,7 +61,7 @@ def find_head_revision() -> str:
 
 
 def read_revision(db: Database) -> str | None:
-    """Return the revision of the database, or None for an empty one."""
+    """Return the schema revision of a database, or None for an empty one."""
     with db.engine.connect() as connection:
         return _read_revision(connection)
 
@@ -76,7 +76,7 @@ def _read_revision(connection: Connection) -> str | None:
 
 
 @contextmanager
-def begin_exclusive(db: Database) -> Iterator[Connection]:
+def begin_exclusive_transaction(db: Database) -> Iterator[Connection]:
     """Open a transaction that excludes a second migration: BEGIN IMMEDIATE, or an advisory lock."""
     with db.engine.connect() as connection:
         if db.dialect == "sqlite":
@@ -97,7 +97,7 @@ def begin_exclusive(db: Database) -> Iterator[Connection]:
 
 
 def upgrade_schema(db: Database, *, backups: Path | None = None) -> Path | None:
-    """Bring the schema up to date; does nothing if it is already.
+    """Bring the database schema up to date; does nothing if it is.
 
     Args:
         backups: folder for a copy of a database whose schema will change; None: make no copy.
@@ -112,7 +112,7 @@ def upgrade_schema(db: Database, *, backups: Path | None = None) -> Path | None:
     from alembic import command
     from alembic.config import Config
 
-    with begin_exclusive(db) as connection:
+    with begin_exclusive_transaction(db) as connection:
         copy = prepare_upgrade(connection, backups)
         config = Config()
         # Alembic interpolates `%` in its options, and a folder's name may contain one.
@@ -141,7 +141,7 @@ def prepare_upgrade(connection: Connection, backups: Path | None) -> Path | None
 
 
 def require_current_schema(db: Database) -> None:
-    """Check that the schema is the one that this code needs.
+    """Check that the database schema is the one that this code needs.
 
     Raises:
         SchemaOutdated: the schema is older, missing, or of a newer release.

@@ -25,7 +25,7 @@ _LOCKS = 0x6F776E65
 
 
 def record_job_event(session: Session, job: Job, data: StateData, now: float) -> None:
-    """Record that a job has reached its present state.
+    """Record a job's new state among the events of its owner.
 
     Args:
         data: data of the job's own event.
@@ -51,11 +51,11 @@ def record_job_event(session: Session, job: Job, data: StateData, now: float) ->
         session, job, error["kind"] if error else None, data.get("outcome"), version, now
     )
     if job.kind == Kind.EXPORT and job.state == State.SUCCEEDED:
-        deliveries.record_export(session, job, now)
+        deliveries.record_finished_export(session, job, now)
 
 
 def record_version_event(session: Session, model: Model, version: Version, now: float) -> None:
-    """Record that a version was published or held."""
+    """Record among an owner's events that a version was published or held."""
     data: OwnerEventData = {
         "version": version.number,
         "task": version.task_number,
@@ -66,13 +66,13 @@ def record_version_event(session: Session, model: Model, version: Version, now: 
 
 
 def record_alias_event(session: Session, model: Model, moved: AliasMoved, now: float) -> None:
-    """Record that an alias was moved or deleted."""
+    """Record among an owner's events that an alias was moved or deleted."""
     _record_event(session, (model.owner_id, model.id, None), "alias", moved, now)
-    deliveries.record_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
+    deliveries.record_webhook_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
 
 
 def write_recorded_events(session: Session) -> None:
-    """Write the owner events that the transaction has recorded.
+    """Store the owner events that a transaction has recorded.
 
     Call this last before the commit, when the transaction holds all its other locks.
     """

@@ -27,7 +27,7 @@ class PatientConnection(psycopg.Connection[Any]):
     patience_s: float | None = 30.0
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:
-        """See `psycopg.Connection.wait`."""
+        """Wait as `psycopg.Connection.wait` does, but at most for the connection's own time limit."""
         try:
             return super().wait(gen, interval, self.patience_s if timeout is None else timeout)
         except psycopg.OperationalError:
@@ -43,7 +43,9 @@ class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
     async def wait(
         self, gen: PQGen[T], interval: float = _INTERVAL_S, timeout: float | None = None
     ) -> T:
-        """See `psycopg.AsyncConnection.wait`."""
+        """Wait as `psycopg.AsyncConnection.wait` does, but at most for the connection's own time
+        limit.
+        """
         try:
             return await super().wait(
                 gen, interval, self.patience_s if timeout is None else timeout
@@ -67,8 +69,6 @@ def wait_without_limit(connection: Connection) -> Iterator[None]:
 def _close_busy_connection(
     connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
 ) -> None:
-    """Close a connection whose statement is still under way, since its response will not
-    be read.
-    """
+    """Close a connection during a statement, whose response nobody will read."""
     if connection.pgconn.transaction_status == TransactionStatus.ACTIVE:
         connection.pgconn.finish()

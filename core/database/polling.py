@@ -163,8 +163,7 @@ class About:
     model_id: str | None = None
 
     def build_condition(self, mark: str) -> tuple[str, tuple[str, ...]]:
-        """Return the SQL condition for these events, to be followed by another one, and its
-        values."""
+        """Return the SQL condition that selects these events, and its values."""
         if self.model_id is not None:
             return f"model_id = {mark} AND ", (self.model_id,)
         return ("", ()) if self.owner_id is None else (f"owner_id = {mark} AND ", (self.owner_id,))
@@ -282,7 +281,7 @@ class PollingReads:
         """Job id → the row as it was read, and its decoded form."""
 
     async def prepare_reads(self) -> None:
-        """Prepare the reads; connections open on first use."""
+        """Prepare the fast read path; its connections open on first use."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -312,9 +311,10 @@ class PollingReads:
             self._jobs[job_id] = row, job
         return job
 
-    async def find_stop(self, model_id: str, task: int) -> tuple[str, int | None, bool] | None:
-        """Return standing, newest version and whether it is being learned again, of a task that
-        stops a model.
+    async def find_stopping_task(
+        self, model_id: str, task: int
+    ) -> tuple[str, int | None, bool] | None:
+        """Return standing, newest version and relearning state of a task, if it stops its model.
 
         None if the task no longer stops its lineage. Raises Unavailable.
         """
@@ -385,7 +385,7 @@ class SqliteReader:
         self._connection: sqlite3.Connection | None = None
 
     async def fetch_rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """Return all rows of a statement.
+        """Run a statement and return all rows.
 
         Raises:
             DatabaseCorrupt: the file is damaged.

@@ -22,7 +22,7 @@ class PostgresqlReader:
         self._idle: list[psycopg.AsyncConnection[Any]] = []
 
     async def fetch_rows(self, query: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        """Return all rows of a statement.
+        """Run a statement and return all rows.
 
         Raises:
             Unavailable: the database does not respond in time.
@@ -72,5 +72,5 @@ class PostgresqlReader:
             await self._idle.pop().close()
 
     def decode_json(self, value: Any) -> Any:
-        """Return the content of a JSON column, which psycopg has already parsed."""
+        """Return a JSON column's value unchanged, since psycopg has parsed it."""
         return value  # psycopg has read the JSON

@@ -138,8 +138,8 @@ class Database:
         with self.engine.connect() as connection:
             connection.execute(text("SELECT 1"))
 
-    def read_row(self) -> None:
-        """Check that the database responds and a row of it can be read.
+    def check_row_readable(self) -> None:
+        """Check that the database responds and that a row can be read.
 
         Raises:
             sqlalchemy.exc.SQLAlchemyError: it does not, or the row cannot be read.
@@ -182,7 +182,7 @@ def is_database_full(error: BaseException) -> bool:
 
 
 def _limit_waiting(engine: Engine, seconds: float) -> None:
-    """Limit every wait for PostgreSQL, since libpq itself waits for ever."""
+    """Limit the time of every wait for PostgreSQL, since libpq waits without limit."""
     from core.database.patience import PatientConnection  # psycopg is not needed for SQLite
 
     @event.listens_for(engine, "do_connect")
@@ -192,7 +192,7 @@ def _limit_waiting(engine: Engine, seconds: float) -> None:
         return connection
 
 
-def _use_wal(cursor: sqlite3.Cursor) -> None:
+def _enable_wal_mode(cursor: sqlite3.Cursor) -> None:
     """Switch a new file to WAL mode.
 
     SQLite does not wait if two connections do so at the same moment: one gets a "busy" error, so
@@ -214,7 +214,7 @@ def _configure_sqlite(engine: Engine) -> None:
     def set_pragmas(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # turns off Python's own BEGINs; ours follow below
         cursor = connection.cursor()
-        _use_wal(cursor)
+        _enable_wal_mode(cursor)
         # in WAL mode, a crash of the machine loses at most the last transactions
         cursor.execute("PRAGMA synchronous=NORMAL")
         # SQLite ignores foreign keys unless each connection turns them on.

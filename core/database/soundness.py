@@ -1,8 +1,8 @@
 """Detection of damage in a SQLite file, with the damaged tables and the remedy in words.
 
 A failing disk or a bad copy can leave a file that opens and works until a damaged page is read.
-`read_rows` reads a row of each table, which takes no time and finds damage with which no service
-could start; `find_damage` reads the whole file.
+`check_first_rows` reads a row of each table, which takes no time and finds damage with which no
+service could start; `find_damage` reads the whole file.
 """
 
 import sqlite3
@@ -35,8 +35,8 @@ def describe_damage(file: Path, findings: list[str]) -> str:
     return f"The database {file} is damaged: {'; '.join(findings)}. {REMEDY}"
 
 
-def read_rows(file: Path) -> list[str]:
-    """Read a row of each table, and return the damage found.
+def check_first_rows(file: Path) -> list[str]:
+    """Read the first row of each table of a SQLite file, and return the damage found.
 
     It is empty if there is none, or no file yet.
 
@@ -74,7 +74,7 @@ def find_damage(file: Path) -> list[str]:
     """
     try:
         with _open_read_only(file) as connection:
-            findings = _quick_check(connection, "")
+            findings = _run_quick_check(connection, "")
             if not findings:
                 return []
             names = connection.execute(
@@ -84,7 +84,7 @@ def find_damage(file: Path) -> list[str]:
                 f"table {name}: {finding}"
                 for (name,) in names
                 # One for each table, so that the first table's findings do not hide the others.
-                for finding in _quick_check(connection, name)[:1]
+                for finding in _run_quick_check(connection, name)[:1]
             ]
             return (by_table or findings)[:MOST]
     except sqlite3.DatabaseError as error:
@@ -92,11 +92,13 @@ def find_damage(file: Path) -> list[str]:
             raise
         # The damage is so large that the check itself fails: at least name tables that cannot be
         # read.
-        return read_rows(file) or [str(error)]
+        return check_first_rows(file) or [str(error)]
 
 
-def _quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
-    """Return the findings of `quick_check` in a table with its indices, or in the whole file."""
+def _run_quick_check(connection: sqlite3.Connection, table: str) -> list[str]:
+    """Run `PRAGMA quick_check` on a table with its indices, or on the whole file; return its
+    findings.
+    """
     argument = '"' + table.replace('"', '""') + '"' if table else str(MOST)
     try:
         results = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({argument})")]

@@ -113,7 +113,7 @@ UNFINISHED = frozenset(State) - TERMINAL
 
 
 def find_next_state(state: State | str, action: Action) -> State:
-    """Return the state that follows an action.
+    """Return the job state that follows an action.
 
     Raises:
         WrongState: the action is not allowed now; `extra["state"]` is the current state.

@@ -19,23 +19,23 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.recipe import RecipeOut
 from core.contract.responses.task_image import Split
 from core.database import job_log
-from core.database.jobs import is_unfinished, record_creation
+from core.database.jobs import is_unfinished, record_job_creation
 from core.database.kinds import Kind
 from core.database.tables import Edit, Job, Model, Part, Task, Version
 from core.edits import listing
 from core.edits.checks import Changes, TaughtTask, check_operations
 from core.edits.operations import Operation
-from core.edits.rewrite import describe_parts
+from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid, NotFound, WrongState
 from core.ids import new_id
 from core.ingest.findings.traces import read_traces
-from core.jobs.jobs import build_job_without_task, copy_recipe_resources
+from core.jobs.jobs import build_queued_taskless_job, copy_recipe_resources
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.standing import read_standings
 from core.requests import idempotency
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.requests.resources import Resources
 from core.usage import quota
 
@@ -66,12 +66,12 @@ class _Checked:
 def plan_edit(
     resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> EditPlanOut:
-    """Return what an edit would do, without doing it. For errors see `accept_edit`."""
-    resolved = _resolve_patterns(resources, actor, model, operations)
+    """Return what an edit of a model's labels, images or classes would change, without making it."""
+    resolved = _resolve_path_patterns(resources, actor, model, operations)
     with resources.db.read() as session:
         row = find_model(session, actor, model)
         checked = _check_edit(session, row, resolved)
-        return _build_plan(checked, resolved)
+        return _build_edit_plan(checked, resolved)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class EditRequest:
 def accept_edit(
     resources: Resources, actor: Actor, request: EditRequest, limits: JobLimits = NO_LIMITS
 ) -> tuple[EditOut, bool]:
-    """Queue a job that makes a new version by the requested operations.
+    """Queue a job that makes a new version with changed labels, images or classes.
 
     Returns:
         The edit, and True if this repeats the response to an earlier request.
@@ -111,13 +111,13 @@ def accept_edit(
     model, repeat, parent = request.model, request.repeat, request.parent
     with resources.db.read() as session:
         # Before patterns are resolved: the first request may have removed what they match.
-        replay = idempotency.find_replay(session, actor, repeat)
+        replay = idempotency.find_earlier_response(session, actor, repeat)
     if replay is not None:
         return cast(EditOut, replay.body), True
-    resolved = _resolve_patterns(resources, actor, model, request.operations)
+    resolved = _resolve_path_patterns(resources, actor, model, request.operations)
     with resources.db.write() as session:
         row = find_model(session, actor, model, lock=True)
-        replay = idempotency.find_replay(session, actor, repeat)
+        replay = idempotency.find_earlier_response(session, actor, repeat)
         if replay is not None:
             return cast(EditOut, replay.body), True
         checked = _check_edit(session, row, resolved)
@@ -128,7 +128,7 @@ def accept_edit(
                 extra={"version": checked.head.number},
             )
         now = resources.db.now(session)
-        job = _queue_job(session, row, checked, now)
+        job = _queue_edit_job(session, row, checked, now)
         last = session.scalar(select(func.max(Edit.number)).where(Edit.model_id == row.id))
         edit = Edit(
             id=new_id("edt"),
@@ -155,13 +155,13 @@ def accept_edit(
             "tasks": checked.tasks,
             "reason": request.reason,
         }
-        record_action(session, actor, Entry("edit.create", edit.id, data, model=row.id), now)
+        record_audit_entry(session, actor, Entry("edit.create", edit.id, data, model=row.id), now)
         session.flush()
         response = listing.build_edit_response(session, edit)
         location = {"Location": f"/v1/models/{model}/edits/{edit.number}"}
         stored_response = idempotency.Response(202, location, response)
-        idempotency.store_response(session, actor, repeat, stored_response, now)
-        quota.take_job_room(session, row.owner_id, limits.max_open_jobs)
+        idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
+        quota.require_added_job_allowed(session, row.owner_id, limits.max_open_jobs)
         return response, False
 
 
@@ -173,13 +173,13 @@ def read_taught_tasks(session: Session, model: Model, manifest: Manifest) -> dic
     taught = list_taught_tasks(manifest)
     others = sorted(by_number.keys() - set(taught))
     return {
-        number: _describe_task(by_number[number], str(standings[number]))
+        number: _build_taught_task(by_number[number], str(standings[number]))
         for number in (*taught, *others)
         if number in by_number
     }
 
 
-def _describe_task(task: Task, standing: str) -> TaughtTask:
+def _build_taught_task(task: Task, standing: str) -> TaughtTask:
     gone = task.data_deleted_at is not None
     sizes: dict[Split, int] = {"train": task.n_train or 0, "held_out": 0}
     if task.held_out_sha256 is not None and task.held_out_deleted_at is None:
@@ -188,7 +188,7 @@ def _describe_task(task: Task, standing: str) -> TaughtTask:
 
 
 def _check_edit(session: Session, model: Model, operations: Sequence[Operation]) -> _Checked:
-    _require_free_line(session, model)
+    _require_no_open_edit(session, model)
     head = lineage.find_next_start(session, model)
     if head is None or head.number == 0:
         raise WrongState("The model was not taught anything yet, so there is nothing to edit.")
@@ -198,7 +198,7 @@ def _check_edit(session: Session, model: Model, operations: Sequence[Operation])
     taught = {number: tasks[number] for number in list_taught_tasks(head.manifest)}
     known = list(model.classes or head.manifest.classes or [])
     changes = check_operations(operations, model.scenario, tasks, known)
-    edited = changes.list_tasks(taught)
+    edited = changes.list_changed_tasks(taught)
     if not edited:
         raise Invalid("The operations change no image of the newest version.")
     for number in edited:
@@ -208,13 +208,13 @@ def _check_edit(session: Session, model: Model, operations: Sequence[Operation])
                 f"operations change.",
                 extra={"task": number},
             )
-    way, again = _choose_way(session, model, head, changes, list(taught), edited)
+    way, again = _choose_edit_strategy(session, model, head, changes, list(taught), edited)
     if way == "patch":
         changes = changes.drop_empty_tasks(taught)
     return _Checked(head, changes, edited, again, way)
 
 
-def _require_free_line(session: Session, model: Model) -> None:
+def _require_no_open_edit(session: Session, model: Model) -> None:
     """Check that no task stops the lineage and no other edit is open."""
     stopping = session.scalar(
         select(Task.number).where(Task.model_id == model.id, Task.stops).limit(1)
@@ -237,7 +237,7 @@ def _require_free_line(session: Session, model: Model) -> None:
         )
 
 
-def _choose_way(
+def _choose_edit_strategy(
     session: Session,
     model: Model,
     head: Version,
@@ -245,15 +245,17 @@ def _choose_way(
     taught: list[int],
     edited: list[int],
 ) -> tuple[Way, list[int]]:
-    """Return the way of an edit, and the tasks that are learned again."""
-    if _can_recompute(session, model, head, edited):
+    """Return how an edit makes its version (recompute, relearn or rename), and the tasks learned
+    again.
+    """
+    if _can_recompute_from_features(session, model, head, edited):
         return "recompute", edited
     start = find_relearn_start(session, model, head, edited[0])
     again = taught[len(list_taught_tasks(start.manifest)) :]
-    gone = _list_without_images(session, model, again)
+    gone = _list_tasks_without_images(session, model, again)
     if not gone:
         return "relearn", again
-    if changes.only_renames(head.manifest.classes or []):
+    if changes.is_only_renaming(head.manifest.classes or []):
         return "rename", []
     if changes.only_classes:
         return "patch", []
@@ -284,14 +286,17 @@ def find_relearn_start(session: Session, model: Model, head: Version, first: int
     return version
 
 
-def _can_recompute(session: Session, model: Model, head: Version, edited: list[int]) -> bool:
-    """Return True if the version is solved from features that are kept of all edited images."""
+def _can_recompute_from_features(
+    session: Session, model: Model, head: Version, edited: list[int]
+) -> bool:
+    """Return True if the edited version can be solved from stored features of all edited images."""
     made_by = head.manifest.method
     if made_by is None or made_by.name != CLOSED_FORM or made_by.hyper.get("adapt") is not None:
         return False
     parts = read_feature_parts(session, model, head, edited)
     return all(
-        describe_parts(number)[0] in parts and parts[describe_parts(number)[0]].keeps_all
+        get_feature_part_names(number)[0] in parts
+        and parts[get_feature_part_names(number)[0]].keeps_all
         for number in edited
     )
 
@@ -307,8 +312,8 @@ class FeaturePart:
 def read_feature_parts(
     session: Session, model: Model, head: Version, tasks: Sequence[int]
 ) -> dict[str, FeaturePart]:
-    """Return the parts with features of some tasks by name, as the line to `head` has them."""
-    names = {name for task in tasks for name in describe_parts(task)}
+    """Return the stored features of some tasks by part name, as the lineage up to `head` has them."""
+    names = {name for task in tasks for name in get_feature_part_names(task)}
     versions = select(Version.number, Version.parent).where(Version.model_id == model.id)
     parents = {number: parent for number, parent in session.execute(versions)}
     query = (
@@ -331,14 +336,14 @@ def read_feature_parts(
     while ancestor is not None:
         own = {each.part.name: each for each in by_version.get(ancestor, [])}
         for task in tasks:
-            main, rest = describe_parts(task)
+            main, rest = get_feature_part_names(task)
             if main in own and main not in found:
                 found |= {name: own[name] for name in (main, rest) if name in own}
         ancestor = parents.get(ancestor)
     return found
 
 
-def _list_without_images(session: Session, model: Model, tasks: list[int]) -> list[int]:
+def _list_tasks_without_images(session: Session, model: Model, tasks: list[int]) -> list[int]:
     kept = (
         Task.train_sha256.is_not(None),
         Task.train_deleted_at.is_(None),
@@ -348,10 +353,10 @@ def _list_without_images(session: Session, model: Model, tasks: list[int]) -> li
     return sorted(set(tasks) - set(session.scalars(query)))
 
 
-def _queue_job(session: Session, model: Model, checked: _Checked, now: float) -> Job:
+def _queue_edit_job(session: Session, model: Model, checked: _Checked, now: float) -> Job:
     """Add the job of an edit: it comes before waiting batches."""
     recipe: RecipeOut = checked.head.manifest.recipe.to_json()  # type: ignore[union-attr, assignment]
-    job = build_job_without_task(model, Kind.EDIT, {}, recipe, now)
+    job = build_queued_taskless_job(model, Kind.EDIT, {}, recipe, now)
     dropped = checked.changes.dropped
     again = [n for n in checked.learned_again or checked.tasks if n not in dropped]
     taught = [n for n in list_taught_tasks(checked.head.manifest) if n not in dropped]
@@ -374,11 +379,11 @@ def _queue_job(session: Session, model: Model, checked: _Checked, now: float) ->
     }[checked.way]
     text = f"Edit of {len(checked.tasks)} tasks: {how}."
     job_log.add_log_line(session, job.id, ("info", text), now)
-    record_creation(session, job, now, {})
+    record_job_creation(session, job, now, {})
     return job
 
 
-def _build_plan(checked: _Checked, operations: Sequence[Operation]) -> EditPlanOut:
+def _build_edit_plan(checked: _Checked, operations: Sequence[Operation]) -> EditPlanOut:
     known = checked.head.manifest.classes or []
     changed = checked.changes.classes
     added = {
@@ -432,7 +437,7 @@ def _describe_approximation(checked: _Checked) -> str | None:
     return " ".join(texts)
 
 
-def _resolve_patterns(
+def _resolve_path_patterns(
     resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> list[Operation]:
     """Return the operations with every pattern of paths replaced by the images that it matches.
@@ -443,7 +448,7 @@ def _resolve_patterns(
     """
     if not any(one.remove is not None and one.remove.name is not None for one in operations):
         return list(operations)
-    paths = _read_paths(resources, actor, model)
+    paths = _read_image_paths(resources, actor, model)
     resolved: list[Operation] = []
     for operation in operations:
         remove = operation.remove
@@ -468,10 +473,10 @@ def _resolve_patterns(
     return list({one.model_dump_json(): one for one in resolved}.values())
 
 
-def _read_paths(
+def _read_image_paths(
     resources: Resources, actor: Actor, model: str
 ) -> Mapping[tuple[int, Split], list[str]]:
-    """Return the paths of images by task and part, of all tasks that the newest version knows."""
+    """Return the image paths by task and part, for all tasks that the newest version has learned."""
     with resources.db.read() as session:
         row = find_model(session, actor, model)
         head = lineage.find_next_start(session, row)
@@ -486,7 +491,7 @@ def _read_paths(
         files = {number: digest for number, digest in session.execute(query) if digest is not None}
     paths: dict[tuple[int, Split], list[str]] = {}
     for number, digest in sorted(files.items()):
-        traces = read_traces(resources.blobs.fetch_file(digest))
+        traces = read_traces(resources.blobs.fetch_verified_file(digest))
         paths[number, "train"] = traces.names[: len(traces.train)]
         paths[number, "held_out"] = traces.names[len(traces.train) :]
     return paths

@@ -32,8 +32,8 @@ class TaughtTask:
     standing: str
     is_deleted: bool = False
 
-    def as_learned(self) -> "TaughtTask":
-        """Return the task with the standing of a learned one."""
+    def copy_as_learned(self) -> "TaughtTask":
+        """Return a copy of the task with the standing `learned`."""
         return replace(self, standing="learned")
 
 
@@ -51,7 +51,7 @@ class Changes:
     images: dict[tuple[int, Split], ImageEdits] = field(default_factory=dict)
     dropped: frozenset[int] = frozenset()
 
-    def list_tasks(self, tasks: Mapping[int, TaughtTask]) -> list[int]:
+    def list_changed_tasks(self, tasks: Mapping[int, TaughtTask]) -> list[int]:
         """Return the tasks whose data changes, in the order of `tasks`."""
         edited = {number for number, _ in self.images} | self.dropped
         return [
@@ -60,8 +60,8 @@ class Changes:
             if number in edited or task.classes & self.classes.keys()
         ]
 
-    def only_renames(self, known: Sequence[str]) -> bool:
-        """Return True if classes get other names, and nothing else changes.
+    def is_only_renaming(self, known: Sequence[str]) -> bool:
+        """Return True if an edit renames classes and changes nothing else.
 
         Args:
             known: classes of the model.
@@ -117,7 +117,7 @@ def check_operations(
     tasks: Mapping[int, TaughtTask],
     known: Sequence[str],
 ) -> Changes:
-    """Return what the operations change.
+    """Check the operations of an edit, and return what they change.
 
     Args:
         scenario: of the model: class or data.
@@ -145,14 +145,16 @@ def check_operations(
         if change.image is None:
             dropped.add(task.number)
         else:
-            _add_image_edit(images, place, change, task)
+            _add_image_operation(images, place, change, task)
     if twice := dropped & {number for number, _ in images}:
-        raise _invalid(f"All images of task {min(twice)} are removed; keep that operation alone.")
+        raise _make_operation_error(
+            f"All images of task {min(twice)} are removed; keep that operation alone."
+        )
     if scenario == "data":
-        _refuse_new_labels(images, known)
+        _refuse_unknown_labels(images, known)
     for name, target in classes.items():
         if target is not None and target in classes and target != name:
-            raise _invalid(
+            raise _make_operation_error(
                 f"The class {target!r} is the new name of {name!r} and is changed itself in the "
                 f"same edit. Send two edits, one after the other."
             )
@@ -165,50 +167,58 @@ def _check_class_operations(
     """Return the new name of each class that is renamed, merged or dropped (None)."""
     changed: dict[str, str | None] = {}
 
-    def change(place: int, name: str, to: str | None) -> None:
+    def record_class_change(place: int, name: str, to: str | None) -> None:
         if scenario == "data":
-            raise _invalid(
+            raise _make_operation_error(
                 "The classes of a model of the scenario `data` are fixed: only images can be "
                 "relabelled or removed."
             )
         if name not in known:
-            raise NotFound(f"The model has no class {name!r}.{_list_some(known)}")
+            raise NotFound(f"The model has no class {name!r}.{_format_some_classes(known)}")
         if name in changed:
-            raise _invalid(f"Two operations change the class {name!r}; keep one.", place)
+            raise _make_operation_error(
+                f"Two operations change the class {name!r}; keep one.", place
+            )
         changed[name] = to
 
     for place, operation in enumerate(operations):
         if operation.rename is not None:
             source, to = operation.rename.from_, operation.rename.to
             if source == to:
-                raise _invalid(f"The class {source!r} has this name already.", place)
+                raise _make_operation_error(f"The class {source!r} has this name already.", place)
             if to in known:
-                raise _invalid(
+                raise _make_operation_error(
                     f"There is a class {to!r} already. To make one class of both, send "
                     f'{{"merge": {{"from": ["{source}"], "into": "{to}"}}}}.',
                     place,
                 )
             if to in changed.values():
-                raise _invalid(f"Two classes would be called {to!r}; merge them instead.", place)
-            change(place, source, to)
+                raise _make_operation_error(
+                    f"Two classes would be called {to!r}; merge them instead.", place
+                )
+            record_class_change(place, source, to)
         elif operation.merge is not None:
-            for name in _list_merged(operation.merge, place):
-                change(place, name, operation.merge.into)
+            for name in _list_merged_classes(operation.merge, place):
+                record_class_change(place, name, operation.merge.into)
         elif operation.drop is not None:
-            change(place, operation.drop.class_, None)
+            record_class_change(place, operation.drop.class_, None)
     remaining = {changed.get(name, name) for name in known} - {None}
     if known and not remaining:
-        raise _invalid("A model needs at least one class; these operations drop all of them.")
+        raise _make_operation_error(
+            "A model needs at least one class; these operations drop all of them."
+        )
     return changed
 
 
-def _list_merged(merge: MergeClasses, place: int) -> list[str]:
+def _list_merged_classes(merge: MergeClasses, place: int) -> list[str]:
     names = list(dict.fromkeys(merge.from_))
     if len(names) != len(merge.from_):
-        raise _invalid("A merge names a class twice.", place)
+        raise _make_operation_error("A merge names a class twice.", place)
     others = [name for name in names if name != merge.into]
     if not others:
-        raise _invalid(f"The class {merge.into!r} cannot be merged into itself.", place)
+        raise _make_operation_error(
+            f"The class {merge.into!r} cannot be merged into itself.", place
+        )
     return others
 
 
@@ -228,7 +238,7 @@ def _find_learned_task(change: Relabel | Remove, tasks: Mapping[int, TaughtTask]
     return task
 
 
-def _add_image_edit(
+def _add_image_operation(
     images: dict[tuple[int, Split], ImageEdits],
     place: int,
     change: Relabel | Remove,
@@ -244,29 +254,29 @@ def _add_image_edit(
         )
     edits = images.setdefault((task.number, change.part), {})
     if change.image in edits:
-        raise _invalid(
+        raise _make_operation_error(
             f"Two operations change image {change.image} of task {task.number}; keep one.", place
         )
     edits[change.image] = change.label if isinstance(change, Relabel) else None
 
 
-def _refuse_new_labels(
+def _refuse_unknown_labels(
     images: Mapping[tuple[int, Split], ImageEdits], known: Sequence[str]
 ) -> None:
     for edits in images.values():
         for label in edits.values():
             if label is not None and label not in known:
-                raise _invalid(
+                raise _make_operation_error(
                     f"The model has no class {label!r}, and its classes are fixed."
-                    f"{_list_some(known)}"
+                    f"{_format_some_classes(known)}"
                 )
 
 
-def _invalid(text: str, place: int | None = None) -> Invalid:
+def _make_operation_error(text: str, place: int | None = None) -> Invalid:
     fields = [] if place is None else [{"field": f"operations.{place}", "message": text}]
     return Invalid(text, fields=fields)
 
 
-def _list_some(known: Sequence[str]) -> str:
+def _format_some_classes(known: Sequence[str]) -> str:
     shown = ", ".join(repr(name) for name in known[:10])
     return f" Its classes: {shown}{' …' if len(known) > 10 else ''}."

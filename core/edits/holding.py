@@ -8,12 +8,13 @@ from sqlalchemy.orm import Session
 from core.contract.manifest import FEATURES
 from core.contract.part_types import PRIVATE_TYPES
 from core.database.tables import Edit, Part, Version
-from core.edits.rewrite import describe_parts
+from core.edits.rewrite import get_feature_part_names
 
 
 def find_holding_parts(session: Session, edit: Edit) -> Sequence[tuple[Part, int]]:
-    """Return the parts of versions before an edit that have features or images of its edited tasks,
-    with the numbers of these versions."""
+    """Return parts of earlier versions that have features or images of an edit's tasks, with the
+    version numbers.
+    """
     query = (
         select(Part, Version.number)
         .join(Version, Version.id == Part.version_id)
@@ -25,7 +26,7 @@ def find_holding_parts(session: Session, edit: Edit) -> Sequence[tuple[Part, int
         )
     )
     found = [(part, number) for part, number in session.execute(query)]
-    features = {name for task in edit.tasks for name in describe_parts(task)}
+    features = {name for task in edit.tasks for name in get_feature_part_names(task)}
     suffixes = tuple(f".images.{task}" for task in edit.tasks)
     # A memory without one of its packs cannot be read, so all of it goes.
     memories = {(n, part.type) for part, n in found if part.name.endswith(suffixes)}

@@ -13,8 +13,8 @@ from core.database.tables import ClassAlias, Edit, Job, Model
 from core.edits.holding import find_holding_parts
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
-from core.requests.pages import Page, read_page
+from core.requests.audit import Entry, record_audit_entry
+from core.requests.pages import Page, read_query_page
 from core.requests.times import format_rfc3339
 
 
@@ -27,7 +27,9 @@ def list_edits(db: Database, actor: Actor, model: str, limit: int, cursor: str |
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Edit).where(Edit.model_id == row.id)
-        page: Page[Edit] = read_page(session, query, Edit.number, limit, cursor, descending=True)
+        page: Page[Edit] = read_query_page(
+            session, query, Edit.number, limit, cursor, descending=True
+        )
         return {
             "items": [build_edit_response(session, edit) for edit in page.rows],
             "next_cursor": page.next_cursor,
@@ -46,7 +48,7 @@ def read_edit(db: Database, actor: Actor, model: str, number: int) -> EditOut:
 
 
 def find_edit(session: Session, model: Model, number: int) -> Edit:
-    """Return a model's edit of that number.
+    """Return the edit of a model by its number.
 
     Raises:
         NotFound: there is none.
@@ -61,7 +63,7 @@ def build_edit_response(session: Session, edit: Edit) -> EditOut:
     """Return an edit with the state of its job."""
     journal = edit.journal
     way: Way = cast(Way, edit.way)
-    holding = _list_holding_versions(session, edit)
+    holding = _list_versions_to_purge(session, edit)
     purge = f"/v1/models/{_find_model_name(session, edit)}/edits/{edit.number}/purge"
     return {
         "number": edit.number,
@@ -80,7 +82,7 @@ def build_edit_response(session: Session, edit: Edit) -> EditOut:
         "created_at": format_rfc3339(edit.created_at),
         "undo_until": None if edit.undo_until is None else format_rfc3339(edit.undo_until),
         "undone_at": None if edit.undone_at is None else format_rfc3339(edit.undone_at),
-        "files": [] if journal is None else _list_files(journal),
+        "files": [] if journal is None else _list_edited_files(journal),
         "still_in_versions": holding,
         "purge_request": {"method": "POST", "path": purge} if holding else None,
     }
@@ -90,7 +92,7 @@ def _find_model_name(session: Session, edit: Edit) -> str:
     return session.get_one(Model, edit.model_id).name
 
 
-def _list_files(journal: Journal) -> list[EditedFiles]:
+def _list_edited_files(journal: Journal) -> list[EditedFiles]:
     return [
         {
             "task": before.number,
@@ -101,7 +103,7 @@ def _list_files(journal: Journal) -> list[EditedFiles]:
     ]
 
 
-def _list_holding_versions(session: Session, edit: Edit) -> list[int]:
+def _list_versions_to_purge(session: Session, edit: Edit) -> list[int]:
     if edit.journal is None or not edit.journal.removed:
         return []
     return sorted({number for _, number in find_holding_parts(session, edit)})
@@ -128,7 +130,7 @@ def list_class_aliases(db: Database, actor: Actor, model: str) -> list[ClassAlia
 
 
 def remove_class_alias(db: Database, actor: Actor, model: str, name: str) -> None:
-    """Remove a former class name: a batch that uses it brings a new class.
+    """Remove a former class name; a batch that uses it then brings a new class.
 
     Raises:
         NotFound: the caller sees no such model or name.
@@ -141,11 +143,11 @@ def remove_class_alias(db: Database, actor: Actor, model: str, name: str) -> Non
         session.delete(alias)
         data: AuditData = {"model": row.id, "name": name}
         entry = Entry("class-alias.delete", row.id, data, model=row.id)
-        record_action(session, actor, entry, db.now(session))
+        record_audit_entry(session, actor, entry, db.now(session))
 
 
 def read_former_names(db: Database, actor: Actor, model: str) -> dict[str, str | None]:
-    """Return the former class names of a model, as `read_class_aliases` does.
+    """Return former class name → present class of a model; None: the class was dropped.
 
     Raises:
         NotFound: the caller sees no such model.
@@ -155,12 +157,12 @@ def read_former_names(db: Database, actor: Actor, model: str) -> dict[str, str |
 
 
 def read_class_aliases(session: Session, model_id: str) -> dict[str, str | None]:
-    """Return former class name → class that it stands for; None: the class was dropped."""
+    """Return former class name → present class; None: the class was dropped."""
     query = select(ClassAlias.name, ClassAlias.to).where(ClassAlias.model_id == model_id)
     return {name: to for name, to in session.execute(query)}
 
 
 def forget_class_aliases(session: Session, model_id: str, names: Iterable[str]) -> None:
-    """Forget former class names that are used for classes again."""
+    """Delete former class names that have become names of classes again."""
     former = ClassAlias.model_id == model_id, ClassAlias.name.in_(list(names))
     session.execute(delete(ClassAlias).where(*former))

@@ -12,15 +12,15 @@ from core.edits import listing
 from core.edits.holding import find_holding_parts
 from core.errors import WrongState
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
-from core.retention.totals import forget_totals
-from core.retention.unused import delete_unused_digests
+from core.requests.audit import Entry, record_audit_entry
+from core.retention.totals import remove_model_totals
+from core.retention.unused import delete_unreferenced_blobs
 from core.storage import Blobs
 from core.usage import stored_bytes
 
 
 def purge_edit(db: Database, blobs: Blobs, actor: Actor, model: str, number: int) -> EditOut:
-    """Delete from older versions what they hold of the images that an edit removed.
+    """Delete from older versions the features and images that an edit removed.
 
     These versions go on predicting. A model that goes back to one of them starts with an empty
     replay buffer, or without the features of these tasks. Repeating the call changes nothing.
@@ -42,13 +42,15 @@ def purge_edit(db: Database, blobs: Blobs, actor: Actor, model: str, number: int
         for part, _ in parts:
             part.deleted_at = now
         # The blobs are deleted again by a repeated call, in case a crash came between.
-        digests = {part.sha256 for part, _ in parts} | forget_totals(row)
+        digests = {part.sha256 for part, _ in parts} | remove_model_totals(row)
         if parts:
             versions = sorted({version for _, version in parts})
             data: AuditData = {"model": row.id, "edit": number, "versions": versions}
-            record_action(session, actor, Entry("edit.purge", edit.id, data, model=row.id), now)
+            record_audit_entry(
+                session, actor, Entry("edit.purge", edit.id, data, model=row.id), now
+            )
             stored_bytes.mark_measurement_outdated(session, row.owner_id)
         session.flush()
         response = listing.build_edit_response(session, edit)
-    delete_unused_digests(db, blobs, sorted(digests))
+    delete_unreferenced_blobs(db, blobs, sorted(digests))
     return response

@@ -26,13 +26,13 @@ _KINDS = ("train", "held_out", "traces")
 
 
 def read_edit_result(folder: Path) -> EditResult | None:
-    """Return what an edit's job left beside its version; None for another job."""
+    """Return the result file of an edit's job; None for a job that made no edit."""
     path = folder / FILE
     return EditResult.from_json(json.loads(path.read_text())) if path.is_file() else None
 
 
 def read_edited_tasks(session: Session, job_id: str) -> set[int]:
-    """Return the tasks that a job edits; none for another job.
+    """Return the numbers of the tasks that a job edits; empty for a job that makes no edit.
 
     Predictions of other versions on them belong to the former images.
     """
@@ -41,18 +41,18 @@ def read_edited_tasks(session: Session, job_id: str) -> set[int]:
 
 def list_new_digests(result: EditResult) -> list[str]:
     """Return the digests of files that the edited tasks will refer to."""
-    return [digest for task in result.after for _, digest in _iterate_files(task)]
+    return [digest for task in result.after for _, digest in _iterate_task_files(task)]
 
 
 def list_former_digests(result: EditResult) -> set[str]:
     """Return the digests of files that the edited tasks referred to."""
-    return {digest for task in result.before for _, digest in _iterate_files(task)}
+    return {digest for task in result.before for _, digest in _iterate_task_files(task)}
 
 
 def record_edit(
     session: Session, model: Model, job: Job, result: EditResult, number: int, now: float
 ) -> int:
-    """Change the edited tasks, count older cells again, and record the edit as made.
+    """Store the edited tasks, recount earlier versions' results on them, and mark the edit as made.
 
     Args:
         number: number of its version.
@@ -70,16 +70,18 @@ def record_edit(
     size = 0
     for before, after in zip(result.before, result.after, strict=True):
         task = _lock_task(session, model, before)
-        size += sum(after.bytes.get(kind, 0) for kind, _ in _iterate_files(after))
+        size += sum(after.bytes.get(kind, 0) for kind, _ in _iterate_task_files(after))
         if until is not None:
-            _retain_files(session, edit, task, before, after, until)
+            _retain_former_files(session, edit, task, before, after, until)
         apply_edited_task(task, after)
         if not after.n_train and task.number not in result.taught:
-            _drop_task(session, task, now)
-    former = [_replace_cell(session, model, cell, keep_answers=False) for cell in result.cells]
+            _discard_edited_task(session, task, now)
+    former = [
+        _replace_cell_counts(session, model, cell, keep_answers=False) for cell in result.cells
+    ]
     reports = _edit_reports(session, model, result)
     remove_paths(session, model.id, result.removed_paths)
-    _record_aliases(session, model, edit, result, now)
+    _record_class_aliases(session, model, edit, result, now)
     edit.version, edit.undo_until = number, until
     # The line may have moved on since the edit was accepted; an undo returns to this version.
     edit.parent = job.parent_version or edit.parent
@@ -111,8 +113,8 @@ def apply_edited_task(task: Task, edited: EditedTask) -> None:
     task.traces_bytes = edited.bytes.get("traces") if edited.traces is not None else None
 
 
-def _drop_task(session: Session, task: Task, now: float) -> None:
-    """Mark a task as discarded and its data as deleted: the new version holds nothing of it."""
+def _discard_edited_task(session: Session, task: Task, now: float) -> None:
+    """Mark a task as discarded and its data as deleted."""
     remove_predictions(session, task.model_id, task.number)
     set_standing(task, Standing.DISCARDED, now)
     task.data_deleted_at = now
@@ -148,21 +150,21 @@ def restore_reports(session: Session, model: Model, reports: list[FormerReport])
             task.report = cast(BatchReport, former.report)
 
 
-def restore_cells(session: Session, model: Model, cells: list[EditedCell]) -> None:
-    """Restore cells of the matrix as an edit's journal has them."""
+def restore_matrix_cells(session: Session, model: Model, cells: list[EditedCell]) -> None:
+    """Restore results of the accuracy matrix from an edit's journal."""
     for cell in cells:
-        _replace_cell(session, model, cell, keep_answers=True)
+        _replace_cell_counts(session, model, cell, keep_answers=True)
 
 
 def _lock_task(session: Session, model: Model, before: EditedTask) -> Task:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     task = session.scalars(query.with_for_update().execution_options(populate_existing=True)).one()
-    if describe_task(task) != before.model_copy(update={"bytes": {}}):
+    if describe_editable_data(task) != before.model_copy(update={"bytes": {}}):
         raise Invalid(f"Task {task.number} has changed while the edit was made. Send it again.")
     return task
 
 
-def describe_task(task: Task) -> EditedTask:
+def describe_editable_data(task: Task) -> EditedTask:
     """Return a task's labels, numbers and retained files, without their sizes."""
     has_train = task.train_deleted_at is None and task.data_deleted_at is None
     has_held_out = task.held_out_deleted_at is None and task.data_deleted_at is None
@@ -178,18 +180,18 @@ def describe_task(task: Task) -> EditedTask:
     )
 
 
-def _iterate_files(task: EditedTask) -> Iterator[tuple[str, str]]:
+def _iterate_task_files(task: EditedTask) -> Iterator[tuple[str, str]]:
     for kind in _KINDS:
         digest = getattr(task, kind)
         if digest is not None:
             yield kind, digest
 
 
-def _retain_files(
+def _retain_former_files(
     session: Session, edit: Edit, task: Task, before: EditedTask, after: EditedTask, until: float
 ) -> None:
     """Retain the former files of a task that the edit replaces."""
-    for kind, digest in _iterate_files(before):
+    for kind, digest in _iterate_task_files(before):
         if getattr(after, kind) != digest:
             size = before.bytes.get(kind, 0)
             session.add(
@@ -204,10 +206,12 @@ def _retain_files(
             )
 
 
-def _replace_cell(
+def _replace_cell_counts(
     session: Session, model: Model, cell: EditedCell, *, keep_answers: bool
 ) -> EditedCell | None:
-    """Write counts into a cell, and return the former ones; None if the cell is gone."""
+    """Store new counts in a cell of the accuracy matrix, and return the old ones; None without the
+    cell.
+    """
     row = session.get(Result, (model.id, cell.version, cell.task), with_for_update=True)
     if row is None:
         return None
@@ -225,10 +229,10 @@ def _replace_cell(
     return former
 
 
-def _record_aliases(
+def _record_class_aliases(
     session: Session, model: Model, edit: Edit, result: EditResult, now: float
 ) -> None:
-    """Let batches use the former names of classes; a name in use again is no former one."""
+    """Store the former names of classes that an edit changed; a name in use again is removed."""
     for name, to in result.classes.items():
         # A class that was renamed twice leads to its newest name.
         moved = update(ClassAlias).where(ClassAlias.model_id == model.id, ClassAlias.to == name)

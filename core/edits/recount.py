@@ -10,7 +10,7 @@ from core.database.session import Database
 from core.database.tables import Result, Task, Version
 from core.edits.rewrite import EditedLabels
 from core.errors import StoreCorrupt
-from core.ingest.answers import Place, open_answers
+from core.ingest.answers import Place, read_encrypted_predictions
 from core.storage import Blobs
 
 
@@ -24,14 +24,14 @@ class _Cell:
     place: Place
 
 
-def recount_cells(
+def recount_matrix_cells(
     db: Database,
     blobs: Blobs,
     model_id: str,
     held_out: Mapping[int, EditedLabels],
     classes: Mapping[str, str | None],
 ) -> list[EditedCell]:
-    """Return the cells of all versions on edited tasks, by the new labels.
+    """Count the results of all versions on edited tasks again, by the new labels.
 
     A version's prediction of a renamed class counts as one of its new name. Cells whose predictions
     are not stored, or are damaged, are left out.
@@ -42,20 +42,22 @@ def recount_cells(
     """
     cells = []
     for task, edited in held_out.items():
-        for cell in _read_cells(db, model_id, task):
+        for cell in _read_task_cells(db, model_id, task):
             try:
-                rows, _ = open_answers(blobs.fetch_file(cell.answers), cell.place)
+                rows, _ = read_encrypted_predictions(
+                    blobs.fetch_verified_file(cell.answers), cell.place
+                )
             except (StoreCorrupt, ValueError):  # the damage has been recorded
                 continue
             if len(rows) != len(edited.before):
                 continue
             predicted = [cell.names[row] for row in rows.tolist()]
             answered = [classes.get(name, name) for name in predicted]
-            cells.append(count_cell(cell.version, task, answered, edited.after))
+            cells.append(count_matrix_cell(cell.version, task, answered, edited.after))
     return cells
 
 
-def count_cell(
+def count_matrix_cell(
     version: int, task: int, predicted: Sequence[str | None], labels: Sequence[str | None]
 ) -> EditedCell:
     """Count correct predictions by class; an image whose label is None is left out."""
@@ -74,7 +76,7 @@ def count_cell(
     )
 
 
-def _read_cells(db: Database, model_id: str, task: int) -> list[_Cell]:
+def _read_task_cells(db: Database, model_id: str, task: int) -> list[_Cell]:
     query = (
         select(Result.version, Result.answers, Task.answers_key, Version.manifest)
         .join(Task, (Task.model_id == Result.model_id) & (Task.number == Result.task))

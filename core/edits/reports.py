@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from core.contract.edit import EditedReport
 from core.contract.reports.data_report import ClassCount, DataReport, Suspect
 from core.contract.reports.report import BatchReport
-from core.ingest.findings.batch_data import measure_balance
+from core.ingest.findings.batch_data import measure_class_balance
 
 Entry = TypeVar("Entry")
 _OF_IMAGES = ("duplicate_paths", "conflicts", "near_conflicts", "rejected", "ignored_files")
@@ -62,7 +62,7 @@ def _edit_findings(
     found = cast(DataReport, dict(data))
     classes = changes.classes
     if edited is not None and "balance" in found:
-        found |= measure_balance(_count_again(found["balance"], edited, classes))
+        found |= measure_class_balance(_count_again(found["balance"], edited, classes))
     if "suspects" in found:
         suspects = [_edit_suspect(one, classes, edited) for one in found["suspects"]]
         found["suspects"] = [one for one in suspects if one is not None]

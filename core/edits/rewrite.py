@@ -31,14 +31,14 @@ class EditedLabels:
     after: Sequence[str | None]
 
     @property
-    def kept(self) -> npt.NDArray[np.int64]:
-        """Rows that are not removed, ascending."""
+    def kept_rows(self) -> npt.NDArray[np.int64]:
+        """Numbers of the images that are not removed, ascending."""
         rows = [row for row, label in enumerate(self.after) if label is not None]
         return np.array(rows, np.int64)
 
     @property
-    def labels(self) -> list[str]:
-        """Labels of the remaining images, in order."""
+    def remaining_labels(self) -> list[str]:
+        """Labels of the images that are not removed, in order."""
         return [label for label in self.after if label is not None]
 
     @property
@@ -63,7 +63,7 @@ class EditedLabels:
         removed = [row for row in rows if self.after[row] is None]
         return sorted({*touched, *removed}), removed
 
-    def count_changes(self, classes: Mapping[str, str | None]) -> tuple[int, int]:
+    def count_changed_images(self, classes: Mapping[str, str | None]) -> tuple[int, int]:
         """Return the numbers of relabelled and removed images; those of a renamed class are not
         relabelled."""
         relabelled = sum(
@@ -101,8 +101,8 @@ def write_edited_dataset(
 ) -> None:
     """Write a dataset with the remaining images and their new labels, as numbers of `names`."""
     images, _ = open_dataset(source)
-    rows, number = edited.kept, {name: at for at, name in enumerate(names)}
-    labels = np.array([number[label] for label in edited.labels], np.int64)
+    rows, number = edited.kept_rows, {name: at for at, name in enumerate(names)}
+    labels = np.array([number[label] for label in edited.remaining_labels], np.int64)
     shape = (int(images.shape[1]), int(images.shape[2]), int(images.shape[3]))
 
     def iterate_blocks() -> Iterator[Images]:
@@ -126,8 +126,9 @@ def read_removed_paths(path: Path, train: EditedLabels, held_out: EditedLabels) 
 
 
 def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
-    """Return the labels of the training and held-out images that traces have; none if they are of
-    an earlier release."""
+    """Return the labels of training and held-out images from a trace file; none if it has no
+    labels.
+    """
     traces = read_traces(path)
     if traces.labels is None:
         return [], []
@@ -145,13 +146,13 @@ def write_edited_traces(
     traces = read_traces(source)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return False
-    rows = np.concatenate([train.kept, len(train.after) + held_out.kept])
-    labels = [*train.labels, *held_out.labels]
+    rows = np.concatenate([train.kept_rows, len(train.after) + held_out.kept_rows])
+    labels = [*train.remaining_labels, *held_out.remaining_labels]
     classes = sorted(set(labels))
     number = {name: at for at, name in enumerate(classes)}
     edited = Traces(
-        traces.train[train.kept],
-        traces.held_out[held_out.kept],
+        traces.train[train.kept_rows],
+        traces.held_out[held_out.kept_rows],
         [traces.names[row] for row in rows.tolist()],
         None if traces.pixels is None else traces.pixels[rows],
         None
@@ -165,7 +166,7 @@ def write_edited_traces(
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Kept features of all training images of a task.
+    """Stored features of a task's images, with labels.
 
     Attributes:
         features: float32 [n, D].
@@ -188,9 +189,9 @@ def read_feature_rows(task: int, read: Path, rest: Path | None) -> FeatureRows:
         read: the part that later jobs read.
         rest: the part with the other rows; None if there is none.
     """
-    parts = [_select(load_file(read), f"{task}.")]
+    parts = [_select_tensors_by_prefix(load_file(read), f"{task}.")]
     if rest is not None:
-        parts.append(_select(load_file(rest), f"{task}.{REST}."))
+        parts.append(_select_tensors_by_prefix(load_file(rest), f"{task}.{REST}."))
     joined = {
         name: np.concatenate([part[name] for part in parts])
         for name in ("features", "classes", "keys")
@@ -212,8 +213,8 @@ def write_feature_dataset(
 
     Return both files: the dataset, uint8 [n, 1, 1, 16], and `features` float32 [n, D].
     """
-    kept, number = edited.kept, {name: at for at, name in enumerate(names)}
-    labels = np.array([number[label] for label in edited.labels], np.int64)
+    kept, number = edited.kept_rows, {name: at for at, name in enumerate(names)}
+    labels = np.array([number[label] for label in edited.remaining_labels], np.int64)
     keys = np.ascontiguousarray(rows.keys[kept]).reshape(-1, 1, 1, KEY_BYTES)
     dataset, features = folder / "keys.safetensors", folder / "known.safetensors"
     write_dataset(dataset, labels, (1, 1, KEY_BYTES), [keys])
@@ -246,7 +247,7 @@ def renumber_part(source: Path, target: Path, numbers: Mapping[int, int]) -> Non
 
 
 def select_rows_of_classes(source: Path, target: Path, former: Sequence[int | None]) -> None:
-    """Write a part whose tensors have a row for each class with the rows of other classes.
+    """Write a copy of a part whose class rows are selected and reordered.
 
     Args:
         source: a head, or a classifier in closed form.
@@ -262,12 +263,14 @@ def select_rows_of_classes(source: Path, target: Path, former: Sequence[int | No
     save_file(tensors, target)
 
 
-def describe_parts(task: int) -> tuple[str, str]:
-    """Return the names of the parts with a task's features: those that jobs read, and the rest."""
+def get_feature_part_names(task: int) -> tuple[str, str]:
+    """Return the names of the two parts with a task's features: those that jobs read, and the rest."""
     return f"{FEATURES}.{task}", f"{FEATURES}.{task}.{REST}"
 
 
-def _select(tensors: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+def _select_tensors_by_prefix(
+    tensors: Mapping[str, npt.NDArray[Any]], prefix: str
+) -> dict[str, npt.NDArray[Any]]:
     return {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()

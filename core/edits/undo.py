@@ -13,14 +13,14 @@ from core.errors import Gone, WrongState
 from core.lineage import lineage
 from core.lineage.lineage import Mover
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.requests.times import format_rfc3339
 
 
 def undo_edit(
     db: Database, actor: Actor, model: str, number: int, reason: str | None
 ) -> tuple[EditOut, str | None]:
-    """Undo an edit; repeating the call changes nothing.
+    """Undo an edit; a repeated call changes nothing.
 
     Returns:
         The edit, and the id of a job of the model that may run next.
@@ -43,10 +43,10 @@ def undo_edit(
             target = lineage.find_numbered_version(session, row, edit.parent)
             assert target is not None, "versions stay"
             mover = Mover("rollback", actor.key_id, reason)
-            lineage.return_to_version(session, row, target, mover, now)
+            lineage.move_head_back(session, row, target, mover, now)
         for before in edit.journal.before:
             _restore_task(session, row, edit, before)
-        record.restore_cells(session, row, edit.journal.cells)
+        record.restore_matrix_cells(session, row, edit.journal.cells)
         record.restore_reports(session, row, edit.journal.reports)
         session.execute(
             delete(ClassAlias).where(ClassAlias.model_id == row.id, ClassAlias.edit == edit.number)
@@ -54,7 +54,7 @@ def undo_edit(
         session.execute(delete(EditedPart).where(EditedPart.edit_id == edit.id))
         edit.undone_at = now
         data: AuditData = {"model": row.id, "edit": number, "reason": reason}
-        record_action(session, actor, Entry("edit.undo", edit.id, data, model=row.id), now)
+        record_audit_entry(session, actor, Entry("edit.undo", edit.id, data, model=row.id), now)
         session.flush()
         return (
             listing.build_edit_response(session, edit),
@@ -109,7 +109,7 @@ def _restore_task(session: Session, model: Model, edit: Edit, before: EditedTask
             )
         )
     )
-    now = record.describe_task(task)
+    now = record.describe_editable_data(task)
     # A file that was deleted since is not brought back.
     files = {
         kind: former

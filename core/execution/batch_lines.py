@@ -17,8 +17,8 @@ MAX_PATH = 100
 """Maximum number of characters of a path; its end is kept, since that is the most specific."""
 
 
-def describe_decoded(made: Ingested) -> list[Line]:
-    """Return lines about the images to learn from, those left out, and warnings."""
+def list_decoding_log_lines(made: Ingested) -> list[Line]:
+    """Return log lines about a decoded batch: images to learn, rejected images, and warnings."""
     total = made.n_train + made.n_held_out + made.n_selection
     content = (
         f"{_format_count(total, 'image')} of {_format_count(len(made.classes), 'class', 'classes')}"
@@ -33,17 +33,17 @@ def describe_decoded(made: Ingested) -> list[Line]:
     summary: Line = ("info", text)
     return [
         summary,
-        *list_left_out_lines(made.report),
+        *list_rejection_log_lines(made.report),
         *(("warning", text) for text in made.warnings),
     ]
 
 
-def list_left_out_lines(report: Mapping[str, Any]) -> list[Line]:
-    """Return the log lines of a report (`core.ingest.ingest`): rejected and ignored images."""
+def list_rejection_log_lines(report: Mapping[str, Any]) -> list[Line]:
+    """Return log lines about the rejected and ignored images of a batch."""
     log_lines: list[Line] = []
     count = int(report.get("rejected_count") or 0)
     if count:
-        examples = _list_examples(report.get("rejected") or [], count)
+        examples = _format_rejected_examples(report.get("rejected") or [], count)
         log_lines.append(("warning", f"{_format_count(count, 'image')} rejected: {examples}."))
     if ignored := int(report.get("ignored") or 0):
         log_lines.append(
@@ -56,18 +56,19 @@ def list_left_out_lines(report: Mapping[str, Any]) -> list[Line]:
         text = "image looks like one" if alike == 1 else "images look like others"
         log_lines.append(("info", f"{alike:,} {text} under another label; see the task's report."))
     log_lines += [
-        ("info", _make_sentence(str(note))) for note in list(report.get("notes") or [])[:MAX_NOTES]
+        ("info", _format_as_sentence(str(note)))
+        for note in list(report.get("notes") or [])[:MAX_NOTES]
     ]
     return log_lines
 
 
 def log_report(session: Session, job_id: str, report: Mapping[str, Any], now: float) -> None:
     """Write the lines of a report to the log, in the caller's transaction."""
-    for log_line in list_left_out_lines(report):
+    for log_line in list_rejection_log_lines(report):
         job_log.add_log_line(session, job_id, log_line, now)
 
 
-def _list_examples(rejected: Sequence[Mapping[str, Any]], count: int) -> str:
+def _format_rejected_examples(rejected: Sequence[Mapping[str, Any]], count: int) -> str:
     """Name the first rejected images with their reasons."""
     named = [f"{str(each['path'])[-MAX_PATH:]} ({each['reason']})" for each in rejected[:EXAMPLES]]
     more = count - len(named)
@@ -82,5 +83,5 @@ def _format_count(count: int, one: str, many: str = "") -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def _make_sentence(text: str) -> str:
+def _format_as_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"

@@ -46,7 +46,7 @@ def compare_with_earlier(
     *,
     near: bool = True,
 ) -> Ingested:
-    """Return the batch with a report of contradictions and near duplicates in earlier tasks.
+    """Add contradictions and near duplicates with earlier tasks to a decoded batch's report.
 
     Only tasks that the lineage was taught can contradict: a discarded one may be the wrong copy of
     this batch. In the task scenario each task has its own classes, so none contradicts another.
@@ -58,11 +58,11 @@ def compare_with_earlier(
     batch_traces = read_traces(made.traces)
     contradictions, not_compared = Contradictions.from_report(made.report), list[int]()
 
-    def load_picture(row: int) -> Images:
+    def load_earlier_picture(row: int) -> Images:
         # Opened only here: pictures are made of the first few contradictions alone.
         return make_pixel_reader([open_dataset(path) for path in (made.train, made.held_out)])(row)
 
-    def iterate_earlier(tasks: Iterator[_Task]) -> Iterator[Earlier]:
+    def iterate_earlier_tasks(tasks: Iterator[_Task]) -> Iterator[Earlier]:
         together, images = list[tuple[int, Traces]](), 0
         for task in tasks:
             traces = (
@@ -81,14 +81,16 @@ def compare_with_earlier(
                     not_compared.append(task.number)
             # In groups: all tasks at once may not fit into memory, one by one takes longer.
             if images > TOGETHER:
-                add_earlier_contradictions(contradictions, batch_traces, together, load_picture)
+                add_earlier_contradictions(
+                    contradictions, batch_traces, together, load_earlier_picture
+                )
                 together.clear()
                 images = 0
             yield Earlier(task.number, traces)
         if together:
-            add_earlier_contradictions(contradictions, batch_traces, together, load_picture)
+            add_earlier_contradictions(contradictions, batch_traces, together, load_earlier_picture)
 
-    earlier = iterate_earlier(_iterate_tasks(db, model.id, before))
+    earlier = iterate_earlier_tasks(_iterate_tasks(db, model.id, before))
     data = made.report["data"]
     if near:
         data = {
@@ -138,11 +140,11 @@ def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[
 
 
 def _try_read_traces(blobs: Blobs, sha256: str) -> Traces | None:
-    """Read the traces of a task.
+    """Read the trace file of a task; None if it is missing or damaged.
 
     Return None if they are gone or damaged, since the batch is learned all the same.
     """
     try:
-        return read_traces(blobs.fetch_file(sha256))
+        return read_traces(blobs.fetch_verified_file(sha256))
     except (StoreCorrupt, ValueError):
         return None

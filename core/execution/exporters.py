@@ -12,7 +12,7 @@ from core.database.session import Database
 from core.database.states import LEASED
 from core.database.tables import ExportJob, Job
 from core.jobs.fence import Claim, lock_claimed_job
-from core.jobs.put_off import PutOff, end_waits
+from core.jobs.put_off import PutOff, release_put_off_jobs
 from core.retention import references
 from core.versions import exporters
 
@@ -22,20 +22,20 @@ PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 
 
 @functools.cache
-def has_packages() -> bool:
-    """Return True if all packages are installed; looked up once, without importing them."""
+def has_export_packages() -> bool:
+    """Return True if all packages that an export needs are installed, without importing them."""
     return all(importlib.util.find_spec(name) is not None for name in PACKAGES)
 
 
 def report_exporting_worker(db: Database, worker: str) -> None:
     """Report that this worker can export, if it can."""
-    if has_packages():
+    if has_export_packages():
         with db.write() as session:
             exporters.record_exporting_worker(session, worker, db.now(session))
 
 
 def take_export_turn(db: Database, claim: Claim, limit: int) -> None:
-    """Begin to export, unless the maximum number of jobs are exporting.
+    """Begin an export, unless too many jobs are exporting now.
 
     Raises:
         PutOff: `limit` jobs are exporting now.
@@ -43,7 +43,7 @@ def take_export_turn(db: Database, claim: Claim, limit: int) -> None:
     """
     with db.write() as session:
         lock_claimed_job(session, claim)
-        references.lock_references(
+        references.lock_references_exclusively(
             session
         )  # one at a time, so that jobs of the same moment see each other
         # The fence excludes an earlier attempt that died while it was exporting.
@@ -67,4 +67,4 @@ def end_export_turn(db: Database, claim: Claim) -> None:
             update(ExportJob).where(ExportJob.job_id == claim.job_id).values(fence=None)
         )
         # They would otherwise wait out their pause beside a free place.
-        end_waits(session, Kind.EXPORT, claim)
+        release_put_off_jobs(session, Kind.EXPORT, claim)

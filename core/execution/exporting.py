@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from core.contract.jobs.export_job import ExportSpec, HeldOut
 from core.contract.jobs.job_spec import LocalPart
 from core.contract.manifest import Manifest
-from core.contract.part_types import inference_part_types
+from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
 from core.database.tables import ExportJob, Model, Part, Task, Version
@@ -42,7 +42,7 @@ class Wanted:
 
 
 def read_requested_export(db: Database, claim: Claim) -> Wanted:
-    """Return the export that the claimed job is to make.
+    """Return the version and format that the claimed job exports.
 
     Raises:
         Invalid: the download is now made by another job.
@@ -54,12 +54,12 @@ def read_requested_export(db: Database, claim: Claim) -> Wanted:
             raise Invalid("Another job makes this download. Ask for it: GET …/download.")
         version = session.get_one(Version, export_job.version_id)
         query = select(Part).where(Part.version_id == version.id, Part.deleted_at.is_(None))
-        types = inference_part_types(version.manifest)
+        types = list_inference_part_types(version.manifest)
         rows = session.scalars(query.order_by(Part.position, Part.name))
         parts = [(part.name, part.type, part.sha256) for part in rows if part.type in types]
         # At once, instead of after minutes of work that ends in a wrong file.
-        damage.refuse_marked_parts(
-            session, version, {Blobs.make_key(sha256): name for name, _, sha256 in parts}
+        damage.refuse_damaged_parts(
+            session, version, {Blobs.make_blob_key(sha256): name for name, _, sha256 in parts}
         )
         held_out = _list_held_out_datasets(session, version)
         return Wanted(
@@ -97,23 +97,24 @@ def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[in
 def prepare_export(
     db: Database, blobs: Blobs, settings: Settings, order: Wanted, folder: Path
 ) -> Path:
-    """Fetch the files that the process reads, and write its specification into `folder`.
+    """Fetch the files that an export process reads, and write its specification.
 
     Return the file.
 
     Raises:
         StoreCorrupt: a part or a dataset is missing or damaged.
     """
-    with damage.explain_damage_errors(db, order.model_id):
+    with damage.reword_damage_errors(db, order.model_id):
         spec = ExportSpec(
             work="export",
             manifest=order.manifest,
             parts=[
-                LocalPart(name=name, type=type_, path=blobs.fetch_file(sha256))
+                LocalPart(name=name, type=type_, path=blobs.fetch_verified_file(sha256))
                 for name, type_, sha256 in order.parts
             ],
             held_out=[
-                HeldOut(task=task, path=blobs.fetch_file(sha256)) for task, sha256 in order.held_out
+                HeldOut(task=task, path=blobs.fetch_verified_file(sha256))
+                for task, sha256 in order.held_out
             ],
             out=folder / "out",
             threads=settings.threads,

@@ -48,7 +48,9 @@ def digest_feature_inputs(held_out: str, parts: Iterable[tuple[str, str]]) -> st
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def store_features(blobs: Blobs, result: ResultFolder[JobResult]) -> dict[int, StoredFeatures]:
+def store_result_features(
+    blobs: Blobs, result: ResultFolder[JobResult]
+) -> dict[int, StoredFeatures]:
     """Store the features of a result, by task."""
     stored: dict[int, StoredFeatures] = {}
     for file in result.document.held_out_features:
@@ -57,13 +59,13 @@ def store_features(blobs: Blobs, result: ResultFolder[JobResult]) -> dict[int, S
     return stored
 
 
-def write_features(
+def record_stored_features(
     session: Session,
     model: Model,
     parts: Iterable[tuple[str, str]],
     stored: Mapping[int, StoredFeatures],
 ) -> int:
-    """Record stored features in the rows of tasks whose held-out images are still there.
+    """Record stored features in the database rows of tasks whose held-out images still exist.
 
     Args:
         parts: name and digest of each part of the new version's backbone.

@@ -62,7 +62,7 @@ LOOKED_AT = 5
 
 
 def estimate_phase_costs(session: Session, job: Job, phase: str) -> tuple[dict[str, float], bool]:
-    """Return the seconds to expect of each phase, in order, and whether they were measured.
+    """Return the expected seconds of each phase of a job, in order, and True if they were measured.
 
     Args:
         phase: phase that the job begins with; earlier ones are left out.
@@ -76,9 +76,9 @@ def estimate_phase_costs(session: Session, job: Job, phase: str) -> tuple[dict[s
     if last is None:
         return {name: usual[name] for name in phases}, False
     costs, recipe, images = last
-    by_images = _bound_ratio(_count_task_images(session, job.task_id), images)
+    by_images = _limit_ratio(_count_task_images(session, job.task_id), images)
     ratios = dict.fromkeys(BY_IMAGES, by_images)
-    ratios["train"] = _bound_ratio(
+    ratios["train"] = _limit_ratio(
         by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1))
     )
     expected = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
@@ -94,7 +94,7 @@ def _is_closed_form(recipe: Mapping[str, Any]) -> bool:
     return method.get("name") == "analytic" and not method.get("adapt")
 
 
-def _bound_ratio(now: float, then: float) -> float:
+def _limit_ratio(now: float, then: float) -> float:
     """Return now / then, limited to [1 / MOST_RATIO, MOST_RATIO]; 1 if either is 0."""
     return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
 
@@ -147,8 +147,8 @@ def add_phase_costs(before: Progress, newest: Progress, fence: int, now: float) 
     return newest.model_copy(update={"costs": costs, "heard_at": now, "fence": fence})
 
 
-def add_share_done(before: Progress, newest: Progress) -> Progress:
-    """Add the share of the whole job that is done and the seconds left to the newest progress.
+def add_share_and_time(before: Progress, newest: Progress) -> Progress:
+    """Add the finished share of the whole job and the time left to its progress.
 
     Args:
         newest: progress with phase, costs and expected costs.
@@ -161,7 +161,7 @@ def add_share_done(before: Progress, newest: Progress) -> Progress:
     spent, cost = costs.get(phase, 0.0), expected[phase]
     counted = newest.step is not None and bool(newest.total_steps)
     # A phase without counted steps comes near its end without reaching it, however long it takes.
-    of_phase = _compute_counted_share(newest) if counted else 1 - math.exp(-spent / cost)
+    of_phase = _compute_counted_share_done(newest) if counted else 1 - math.exp(-spent / cost)
     share = (sum(expected[name] for name in past) + cost * of_phase) / sum(expected.values())
     # Progress never goes back, even if a phase takes longer than expected.
     done = max(before.done or 0.0, min(MOST_DONE, share))
@@ -180,7 +180,7 @@ def add_share_done(before: Progress, newest: Progress) -> Progress:
     return newest.model_copy(update={"done": round(done, 4), "left_s": left})
 
 
-def _compute_counted_share(progress: Progress) -> float:
+def _compute_counted_share_done(progress: Progress) -> float:
     assert progress.step is not None and progress.total_steps
     return min(1.0, max(0.0, progress.step / progress.total_steps))
 
@@ -188,7 +188,7 @@ def _compute_counted_share(progress: Progress) -> float:
 def _compute_slowdown(
     newest: Progress, past: list[str], phase: str | None, of_phase: float
 ) -> float | None:
-    """Return actual seconds per expected second of this job; None: not known yet.
+    """Return actual seconds per expected second of a job so far; None if unknown.
 
     Args:
         phase: the phase under way, if its steps are counted.

@@ -7,12 +7,12 @@ from core.contract.manifest import PER_TASK, REST, STATISTICS
 from core.database.tables import Part, Version
 
 
-def read_parts(session: Session, version: Version) -> list[Part]:
-    """Return all parts that are read by a job that continues a version."""
-    return [*read_own_parts(session, version), *read_parts_of_earlier_tasks(session, version)]
+def list_parts_to_continue(session: Session, version: Version) -> list[Part]:
+    """Return all parts that a job reads to continue a version."""
+    return [*list_own_parts(session, version), *read_parts_of_earlier_tasks(session, version)]
 
 
-def read_own_parts(session: Session, version: Version) -> list[Part]:
+def list_own_parts(session: Session, version: Version) -> list[Part]:
     """Return a version's own parts, without those that no job reads."""
     query = select(Part).where(Part.version_id == version.id, Part.name.not_like(f"%.{REST}"))
     return list(session.execute(query.order_by(Part.position)).scalars())

@@ -36,10 +36,10 @@ from core.database.tables import Model, Part, Result, Task, Version
 from core.errors import Invalid, StoreCorrupt
 from core.execution import snapshots
 from core.execution.held_out_features import BACKBONE, digest_feature_inputs
-from core.execution.parent_parts import read_own_parts, read_parts
+from core.execution.parent_parts import list_own_parts, list_parts_to_continue
 from core.execution.totals import digest_covered_parts as make_totals_key
 from core.execution.totals import is_covered_by_totals
-from core.ingest.answers import Place, unseal_file
+from core.ingest.answers import Place, decrypt_prediction_file
 from core.ingest.findings.traces import read_traces
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
@@ -62,7 +62,7 @@ class StoredAnswers:
 
 
 def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, folder: Path) -> Path:
-    """Write `spec.json` into `folder` and return its path; fetches datasets, parts and snapshot.
+    """Write a job's specification `spec.json` and fetch its files; return the path.
 
     Args:
         folder: the job's own local folder; `out/` under it is for the result.
@@ -90,15 +90,18 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
         tasks = lineage.read_numbered_tasks(
             session, model, list_taught_tasks(parent.manifest), with_reports=False
         )
-        parts = {base.id: read_own_parts(session, base), parent.id: read_parts(session, parent)}
+        parts = {
+            base.id: list_own_parts(session, base),
+            parent.id: list_parts_to_continue(session, parent),
+        }
         job_recipe, is_trial = job.recipe, job.choose is not None
-        totals = _find_totals(model, parent, parts[parent.id], job_recipe)
+        totals = _find_totals_digest(model, parent, parts[parent.id], job_recipe)
         erased_tasks = find_erased_tasks(session, model.id)
         probe = read_version_measurements(session, model.id, [parent.number], {PROBE})
         report = task.report
         promise = choose_sure_threshold(session, model, parent.number)
         stored_answers, features = (
-            find_stored_answers(session, parent),
+            find_stored_predictions(session, parent),
             find_held_out_features(tasks, parts[parent.id]),
         )
         # Derived data can be computed again, so a damaged object is left out instead of stopping
@@ -108,7 +111,7 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             *(of.sha256 for of in stored_answers.values()),
             *([totals] if totals else []),
         }
-        marked = damage.find_marked_digests(session, derived)
+        marked = damage.find_damaged_digests(session, derived)
         totals = None if totals in marked else totals
         stored_answers = {
             number: of for number, of in stored_answers.items() if of.sha256 not in marked
@@ -121,18 +124,18 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             if part.deleted_at is None and (totals is None or not is_covered_by_totals(part))
         ]
         # Learning from damaged parts would carry the damage into every later version.
-        damage.refuse_marked_objects(
-            session, model.id, map(Blobs.make_key, [task.train_sha256, *digests])
+        damage.refuse_damaged_objects(
+            session, model.id, map(Blobs.make_blob_key, [task.train_sha256, *digests])
         )
-    recipe = complete_recipe(settings, model, job_recipe)
+    recipe = adapt_stored_recipe(settings, model, job_recipe)
     folder.mkdir(parents=True, exist_ok=True)
     # After the transaction, which must not stay open during downloads.
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
 
-    with damage.explain_damage_errors(db, model.id):
+    with damage.reword_damage_errors(db, model.id):
         # The parent's predictions on all tasks are one blob, or a few.
         answers_files = {
-            sha256: fetch_if_sound(blobs, sha256)
+            sha256: fetch_blob_if_sound(blobs, sha256)
             for sha256 in {of.sha256 for of in stored_answers.values()}
         }
         spec = JobSpec(
@@ -148,7 +151,9 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
                 fetch_earlier_task(
                     blobs,
                     earlier,
-                    write_answers(stored_answers.get(earlier.number), answers_files, folder),
+                    write_stored_predictions(
+                        stored_answers.get(earlier.number), answers_files, folder
+                    ),
                     features.get(earlier.number),
                 )
                 for earlier in tasks
@@ -157,10 +162,10 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
             # Figures are stored beside the manifest; this one saves the count of earlier tasks.
-            parent=_add_figures(
-                _fetch_parent(blobs, parent, parts[parent.id], totals), probe[parent.number]
+            parent=_fill_in_figures(
+                _fetch_parent_parts(blobs, parent, parts[parent.id], totals), probe[parent.number]
             ),
-            base=fetch_version(blobs, base, parts[base.id]),
+            base=fetch_version_parts(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
             settled=_list_settled_findings(report),
@@ -177,8 +182,8 @@ def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, fo
     return path
 
 
-def complete_recipe(settings: Settings, model: Model, recipe: Mapping[str, Any]) -> Recipe:
-    """Return a stored recipe in the form of this code, which may have more fields or fewer methods.
+def adapt_stored_recipe(settings: Settings, model: Model, recipe: Mapping[str, Any]) -> Recipe:
+    """Complete a stored recipe from older code with present defaults.
 
     Raises:
         InvalidRecipe: this code cannot use it.
@@ -195,8 +200,7 @@ def complete_recipe(settings: Settings, model: Model, recipe: Mapping[str, Any])
 
 
 def _list_settled_findings(report: BatchReport) -> list[FindingKind]:
-    """Return findings that no longer hold a batch: a person accepted them, or sent the batch with
-    them."""
+    """Return data findings that a person has accepted, so that they no longer hold the batch."""
     settled_kinds: set[FindingKind] = (
         {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
     )
@@ -209,7 +213,9 @@ def find_erased_tasks(session: Session, model_id: str) -> list[int]:
     return sorted(session.execute(query).scalars())
 
 
-def _find_totals(model: Model, parent: Version, parts: list[Part], recipe: RecipeOut) -> str | None:
+def _find_totals_digest(
+    model: Model, parent: Version, parts: list[Part], recipe: RecipeOut
+) -> str | None:
     """Return the digest of the totals of the parent's sums and features; None: there are none.
 
     Args:
@@ -223,32 +229,33 @@ def _find_totals(model: Model, parent: Version, parts: list[Part], recipe: Recip
     return model.totals_sha256
 
 
-def _fetch_parent(
+def _fetch_parent_parts(
     blobs: Blobs, parent: Version, parts: list[Part], totals: str | None
 ) -> SpecVersion:
-    """Return the parent with its parts as local files, and totals in place of the parts they sum
-    up."""
-    path = None if totals is None else fetch_if_sound(blobs, totals)
+    """Return the parent version with its parts as local files, sums replaced by their totals."""
+    path = None if totals is None else fetch_blob_if_sound(blobs, totals)
     if path is None:
-        return fetch_version(blobs, parent, parts)
-    local = fetch_version(blobs, parent, [part for part in parts if not is_covered_by_totals(part)])
+        return fetch_version_parts(blobs, parent, parts)
+    local = fetch_version_parts(
+        blobs, parent, [part for part in parts if not is_covered_by_totals(part)]
+    )
     totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
-def _add_figures(version: SpecVersion, figures: Mapping[str, JsonValue]) -> SpecVersion:
-    """Return a version whose manifest has the given figures in place of null."""
+def _fill_in_figures(version: SpecVersion, figures: Mapping[str, JsonValue]) -> SpecVersion:
+    """Return a version whose manifest has its measured figures, which are stored apart."""
     manifest = Manifest.from_json({**version.manifest.to_json(), **figures})
     return version.model_copy(update={"manifest": manifest})
 
 
-def fetch_version(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
+def fetch_version_parts(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
     """Return a version with its parts as local files."""
     return SpecVersion(
         version=version.number,
         manifest=version.manifest,
         parts=[
-            LocalPart(name=part.name, type=part.type, path=blobs.fetch_file(part.sha256))
+            LocalPart(name=part.name, type=part.type, path=blobs.fetch_verified_file(part.sha256))
             for part in parts
             if part.deleted_at is None
         ],
@@ -262,9 +269,9 @@ def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Pat
     return SpecTask(
         number=task.number,
         classes=sorted(task.classes),
-        train=blobs.fetch_file(train_sha256),
-        paths=_write_paths(traces, folder),
-        held_out=_fetch_held_out(blobs, task),
+        train=blobs.fetch_verified_file(train_sha256),
+        paths=_write_training_paths(traces, folder),
+        held_out=_fetch_held_out_dataset(blobs, task),
         traces=traces,
     )
 
@@ -275,7 +282,7 @@ def _fetch_selection(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
         task.number: SelectionPart(
             task=task.number,
             classes=sorted(task.classes),
-            path=blobs.fetch_file(task.selection_sha256),
+            path=blobs.fetch_verified_file(task.selection_sha256),
         )
         for task in tasks
         if task.selection_sha256 is not None and task.held_out_deleted_at is None
@@ -287,14 +294,14 @@ def fetch_earlier_task(
     blobs: Blobs, task: Task, answers: Path | None, features: str | None
 ) -> EarlierTask:
     """Return a task that the parent was taught, with its stored predictions and features."""
-    held_out = _fetch_held_out(blobs, task)
+    held_out = _fetch_held_out_dataset(blobs, task)
     is_kept = held_out is not None
     return EarlierTask(
         number=task.number,
         classes=sorted(task.classes),
         held_out=held_out,
         answers=answers if is_kept else None,
-        features=fetch_if_sound(blobs, features) if is_kept and features is not None else None,
+        features=fetch_blob_if_sound(blobs, features) if is_kept and features is not None else None,
         traces=_fetch_traces(blobs, task) if is_kept else None,
     )
 
@@ -313,16 +320,15 @@ def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, st
     }
 
 
-def fetch_if_sound(blobs: Blobs, digest: str) -> Path | None:
-    """Fetch a blob that a job can also compute; None if it was deleted, or is damaged, which is
-    recorded."""
+def fetch_blob_if_sound(blobs: Blobs, digest: str) -> Path | None:
+    """Fetch a blob that could be computed again; None if it is deleted or damaged."""
     try:
-        return blobs.fetch_file(digest)
+        return blobs.fetch_verified_file(digest)
     except StoreCorrupt:
         return None
 
 
-def find_stored_answers(session: Session, parent: Version) -> dict[int, StoredAnswers]:
+def find_stored_predictions(session: Session, parent: Version) -> dict[int, StoredAnswers]:
     """Return the parent's stored predictions by task."""
     query = (
         select(Result.task, Result.answers, Task.answers_key)
@@ -336,11 +342,10 @@ def find_stored_answers(session: Session, parent: Version) -> dict[int, StoredAn
     }
 
 
-def write_answers(
+def write_stored_predictions(
     stored: StoredAnswers | None, files: Mapping[str, Path | None], folder: Path
 ) -> Path | None:
-    """Write predictions to a file of their own; None if there are none, or they are damaged or
-    deleted.
+    """Write stored predictions to a file; None if there are none, or they are damaged.
 
     The job computes them with the parent in that case.
 
@@ -351,7 +356,7 @@ def write_answers(
     if stored is None or file is None:
         return None
     try:
-        data = unseal_file(file, stored.place)
+        data = decrypt_prediction_file(file, stored.place)
     except ValueError:
         return None
     path = folder / f"answers-{stored.place.task}.safetensors"
@@ -359,21 +364,21 @@ def write_answers(
     return path
 
 
-def _fetch_held_out(blobs: Blobs, task: Task) -> Path | None:
+def _fetch_held_out_dataset(blobs: Blobs, task: Task) -> Path | None:
     gone = task.held_out_sha256 is None or task.held_out_deleted_at or task.data_deleted_at
     if gone or not task.n_held_out or task.held_out_sha256 is None:
         return None
-    return blobs.fetch_file(task.held_out_sha256)
+    return blobs.fetch_verified_file(task.held_out_sha256)
 
 
 def _fetch_traces(blobs: Blobs, task: Task) -> Path | None:
     """Return a task's file of traces; None if it has none, or they are damaged."""
     if task.traces_sha256 is None or task.held_out_deleted_at is not None:
         return None
-    return fetch_if_sound(blobs, task.traces_sha256)
+    return fetch_blob_if_sound(blobs, task.traces_sha256)
 
 
-def _write_paths(traces: Path | None, folder: Path) -> Path | None:
+def _write_training_paths(traces: Path | None, folder: Path) -> Path | None:
     """Return a file with the paths of the training images; None if the task has no usable
     traces."""
     if traces is None:

@@ -54,8 +54,8 @@ class _Row(TypedDict):
     data: Any
 
 
-def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
-    """Write a batch of the process's events (phase, progress, metric, log), in order.
+def record_process_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
+    """Store a batch of events (phase, progress, metric, log) that a job process has sent.
 
     Other kinds are left out, since the worker acts on them itself; a sign of life only updates the
     progress. `images_per_s`, `eta_s` and the figures of the whole job are computed here, by the
@@ -77,12 +77,12 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
             if isinstance(event, AliveEvent):
                 continue
             if isinstance(event, DataEvent):
-                _store_findings(session, claim, event)
+                _store_image_findings(session, claim, event)
                 continue
             # A loss that diverges must still be reported.
-            content = _dump_finite(event)
+            content = _dump_event_content(event)
             if isinstance(event, PhaseEvent | ProgressEvent):
-                newest = _apply_event(newest, type(event).from_json(content))
+                newest = _update_progress_by_event(newest, type(event).from_json(content))
                 progress_data = content = newest.model_dump(
                     include=set(_FIELDS), exclude_unset=True
                 )
@@ -93,7 +93,7 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
                 rows.append(event)
         if newest is not before:
             newest = _add_speed(before, newest, now)
-        if newest.phase is not None and (rows or _is_sign_due(before, now)):
+        if newest.phase is not None and (rows or _is_heartbeat_write_due(before, now)):
             newest = _complete_progress(session, job, claim, before, newest, now)
             if progress_data is None and newest.done != before.done:
                 progress_data = {"phase": newest.phase}
@@ -120,30 +120,30 @@ def record_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> Non
             )
 
 
-def _is_sign_due(before: Progress, now: float) -> bool:
-    """Return True if nothing was written for `SIGN_S` seconds."""
+def _is_heartbeat_write_due(before: Progress, now: float) -> bool:
+    """Return True if no progress was stored for `SIGN_S` seconds."""
     return before.heard_at is None or now - before.heard_at >= SIGN_S
 
 
 def _complete_progress(
     session: Session, job: Job, claim: Claim, before: Progress, newest: Progress, now: float
 ) -> Progress:
-    """Return the newest progress with costs of phases, share of the whole job and time left."""
+    """Add costs of phases, finished share and time left to the newest progress."""
     newest = job_share.add_phase_costs(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
         assert newest.phase is not None
         expected, is_measured = job_share.estimate_phase_costs(session, job, newest.phase)
         newest = newest.model_copy(update={"expected": expected, "is_measured": is_measured})
-    return job_share.add_share_done(before, newest)
+    return job_share.add_share_and_time(before, newest)
 
 
-def _store_findings(session: Session, claim: Claim, event: DataEvent) -> None:
+def _store_image_findings(session: Session, claim: Claim, event: DataEvent) -> None:
     """Store a process's findings in the images of its batch in the task's report."""
     # Locked and read again: a person may accept a finding in the same report meanwhile.
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
     task.report = {
         **task.report,
-        "data": cast(DataReport, replace_non_finite(event.dump_content()["report"])),
+        "data": cast(DataReport, replace_non_finite(event.dump_without_kind()["report"])),
     }
 
 
@@ -159,7 +159,7 @@ def _is_epoch_logged(event: ProgressEvent) -> bool:
 
 
 def _build_log_row(line: job_log.Line) -> _Row:
-    return {"type": "log", "data": job_log.build_log_data(line)}
+    return {"type": "log", "data": job_log.build_log_event_data(line)}
 
 
 def _format_epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Line:
@@ -171,16 +171,14 @@ def _format_epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Lin
     return "info", ", ".join(phrases) + "."
 
 
-def _apply_event(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
+def _update_progress_by_event(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
     """Return the progress after an event; a new phase restarts its counts."""
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
         carried_fields = {
-            name: value
-            for name, value in progress.get_given_fields().items()
-            if name in _OF_THE_JOB
+            name: value for name, value in progress.get_set_fields().items() if name in _OF_THE_JOB
         }
         progress = Progress(**carried_fields)
-    changed = {name: value for name, value in event.get_given_fields().items() if name in _FIELDS}
+    changed = {name: value for name, value in event.get_set_fields().items() if name in _FIELDS}
     return progress.model_copy(update=changed)
 
 
@@ -202,9 +200,9 @@ def _add_speed(before: Progress, newest: Progress, now: float) -> Progress:
     return newest.model_copy(update={"at": now, "images_per_s": rounded_speed, "eta_s": left})
 
 
-def _dump_finite(event: JobEvent) -> JsonValue:
+def _dump_event_content(event: JobEvent) -> JsonValue:
     """Return an event's content, with None for NaN and infinities."""
-    content = event.dump_content()
+    content = event.dump_without_kind()
     try:
         # The encoder is written in C: a version of many tasks reports hundreds of metrics.
         json.dumps(content, allow_nan=False)
@@ -229,7 +227,7 @@ SLACK_S = 3600.0
 _LEASED, _TERMINAL = (frozenset(str(state) for state in states) for states in (LEASED, TERMINAL))
 
 
-def count_seconds(session: Session, job_id: str, now: float, most_s: float) -> float:
+def count_claimed_seconds(session: Session, job_id: str, now: float, most_s: float) -> float:
     """Return the seconds in which a worker had the job, by its events.
 
     Time before the job last ended is not counted.

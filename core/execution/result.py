@@ -44,10 +44,10 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     Raises:
         ValueError: it is not a complete result.
     """
-    result = _read_folder(folder, JobResult)
+    result = _read_result_folder(folder, JobResult)
     for cell in result.document.results:
         # A wrong count would stay in the matrix, since versions are immutable.
-        if not (0 <= cell.correct <= cell.total and 0 <= cell.count <= cell.total):
+        if not (0 <= cell.correct <= cell.total and 0 <= cell.correct_count <= cell.total):
             raise ValueError(
                 f"The job's measurement of task {cell.task} is impossible: {cell.to_json()}."
             )
@@ -57,21 +57,21 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     ]
     inside = _Inside(folder)
     for file in [*files, *([] if document.totals is None else [document.totals])]:
-        if not inside.has(file):
+        if not inside.contains_file(file):
             raise ValueError(f"The job's file {file!r} is not a file of its result.")
     return result
 
 
-def read_anytime(folder: Path) -> ResultFolder[AnytimeResult]:
-    """Read and check the folder of a best state.
+def read_best_state(folder: Path) -> ResultFolder[AnytimeResult]:
+    """Read and check the folder with the best state of a running job.
 
     Raises:
         ValueError: it is not complete.
     """
-    return _read_folder(folder, AnytimeResult)
+    return _read_result_folder(folder, AnytimeResult)
 
 
-def _read_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
+def _read_result_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
     try:
         text = (folder / "result.json").read_text()
         document = kind.from_json(json.loads(text, parse_constant=_replace_non_finite))
@@ -79,7 +79,7 @@ def _read_folder(folder: Path, kind: type[_Said]) -> ResultFolder[_Said]:
         raise ValueError(
             f"The job left no complete result: {type(error).__name__} {error}."
         ) from error
-    parts = [_check_part(folder, part) for part in document.parts]
+    parts = [_check_part_file(folder, part) for part in document.parts]
     # Rows of parts are keyed by name, so a second one could not be stored.
     if len({part.name for part in parts}) != len(parts):
         raise ValueError("The job's result names a part twice.")
@@ -90,13 +90,13 @@ def _replace_non_finite(_name: str) -> None:
     """Return None in place of NaN and infinities, which JSON does not have."""
 
 
-def _check_part(folder: Path, part: ResultPart) -> PartFile:
+def _check_part_file(folder: Path, part: ResultPart) -> PartFile:
     """Return the local file of a part after checking that it is inside the folder.
 
     Raises:
         ValueError: it is not.
     """
-    if not _PART.fullmatch(part.name) or not _Inside(folder).has(part.file):
+    if not _PART.fullmatch(part.name) or not _Inside(folder).contains_file(part.file):
         raise ValueError(
             f"The job's part {part.name!r} ({part.file!r}) is not a file of its result."
         )
@@ -112,8 +112,8 @@ class _Inside:
         self._root = folder.resolve()
         self._folders: dict[Path, Path] = {}
 
-    def has(self, file: str) -> bool:
-        """Return True if a path relative to the folder is a file inside it, and no link."""
+    def contains_file(self, file: str) -> bool:
+        """Return True if a relative path is a regular file inside the result folder."""
         path = self._folder / file
         if path.parent not in self._folders:
             self._folders[path.parent] = path.parent.resolve()

@@ -39,8 +39,8 @@ def build_snapshot_prefix(job_id: str) -> str:
     return f"snapshots/{job_id}/"
 
 
-def parse_snapshot_order(key: str) -> tuple[int, int]:
-    """Return (fence, number) of the key of a snapshot or best state.
+def parse_fence_and_number(key: str) -> tuple[int, int]:
+    """Return (fence, number) from a store key, by which snapshots are ordered.
 
     Later states of a job compare greater.
     """
@@ -48,16 +48,16 @@ def parse_snapshot_order(key: str) -> tuple[int, int]:
     return int(fence), int(number)
 
 
-def compute_origin(job: Job) -> str:
-    """Return a digest of everything that a snapshot depends on.
+def digest_snapshot_inputs(job: Job) -> str:
+    """Return a digest of everything that a snapshot depends on, so that others are not resumed.
 
     A job resumes only from a snapshot with its own digest.
     """
-    return _compute_digest(job, format=SNAPSHOT_FORMAT)
+    return _digest_job_inputs(job, format=SNAPSHOT_FORMAT)
 
 
-def _list_origins(session: Session, job: Job) -> list[str]:
-    """Return the origins of snapshots from which the job can resume.
+def _list_resumable_origins(session: Session, job: Job) -> list[str]:
+    """Return the digests of snapshots from which the job can resume.
 
     Before format 1, the origin had the code version instead of the format: that of the job's
     parent, unless an update came between the two.
@@ -67,10 +67,13 @@ def _list_origins(session: Session, job: Job) -> list[str]:
     )
     parent = session.scalars(query).one_or_none()
     code = None if parent is None else parent.manifest.code_version
-    return [compute_origin(job), *([] if code is None else [_compute_digest(job, code=code)])]
+    return [
+        digest_snapshot_inputs(job),
+        *([] if code is None else [_digest_job_inputs(job, code=code)]),
+    ]
 
 
-def _compute_digest(job: Job, **made_by: str | int) -> str:
+def _digest_job_inputs(job: Job, **made_by: str | int) -> str:
     # The resources of a job do not change what it learns; `resume_on` says where its snapshot may
     # be continued.
     recipe = {name: value for name, value in job.recipe.items() if name != "resources"}
@@ -81,7 +84,7 @@ def _compute_digest(job: Job, **made_by: str | int) -> str:
 
 @contextmanager
 def delete_unregistered(store: Store, key: str, files: Collection[str]) -> Iterator[None]:
-    """Delete uploaded files below `key` if the block finds that their job has another claim."""
+    """Delete uploaded files if the block finds that another worker has the job now."""
     try:
         yield
     except LeaseLost:
@@ -106,7 +109,7 @@ def register_snapshot(
         # A new number each time: files of a registered snapshot are never overwritten.
         number = find_next_state_number(session.get_one(Job, claim.job_id).snapshot, claim)
     key = f"{build_snapshot_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
-    files = upload_files(store, key, sorted(path.iterdir()))
+    files = store_files_under_key(store, key, sorted(path.iterdir()))
     hit_failpoint("snapshot-stored")
     where = {"stage": event.stage, "epoch": event.epoch, "step": event.step}
     with delete_unregistered(store, key, files), db.write() as session:
@@ -116,7 +119,7 @@ def register_snapshot(
             files=files,
             fence=claim.fence,
             number=number,
-            origin=compute_origin(job),
+            origin=digest_snapshot_inputs(job),
             **where,
         )
         # A snapshot is progress, and only losses without progress count against a job.
@@ -128,7 +131,7 @@ def register_snapshot(
 
 
 def _choose_resume_device(job: Job, claim: Claim) -> str | None:
-    """Return the kind of device on which the job must resume from this snapshot.
+    """Return the kind of device on which a job must resume from its snapshot, or None for any.
 
     None if the recipe leaves that open, or the worker does not say what it ran on.
     """
@@ -147,7 +150,9 @@ def find_next_state_number(registered: StoredState | None, claim: Claim) -> int:
     )
 
 
-def upload_files(store: Store, key: str, files: Sequence[Path]) -> dict[str, tuple[str, int]]:
+def store_files_under_key(
+    store: Store, key: str, files: Sequence[Path]
+) -> dict[str, tuple[str, int]]:
     """Store files under `key` followed by their names; return (SHA-256, bytes) by name.
 
     Raises:
@@ -170,7 +175,7 @@ def delete_older_states(store: Store, prefix: str, fence: int, number: int) -> N
     """Delete everything that a job stored under `prefix` before this state, registered or not."""
     # Listed to the end first, since deletions could disturb the listing.
     for info in list(store.list(prefix)):
-        if parse_snapshot_order(info.key) < (fence, number):
+        if parse_fence_and_number(info.key) < (fence, number):
             store.delete(info.key)
 
 
@@ -183,12 +188,12 @@ def fetch_snapshot(db: Database, store: Store, claim: Claim, folder: Path) -> Pa
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         snapshot = job.snapshot
-        fits = snapshot is not None and snapshot.origin in _list_origins(session, job)
+        fits = snapshot is not None and snapshot.origin in _list_resumable_origins(session, job)
     if snapshot is None:
         return None
     # Another recipe or parent would end in other bits than an undisturbed job.
     if not fits:
-        _skip_snapshot(db, claim, "it was made by another recipe, parent or format")
+        _ignore_unusable_snapshot(db, claim, "it was made by another recipe, parent or format")
         return None
     folder.mkdir(parents=True)
     try:
@@ -203,12 +208,12 @@ def fetch_snapshot(db: Database, store: Store, claim: Claim, folder: Path) -> Pa
             if digest.hexdigest() != sha256:
                 raise StoreCorrupt(f"{snapshot.key}{name} has another digest than was registered.")
     except StoreCorrupt as error:
-        _skip_snapshot(db, claim, error.detail)
+        _ignore_unusable_snapshot(db, claim, error.detail)
         return None
     return folder
 
 
-def _skip_snapshot(db: Database, claim: Claim, why: str) -> None:
+def _ignore_unusable_snapshot(db: Database, claim: Claim, why: str) -> None:
     """Log that the snapshot is unusable, and let the job run on any device."""
     with db.write() as session:
         job = lock_claimed_job(session, claim)

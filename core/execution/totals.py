@@ -30,7 +30,7 @@ class StoredTotals:
 
 
 def is_covered_by_totals(part: Part) -> bool:
-    """Return True for a part that totals represent."""
+    """Return True for a part that the stored sums over all tasks include."""
     return part.type in PER_TASK and part.deleted_at is None
 
 
@@ -41,16 +41,16 @@ def digest_covered_parts(parts: Iterable[Part]) -> str:
     return hashlib.sha256(json.dumps(covered).encode()).hexdigest()
 
 
-def store_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals | None:
-    """Store the totals of a result; return None if its method has none."""
+def store_result_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals | None:
+    """Store the sums over all tasks of a result; return None if its method has none."""
     if result.document.totals is None:
         return None
     path = result.folder / result.document.totals
     return StoredTotals(*blobs.put_file(path, link=True), path)
 
 
-def write_totals(model: Model, stored: StoredTotals, parts: Iterable[Part]) -> int:
-    """Record totals in the model's row instead of the previous ones, whose blob the caller deletes.
+def record_totals(model: Model, stored: StoredTotals, parts: Iterable[Part]) -> int:
+    """Record stored sums over all tasks in the model's row, in place of older ones.
 
     Args:
         parts: parts of the new version and its ancestors.

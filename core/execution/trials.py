@@ -14,12 +14,12 @@ from sqlalchemy.orm import Session
 
 from core.contract.jobs.trial import TrialFigures
 from core.database import job_log
-from core.database.jobs import change_state
+from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import Action
 from core.database.tables import Job, Trial, TrialFile
 from core.execution import snapshots
-from core.execution.progress import count_seconds
+from core.execution.progress import count_claimed_seconds
 from core.failpoints import hit_failpoint
 from core.jobs.fence import Claim, lock_claimed_job
 from core.retention import references, retention
@@ -71,7 +71,7 @@ class Trials:
                 return None
             trial, now = first[TrialState.WAITING], self.db.now(session)
             trial.state, trial.parent = str(TrialState.RUNNING), job.parent_version
-            trial.began_s = count_seconds(session, job.id, now, self.max_job_s)
+            trial.began_s = count_claimed_seconds(session, job.id, now, self.max_job_s)
             _lend_recipe(job, trial)
             text = f"Trial {trial.number} of {len(trials)} begins. {trial.reason}"
             job_log.add_log_line(session, job.id, ("info", text), now)
@@ -93,7 +93,7 @@ class Trials:
             now = self.db.now(session)
             trial = session.get_one(Trial, (job.id, number))
             trial.state, trial.figures = str(TrialState.MEASURED), figures
-            used = count_seconds(session, job.id, now, self.max_job_s)
+            used = count_claimed_seconds(session, job.id, now, self.max_job_s)
             trial.seconds = round(max(0.0, used - (trial.began_s or 0.0)), 3)
             session.add_all(
                 TrialFile(job_id=job.id, trial=number, name=name, sha256=sha256, bytes=size)
@@ -123,7 +123,7 @@ class Trials:
                 measured = [each for each in trials if each.state == TrialState.MEASURED]
                 if job.choose == "manual" and len(measured) > 1:
                     job.choose_until = now + CHOOSE_S
-                    change_state(session, job, Action.ASK, now)
+                    change_job_state(session, job, Action.ASK, now)
                     return None
                 job.chosen_trial = find_best(trials)
             chosen = next(each for each in trials if each.number == job.chosen_trial)
@@ -146,7 +146,7 @@ class Trials:
         for name, sha256 in files:
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self.blobs.fetch_file(sha256), path)
+            shutil.copyfile(self.blobs.fetch_verified_file(sha256), path)
         return folder
 
     def list_digests(self) -> list[str]:

@@ -17,7 +17,7 @@ from core.contract.base import ModelBase
 from core.contract.jobs.trial import SELECTION_SHARE
 from core.contract.reports.report import BatchReport
 from core.database import job_log
-from core.database.jobs import change_state
+from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import Action
 from core.database.tables import Job, Model, Task
@@ -46,12 +46,12 @@ from core.ingest.layout import FormerNames, parse_stored_reading
 from core.ingest.limits import Limits
 from core.jobs.fence import Claim, lock_claimed_job
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.passes import find_pass
+from core.recipe.passes import find_base_pass
 from core.retention import damage, references
 from core.retention.damage import Marks
 from core.settings import Settings
 from core.storage import Blobs, Store
-from core.storage.blobs import Damaged, require_digest, verify_chunks
+from core.storage.blobs import Damaged, require_object_digest, verify_chunks
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.usage import stored_bytes
 
@@ -116,17 +116,17 @@ def validate_archive(
                 blobs.put_file(path)
         # The lock comes after the slow calls to the store, since heartbeats need this row.
         job = lock_claimed_job(session, claim)
-        task = _fill_task(session, claim, made, digests)
+        task = _record_decoded_task(session, claim, made, digests)
         archive_key = task.archive_key
         now = db.now(session)
-        for log_line in batch_lines.describe_decoded(made):
+        for log_line in batch_lines.list_decoding_log_lines(made):
             job_log.add_log_line(session, job.id, log_line, now)
-        change_state(session, job, Action.START, now)
+        change_job_state(session, job, Action.START, now)
         session.flush()
         size = sum(path.stat().st_size for path in files)
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
     hit_failpoint("ingest-committed")
-    forget_archive(db, store, task.id, archive_key)
+    delete_task_archive(db, store, task.id, archive_key)
 
 
 @dataclass(frozen=True)
@@ -191,22 +191,23 @@ def decode_batch(
         raise
     hit_failpoint("ingest-decoded")
     report = complete_first_report(archive.report, made.report)
-    advice = advise_small_base(model.base, model.image["size"], made)
+    advice = suggest_small_base(model.base, model.image["size"], made)
     if advice:
         report["notes"] = [*report["notes"], *advice]
     return replace(made, report=report)
 
 
-def advise_small_base(base: ModelBase, size: int, made: Ingested) -> list[str]:
+def suggest_small_base(base: ModelBase, size: int, made: Ingested) -> list[str]:
     """Suggest the small base, and name the seconds it saves, if most images of a batch are
     small.
     """
     images, small = made.n_train + made.n_held_out, made.report.get("small", 0)
     if base != imagenet_base.NAME or small <= _SMALL_SHARE * images:
         return []
-    small_size = packaged_base.load_description().size
+    small_size = packaged_base.load_base_description().size
     saved = (
-        find_pass(base, size).forward_s - find_pass(packaged_base.PACKAGED, small_size).forward_s
+        find_base_pass(base, size).forward_s
+        - find_base_pass(packaged_base.PACKAGED, small_size).forward_s
     )
     return [
         f"{small:,} of {images:,} images have fewer than {SMALL_SIDE} pixels on their longer side, "
@@ -217,8 +218,8 @@ def advise_small_base(base: ModelBase, size: int, made: Ingested) -> list[str]:
     ]
 
 
-def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | None) -> None:
-    """Delete a task's raw archive, then its name; after a crash in between, deletion is repeated.
+def delete_task_archive(db: Database, store: Store, task_id: str, archive_key: str | None) -> None:
+    """Delete a task's raw archive, then its key in the database.
 
     An archive that another task names as well only loses this task's name.
     """
@@ -226,7 +227,7 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
         return
     with db.write() as session:
         # One at a time: of two tasks that share an archive, the second must see that it is the last.
-        references.lock_references(session)
+        references.lock_references_exclusively(session)
         task = session.get_one(Task, task_id, with_for_update=True)
         other_tasks = (
             select(Task.id).where(Task.archive_key == archive_key, Task.id != task_id).limit(1)
@@ -238,7 +239,9 @@ def forget_archive(db: Database, store: Store, task_id: str, archive_key: str | 
             task.archive_key = None
 
 
-def _fill_task(session: Session, claim: Claim, made: Ingested, digests: list[str]) -> Task:
+def _record_decoded_task(
+    session: Session, claim: Claim, made: Ingested, digests: list[str]
+) -> Task:
     """Write the result of decoding; digests: of the training part, the held-out part, the traces,
     and the selection images if there are any."""
     model = session.get_one(Model, claim.model_id, with_for_update=True, populate_existing=True)
@@ -282,12 +285,12 @@ def fetch_archive(
         StoreCorrupt: it is missing or damaged: not the batch's fault.
     """
     path, key = folder / "archive", archive.key
-    with damage.explain_damage_errors(db, model_id):
+    with damage.reword_damage_errors(db, model_id):
         try:
             local = store.get_local_path(key)
             if local is not None:
                 # The file is read in place, so it is verified before any of it is decoded.
-                require_digest(store, key, archive.sha256)
+                require_object_digest(store, key, archive.sha256)
                 return local
             with path.open("wb") as file:
                 for chunk in verify_chunks(store.read(key), key, archive.sha256):

@@ -7,7 +7,7 @@ from core.database.session import Database
 from core.database.states import LEASED
 from core.database.tables import Job, Weights
 from core.jobs.fence import Claim, lock_claimed_job
-from core.jobs.put_off import PutOff, end_waits
+from core.jobs.put_off import PutOff, release_put_off_jobs
 from core.retention import references
 from core.storage import Blobs
 
@@ -32,7 +32,7 @@ def find_weights_or_take_turn(
         # A worker without the lease must not keep others from fetching.
         lock_claimed_job(session, claim)
         # also one at a time, so that jobs of the same moment see each other
-        references.lock_references(session)
+        references.lock_references_exclusively(session)
         row = session.get(Weights, repository)
         if row is not None and row.sha256 is not None and blobs.has(row.sha256):
             return row
@@ -53,9 +53,9 @@ def find_weights_or_take_turn(
         return None
 
 
-def end_fetch_turn(db: Database, claim: Claim) -> None:
-    """Record that this job fetches nothing any more, and let waiting jobs look again at once."""
+def release_fetch_turn(db: Database, claim: Claim) -> None:
+    """Record that a job no longer fetches weights, and let waiting jobs look again."""
     with db.write() as session:
         session.execute(update(Weights).where(Weights.job_id == claim.job_id).values(job_id=None))
         # They would otherwise wait out their pause, though the weights are there now.
-        end_waits(session, Kind.FETCH, claim)
+        release_put_off_jobs(session, Kind.FETCH, claim)

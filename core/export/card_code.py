@@ -35,16 +35,16 @@ def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
     None means that no file in `loading` covers the architecture or the network.
     """
     backbone = _read_backbone_code(find_family(manifest, catalogue) or "unknown")
-    network = _read_card_part(f"networks/{_choose_inference(manifest, catalogue)}")
+    network = _read_optional_card_part(f"networks/{_choose_inference(manifest, catalogue)}")
     if backbone is None or network is None:
         return None
-    plain = _require_card_part("networks/plain")
+    plain = _read_required_card_part("networks/plain")
     # The class of the network comes last in its file, after the modules that it is made of.
     name = re.findall(r"^class (\w+)", network, re.MULTILINE)[-1]
-    load = _require_card_part("load").replace(f"{_PLAIN}(tensors)", f"{name}(tensors)")
+    load = _read_required_card_part("load").replace(f"{_PLAIN}(tensors)", f"{name}(tensors)")
     return "\n\n".join(
         [
-            _require_card_part("start"),
+            _read_required_card_part("start"),
             backbone,
             plain,
             *([] if network == plain else [network]),
@@ -59,8 +59,8 @@ def build_image_code(image: Image) -> str:
     It follows the code of `build_loading_code` in a card.
     """
     if get_decoding_version(image) != FIRST:
-        return _require_card_part("read_images_2")
-    code = _require_card_part("read_images")
+        return _read_required_card_part("read_images_2")
+    code = _read_required_card_part("read_images")
     if image.crop is not None:
         code = _replace_once(
             code, _USUAL_SIDE, f"side = int(size / {image.crop} + 1e-9)  # the rest is cut off"
@@ -95,28 +95,30 @@ def _choose_inference(manifest: Manifest, catalogue: Catalogue) -> str:
 
 
 def _read_backbone_code(name: str) -> str | None:
-    code = _read_card_part(f"backbones/{name}")
-    if code is None or _MODELS not in _locate_part(f"backbones/{name}").read_text(encoding="utf-8"):
+    code = _read_optional_card_part(f"backbones/{name}")
+    if code is None or _MODELS not in _locate_card_part(f"backbones/{name}").read_text(
+        encoding="utf-8"
+    ):
         return code
     # This number of blank lines keeps the bytes of older cards.
-    return "\n\n\n".join([_require_card_part("backbones/torchvision"), code])
+    return "\n\n\n".join([_read_required_card_part("backbones/torchvision"), code])
 
 
-def _read_card_part(name: str) -> str | None:
-    """Return the part of a file that belongs in a card, or None if there is no such file."""
-    path = _locate_part(name)
+def _read_optional_card_part(name: str) -> str | None:
+    """Return the part of a code file that belongs in a model card, or None if there is no file."""
+    path = _locate_card_part(name)
     if not path.is_file():
         return None
     # Before the mark are imports that only this repository has.
     return path.read_text(encoding="utf-8").partition(_BEGINS)[2].strip("\n") + "\n"
 
 
-def _require_card_part(name: str) -> str:
-    code = _read_card_part(name)
+def _read_required_card_part(name: str) -> str:
+    code = _read_optional_card_part(name)
     assert code is not None, f"core/export/loading lacks {name}"
     return code
 
 
-def _locate_part(name: str) -> Path:
+def _locate_card_part(name: str) -> Path:
     # Names in the catalogue may have hyphens, names of modules may not.
     return _FOLDER / f"{name.replace('-', '_')}.py"

@@ -55,11 +55,11 @@ class Format:
     by_job: ClassVar[bool] = False
 
     def explain_refusal(self, manifest: Manifest) -> str | None:
-        """Return a sentence that says why a version is not available in this format, or None."""
+        """Explain why a version is not available in this format; None if it is."""
         return None
 
-    def write(self, target: Path, version: Version) -> None:
-        """Write the download to `target`.
+    def write_download(self, target: Path, version: Version) -> None:
+        """Write the download of a version to the file `target`.
 
         The same version must give the same bytes, because downloads are named by their digest.
 

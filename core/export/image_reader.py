@@ -28,10 +28,12 @@ def build_reader_files(image: Image) -> dict[str, str]:
         return {}
     # Sorted, since the order of entries changes the bytes of the download.
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.py"))}
-    return {f"{_name_module(name)}.py": _make_imports_local(text) for name, text in files.items()}
+    return {
+        f"{_get_module_name(name)}.py": _make_imports_local(text) for name, text in files.items()
+    }
 
 
-def _name_module(name: str) -> str:
+def _get_module_name(name: str) -> str:
     return MODULE if name == "__init__" else f"{MODULE}_{name}"
 
 
@@ -47,7 +49,7 @@ def _make_imports_local(text: str) -> str:
 
 def _rewrite_import(node: ast.ImportFrom) -> list[str]:
     if node.module is None:
-        return [f"import {_name_module(alias.name)} as {alias.name}" for alias in node.names]
+        return [f"import {_get_module_name(alias.name)} as {alias.name}" for alias in node.names]
     return [
-        f"from {_name_module(node.module)} import {', '.join(alias.name for alias in node.names)}"
+        f"from {_get_module_name(node.module)} import {', '.join(alias.name for alias in node.names)}"
     ]

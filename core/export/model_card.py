@@ -87,7 +87,7 @@ def build_config(version: Version) -> JsonObject:
 def render_readme(version: Version) -> str:
     """Return the download's `README.md`."""
     manifest = version.manifest
-    title, summary = _build_opening(manifest)
+    title, summary = _build_title_and_summary(manifest)
     image = manifest.image
     facts = {
         "model": manifest.model,
@@ -149,7 +149,7 @@ def _describe_usage(version: Version) -> list[str]:
     return [*load, "## Predict", "", needs, "", "```python", predict, "```", ""]
 
 
-def _build_opening(manifest: Manifest) -> tuple[str, str]:
+def _build_title_and_summary(manifest: Manifest) -> tuple[str, str]:
     """Return the title and first sentence for a version or for a state of a running job."""
     state = manifest.anytime
     name = manifest.name or manifest.model  # older manifests have only the id

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from core.contract.architecture import Image
 from core.contract.document import JsonObject
-from core.contract.jobs.export_job import INPUT, OPSET, name_output, name_sure_output
+from core.contract.jobs.export_job import INPUT, OPSET, get_output_name, get_sure_output_name
 from core.contract.manifest import BaseOrigin, Manifest
 from core.contract.responses.versions.sure import SureOut
 from core.export.image_reader import FIRST, get_decoding_version
@@ -20,14 +20,14 @@ _SECOND_NUMBERS = "size, channels, crop, interpolation = 32, 3, None, None"
 _NUMBERS = 'size, side, mode = 32, 32, "RGB"'
 
 
-def collect_labels(manifest: Manifest) -> dict[str, list[str]]:
-    """Return output → its labels in the order of its columns; empty before a class was learned."""
+def collect_output_labels(manifest: Manifest) -> dict[str, list[str]]:
+    """Return graph output → its labels in column order; empty before a class was learned."""
     if manifest.scenario == "task":
-        return {name_output(head.task): list(head.classes) for head in manifest.heads or []}
-    return {name_output(None): list(manifest.classes)} if manifest.classes else {}
+        return {get_output_name(head.task): list(head.classes) for head in manifest.heads or []}
+    return {get_output_name(None): list(manifest.classes)} if manifest.classes else {}
 
 
-def describe_graph(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
+def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:
     """Describe the graph's inputs and outputs for `config.json`.
 
     Args:
@@ -40,10 +40,12 @@ def describe_graph(manifest: Manifest, sure: SureOut | None = None) -> JsonObjec
         heads: list[int | None] = [None]
         if manifest.scenario == "task":
             heads = [head.task for head in manifest.heads or []]
-        flags = {name_sure_output(task): {"dtype": "bool", "shape": ["batch"]} for task in heads}
+        flags = {
+            get_sure_output_name(task): {"dtype": "bool", "shape": ["batch"]} for task in heads
+        }
     outputs: JsonObject = {
         name: {"dtype": "float32", "shape": ["batch", len(names)]}
-        for name, names in collect_labels(manifest).items()
+        for name, names in collect_output_labels(manifest).items()
     }
     return {
         "opset": OPSET,
@@ -56,7 +58,7 @@ def describe_graph(manifest: Manifest, sure: SureOut | None = None) -> JsonObjec
 
 def render_readme(manifest: Manifest) -> str:
     """Return the download's `README.md`."""
-    image, outputs = manifest.image, collect_labels(manifest)
+    image, outputs = manifest.image, collect_output_labels(manifest)
     title = f"{manifest.name or manifest.model} version {manifest.version}"
     by_task = manifest.scenario == "task"
     readme_lines = [
@@ -79,10 +81,10 @@ def render_readme(manifest: Manifest) -> str:
         "",
         "## Run it",
         "",
-        *_describe_code(image),
+        *_describe_prediction_code(image),
         "",
         "```python",
-        build_code(image).rstrip(),
+        build_prediction_code(image).rstrip(),
         "```",
         "",
     ]
@@ -91,7 +93,7 @@ def render_readme(manifest: Manifest) -> str:
     return "\n".join(readme_lines)
 
 
-def build_code(image: Image) -> str:
+def build_prediction_code(image: Image) -> str:
     """Return Python code that predicts for an image file."""
     if get_decoding_version(image) != FIRST:
         text = _SECOND_CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
@@ -111,7 +113,7 @@ def build_code(image: Image) -> str:
     return text
 
 
-def _describe_code(image: Image) -> list[str]:
+def _describe_prediction_code(image: Image) -> list[str]:
     """Return sentences that describe the code and its requirements."""
     if get_decoding_version(image) == FIRST:
         return [

@@ -9,8 +9,8 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _ZIP64_BYTES = 1 << 31
 
 
-def add_entry(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[bytes]) -> None:
-    """Add an entry of `size` bytes."""
+def add_zip_entry(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[bytes]) -> None:
+    """Add an entry of `size` bytes to a zip archive."""
     info = zipfile.ZipInfo(name, _EPOCH)
     info.create_system = 3  # Unix, regardless of this system
     info.external_attr = 0o644 << 16
@@ -21,7 +21,7 @@ def add_entry(archive: zipfile.ZipFile, name: str, size: int, chunks: Iterable[b
             entry.write(chunk)
 
 
-def add_text(archive: zipfile.ZipFile, name: str, text: str) -> None:
-    """Add a text in UTF-8."""
+def add_text_entry(archive: zipfile.ZipFile, name: str, text: str) -> None:
+    """Add a UTF-8 text to a zip archive."""
     data = text.encode()
-    add_entry(archive, name, len(data), [data])
+    add_zip_entry(archive, name, len(data), [data])

@@ -13,7 +13,7 @@ def is_disk_full_error(error: BaseException) -> bool:
 
 
 def build_disk_error(what: str, error: OSError) -> Unavailable:
-    """Return the typed error for a disk failure.
+    """Return the service's error for a disk failure.
 
     Args:
         what: a noun phrase that begins the message.

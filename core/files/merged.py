@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from core.errors import BaseInvalid, StoreCorrupt
-from core.files.safetensors_header import COPY_BYTES, DTYPE_BYTES, Tensor, read_header
+from core.files.safetensors_header import COPY_BYTES, DTYPE_BYTES, Tensor, read_safetensors_header
 
 _RANK = {name: rank for rank, name in enumerate(DTYPE_BYTES)}
 
@@ -37,7 +37,7 @@ class Merged:
             for tensor in _read_part_header(path):
                 name = rename(tensor.name)
                 if name in self._sources:
-                    raise _build_misfit_error(f"tensor {name!r} is in two parts")
+                    raise _build_mismatch_error(f"tensor {name!r} is in two parts")
                 if name is not None:
                     self._sources[name] = (path, tensor)
         self._order = sorted(
@@ -62,7 +62,7 @@ class Merged:
         """Bytes of the whole file."""
 
     @property
-    def names(self) -> list[str]:
+    def tensor_names(self) -> list[str]:
         """Tensor names in file order."""
         return list(self._order)
 
@@ -78,20 +78,20 @@ class Merged:
             files = {path: stack.enter_context(_HashedFile(path)) for path in self._digests}
             for name in self._order:
                 path, tensor = self._sources[name]
-                yield from files[path].read(tensor.begin, tensor.end)
+                yield from files[path].read_byte_range(tensor.begin, tensor.end)
             for path, file in files.items():
-                if file.digest() != self._digests[path]:
+                if file.compute_file_digest() != self._digests[path]:
                     raise DamagedPart(path)
 
 
 def _read_part_header(path: Path) -> list[Tensor]:
     try:
-        return read_header(path)
+        return read_safetensors_header(path)
     except BaseInvalid as error:
-        raise _build_misfit_error(str(error)) from error
+        raise _build_mismatch_error(str(error)) from error
 
 
-def _build_misfit_error(why: str) -> StoreCorrupt:
+def _build_mismatch_error(why: str) -> StoreCorrupt:
     return StoreCorrupt(f"The version's parts do not fit together: {why}")
 
 
@@ -120,7 +120,7 @@ class _HashedFile:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def read(self, begin: int, end: int) -> Iterator[bytes]:
+    def read_byte_range(self, begin: int, end: int) -> Iterator[bytes]:
         """Yield the bytes from `begin` to `end` in pieces of at most 1 MiB.
 
         Raises:
@@ -132,7 +132,7 @@ class _HashedFile:
                 pass  # bytes that are not copied are hashed, too
         yield from self._read_pieces(begin, end)
 
-    def digest(self) -> str:
+    def compute_file_digest(self) -> str:
         """Return the sha256 of the whole file.
 
         The rest of the file is read first, or the whole file again if pieces were read out of

@@ -43,7 +43,7 @@ class Tensor:
     end: int
 
 
-def read_header(path: Path) -> list[Tensor]:
+def read_safetensors_header(path: Path) -> list[Tensor]:
     """Check the header of a safetensors file; return its tensors in the order of their bytes.
 
     Raises:
@@ -57,18 +57,18 @@ def read_header(path: Path) -> list[Tensor]:
             file.seek(offset)
             return file.read(length)
 
-        return parse_header(path.stat().st_size, read)
+        return parse_safetensors_header(path.stat().st_size, read)
 
 
-def parse_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
-    """Parse the header of a file that can be stored anywhere; see `read_header`.
+def parse_safetensors_header(size: int, read: Callable[[int, int], bytes]) -> list[Tensor]:
+    """Parse the header of a file that can be stored anywhere; see `read_safetensors_header`.
 
     Args:
         size: bytes of the file.
         read: `read(offset, length)` returns a range of its bytes.
 
     Raises:
-        BaseInvalid: see `read_header`.
+        BaseInvalid: see `read_safetensors_header`.
     """
     start = read(0, 8)
     if len(start) < 8:
@@ -224,13 +224,13 @@ def _parse_tensor(name: str, entry: object, body: int) -> Tensor:
     if (
         not isinstance(shape, list)
         or len(shape) > MAX_DIMENSIONS
-        or not all(_is_natural(n) for n in shape)
+        or not all(_is_natural_number(n) for n in shape)
     ):
         raise build_error("has an impossible shape")
     if (
         not isinstance(offsets, list)
         or len(offsets) != 2
-        or not all(_is_natural(n) for n in offsets)
+        or not all(_is_natural_number(n) for n in offsets)
     ):
         raise build_error("has impossible offsets")
     values = 1
@@ -247,6 +247,6 @@ def _format_shape(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape)) or "of a single number"
 
 
-def _is_natural(value: object) -> bool:
+def _is_natural_number(value: object) -> bool:
     # `true` is an int in Python; and an offset beyond 2⁴⁸ is no file's.
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 48

@@ -32,7 +32,7 @@ def create_locked_file(path: Path) -> int:
         os.close(fd)  # removed as abandoned before it was locked
 
 
-def remove_abandoned_files(folder: Path) -> None:
+def remove_abandoned_uploads(folder: Path) -> None:
     """Remove uploads that no living process has locked, and other files older than a day."""
     for path in folder.iterdir():
         try:
@@ -60,16 +60,18 @@ class ScratchFolder:
         self._lock = self._path.with_suffix(_LOCK)
         self._fd: int | None = None
 
-    def create_folder(self) -> Path:
-        """Make the folder, remove those of dead processes, and return its path."""
+    def create_scratch_folder(self) -> Path:
+        """Create this process's scratch folder, remove those of dead processes, and return its
+        path.
+        """
         remove_abandoned_folders(self._path.parent)
         # The lock comes first: a folder without a lock file would never be removed.
         self._fd = create_locked_file(self._lock)
         self._path.mkdir(mode=0o700)
         return self._path
 
-    def remove_folder(self) -> None:
-        """Remove the folder, if it exists."""
+    def remove_scratch_folder(self) -> None:
+        """Remove this process's scratch folder, if it exists."""
         if self._fd is not None:
             shutil.rmtree(self._path, ignore_errors=True)
             self._lock.unlink(missing_ok=True)

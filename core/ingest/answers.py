@@ -1,10 +1,10 @@
 """The answers file: a version's answers on a task's held-out images, in the order of their dataset.
 
 A job process writes a file for each task (`core.learning.evaluation.stored_predictions`). The store holds all files of
-an update as one blob (`seal_files`). In it, the answers on each task are encrypted with a key of
-that task. The key is in the task's row and is deleted in the transaction that deletes the task's
-images. Nobody can read these answers then, and the blob stays for the other tasks. Blobs of older
-releases hold the answers on one task unencrypted.
+an update as one blob (`encrypt_prediction_files`). In it, the answers on each task are encrypted
+with a key of that task. The key is in the task's row and is deleted in the transaction that deletes
+the task's images. Nobody can read these answers then, and the blob stays for the other tasks. Blobs
+of older releases hold the answers on one task unencrypted.
 
 The format is safetensors with `rows` int32 [N], predicted classes as rows of the head in question,
 and `probabilities` float16 [N] of these rows. Current files also have `targets` [N], the true rows,
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save_file
 
-from core.files.safetensors_header import Tensor, read_header
+from core.files.safetensors_header import Tensor, read_safetensors_header
 
 Rows = npt.NDArray[np.int32]
 Probabilities = npt.NDArray[np.float16]
@@ -63,8 +63,10 @@ def draw_encryption_key() -> str:
     return secrets.token_hex(_KEY_BYTES)
 
 
-def seal_files(files: Mapping[str, Path], keys: Mapping[str, str], target: Path) -> None:
-    """Write files of answers as one, each encrypted with its key.
+def encrypt_prediction_files(
+    files: Mapping[str, Path], keys: Mapping[str, str], target: Path
+) -> None:
+    """Write files of predictions as one file, each encrypted with its own key.
 
     Args:
         files: `VERSION.TASK` → file; `NEW` stands for the version that is about to be published.
@@ -81,13 +83,13 @@ def seal_files(files: Mapping[str, Path], keys: Mapping[str, str], target: Path)
     save_file({**sealed, _NONCE: np.frombuffer(nonce, np.uint8)}, target)
 
 
-def unseal_file(path: Path, place: Place) -> bytes:
-    """Return the file of answers on one task, as a job process wrote it.
+def decrypt_prediction_file(path: Path, place: Place) -> bytes:
+    """Return the decrypted file of predictions on one task.
 
     Raises:
         ValueError: the blob does not have these answers, or the task's key is deleted.
     """
-    tensors = _read_index(path, path.stat().st_mtime_ns)
+    tensors = _read_file_positions(path, path.stat().st_mtime_ns)
     # A blob of an older release, which is one task's answers as they are.
     if _NONCE not in tensors:
         return path.read_bytes()
@@ -107,12 +109,12 @@ def unseal_file(path: Path, place: Place) -> bytes:
 
 # The time of change is part of the cache's key, so that a replaced file is read again.
 @lru_cache(maxsize=32)
-def _read_index(path: Path, _changed_at: int) -> Mapping[str, Tensor]:
+def _read_file_positions(path: Path, _changed_at: int) -> Mapping[str, Tensor]:
     """Return the position of each file in a blob.
 
     The result is cached, because readers request one task after another.
     """
-    return {tensor.name: tensor for tensor in read_header(path)}
+    return {tensor.name: tensor for tensor in read_safetensors_header(path)}
 
 
 def _read_bytes(file: BinaryIO, begin: int, end: int) -> bytes:
@@ -147,8 +149,8 @@ class RankedAnswers:
     leaders: Rows
     leader_counts: Rows
 
-    def best_of(self, known: int) -> Rows:
-        """Return the best of the head's first `known` ≥ 1 rows for every image."""
+    def choose_best_rows(self, known: int) -> Rows:
+        """Return the best of the first `known` classes for every image."""
         # reduceat fails without any group.
         if not len(self.leader_counts):
             return self.rows
@@ -159,8 +161,10 @@ class RankedAnswers:
         return best
 
 
-def open_answers(path: Path, place: Place | None = None) -> tuple[Rows, Probabilities]:
-    """Read rows ≥ 0 and probabilities, one of each for every image.
+def read_encrypted_predictions(
+    path: Path, place: Place | None = None
+) -> tuple[Rows, Probabilities]:
+    """Read the predicted classes and their probabilities, one for each image.
 
     Args:
         path: the file.
@@ -173,12 +177,12 @@ def open_answers(path: Path, place: Place | None = None) -> tuple[Rows, Probabil
     return tensors["rows"].astype(np.int32), tensors["probabilities"].astype(np.float16)
 
 
-def open_ranked_answers(path: Path, place: Place | None = None) -> RankedAnswers | None:
-    """Read answers with their rankings; return None if the file is older than rankings.
+def read_ranked_predictions(path: Path, place: Place | None = None) -> RankedAnswers | None:
+    """Read predictions with their rankings; None for an older file.
 
     Args:
         path: the file.
-        place: see `open_answers`.
+        place: see `read_encrypted_predictions`.
 
     Raises:
         ValueError: the file is not a file of answers.
@@ -202,7 +206,7 @@ def open_ranked_answers(path: Path, place: Place | None = None) -> RankedAnswers
 
 
 def _read_tensors(path: Path, place: Place | None) -> dict[str, npt.NDArray[np.generic]]:
-    data = path.read_bytes() if place is None else unseal_file(path, place)
+    data = path.read_bytes() if place is None else decrypt_prediction_file(path, place)
     # By the library, in compiled code: a publish reads a file for each task.
     try:
         tensors: dict[str, npt.NDArray[np.generic]] = load(data)

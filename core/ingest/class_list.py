@@ -59,24 +59,24 @@ def _parse_json(text: str) -> list[str]:
     except (ValueError, RecursionError):
         raise _make_error(f"classes begins like JSON and is none. {_ALLOWED}") from None
     if isinstance(value, dict):
-        value = _order_by_row(value)
+        value = _order_names_by_row(value)
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise _make_error(f"classes holds something else than names. {_ALLOWED}")
     return value
 
 
-def _order_by_row(value: dict[str, object]) -> list[object]:
+def _order_names_by_row(value: dict[str, object]) -> list[object]:
     """Return the names of a map in the order of rows, which must be 0, 1, 2 and so on."""
     named: dict[str, object] = {str(row): name for name, row in value.items()}
-    by_row = named if _has_rows(named) else value
-    if not _has_rows(by_row) or len(by_row) != len(value):
+    by_row = named if _has_consecutive_rows(named) else value
+    if not _has_consecutive_rows(by_row) or len(by_row) != len(value):
         raise _make_error(
             f"The rows in classes must be 0 to {max(0, len(value) - 1)}, each once. {_ALLOWED}"
         )
     return [by_row[str(row)] for row in range(len(value))]
 
 
-def _has_rows(by_row: dict[str, object]) -> bool:
+def _has_consecutive_rows(by_row: dict[str, object]) -> bool:
     return by_row.keys() == {str(row) for row in range(len(by_row))}
 
 

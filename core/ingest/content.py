@@ -34,14 +34,14 @@ Blocks = Callable[[int], Iterator[bytes]]
 """The unpacked bytes of a member by its number, in blocks; raises Unpackable."""
 
 
-def digest_content(
+def digest_batch_content(
     fd: int,
     contents: Contents,
     blocks: Blocks,
     limits: Limits,
     duplicates: DuplicatesPolicy = "keep",
 ) -> str:
-    """Return the digest of a batch that is laid out, 64 hex digits.
+    """Return a digest of a batch's images, classes and parts, 64 hex digits.
 
     Every image is read once, in the order of the archive. Memory: 100 bytes per image, and a block.
 
@@ -51,11 +51,11 @@ def digest_content(
     """
     layout = contents.layout
     # With its length, so that no other label and image give the same bytes together.
-    labels = [_prefix_length(label.encode()) for label in layout.classes]
+    labels = [_prefix_with_length(label.encode()) for label in layout.classes]
     images = (
         _iterate_array_rows(fd, contents, blocks)
         if contents.arrays
-        else _digest_files(fd, contents.members, layout.of, blocks, limits)
+        else _digest_image_files(fd, contents.members, layout.of, blocks, limits)
     )
     image_digests = []
     for row, image in images:
@@ -68,7 +68,7 @@ def digest_content(
     return batch_digest.hexdigest()
 
 
-def _digest_files(
+def _digest_image_files(
     fd: int, members: Members, of: Iterable[int], blocks: Blocks, limits: Limits
 ) -> Iterator[tuple[int, bytes]]:
     """Yield row and digest of each image that has a class."""
@@ -76,8 +76,8 @@ def _digest_files(
         if label == IGNORED:
             continue
         # Not unpacked, because such a file costs more than any image and is rejected anyway.
-        if max(members.sizes[i], members.packed[i]) > limits.image_bytes:
-            yield i, _digest_packed(fd, members, i)
+        if max(members.sizes[i], members.packed[i]) > limits.max_image_file_bytes:
+            yield i, _digest_packed_bytes(fd, members, i)
             continue
         # The prefix keeps digests of files, pixels and packed bytes apart.
         digest = hashlib.sha256(b"file")
@@ -85,7 +85,7 @@ def _digest_files(
             for block in blocks(i):
                 digest.update(block)
         except Unpackable:
-            yield i, _digest_packed(fd, members, i)
+            yield i, _digest_packed_bytes(fd, members, i)
         else:
             yield i, digest.digest()
 
@@ -100,16 +100,16 @@ def _iterate_array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator
         try:
             # Completed before the first is used: an array that ends early counts by its packed
             # bytes.
-            digests = list(_digest_rows(array, blocks))
+            digests = list(_digest_array_rows(array, blocks))
             if len(digests) != count:
                 raise Unpackable
         except Unpackable:
-            digests = [_digest_packed(fd, contents.members, array.member)] * count
+            digests = [_digest_packed_bytes(fd, contents.members, array.member)] * count
         yield from enumerate(digests, first)
         first += count
 
 
-def _digest_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
+def _digest_array_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
     height, width, depth = (*array.shape[1:], 1)[:3]
     # With the shape, since the same bytes are another image in another shape.
     image_bytes, kind = height * width * depth, f"pixels {height} {width} {depth}\n".encode()
@@ -133,7 +133,7 @@ def _digest_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
         yield from digests
 
 
-def _digest_packed(fd: int, members: Members, i: int) -> bytes:
+def _digest_packed_bytes(fd: int, members: Members, i: int) -> bytes:
     digest = hashlib.sha256(b"packed")
     at, end = members.offsets[i], members.offsets[i] + members.packed[i]
     while at < end and (block := os.pread(fd, min(BLOCK, end - at), at)):
@@ -142,5 +142,5 @@ def _digest_packed(fd: int, members: Members, i: int) -> bytes:
     return digest.digest()
 
 
-def _prefix_length(text: bytes) -> bytes:
+def _prefix_with_length(text: bytes) -> bytes:
     return b"%d:%b" % (len(text), text)

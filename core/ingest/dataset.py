@@ -68,8 +68,8 @@ def open_dataset(path: Path) -> tuple[Images, Labels]:
         try:
             header = json.loads(file.read(header_bytes))
             labels, images = (
-                _read_shape(header, "labels", "I64", 1),
-                _read_shape(header, "images", "U8", 4),
+                _read_tensor_shape(header, "labels", "I64", 1),
+                _read_tensor_shape(header, "images", "U8", 4),
             )
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{path.name} is not a dataset: {error}") from error
@@ -87,7 +87,7 @@ def open_dataset(path: Path) -> tuple[Images, Labels]:
     )
 
 
-def _read_shape(header: Any, name: str, dtype: str, dimensions: int) -> tuple[int, ...]:
+def _read_tensor_shape(header: Any, name: str, dtype: str, dimensions: int) -> tuple[int, ...]:
     entry = header[name]
     shape = tuple(entry["shape"])
     if entry["dtype"] != dtype or len(shape) != dimensions:

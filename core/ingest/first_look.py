@@ -66,11 +66,11 @@ class FirstLook:
 
     @property
     def is_sample(self) -> bool:
-        """True if some images were not looked at."""
+        """True if some images of the batch were not checked."""
         return self.looked < self.images
 
-    def build_warnings(self) -> list[str]:
-        """Return warnings about images that will be left out."""
+    def build_left_out_warnings(self) -> list[str]:
+        """Return warnings about images that will be left out of a batch."""
         if not self.unreadable:
             return []
         those = f"{self.unreadable} of {self.looked} images" + (
@@ -86,7 +86,7 @@ class FirstLook:
             f"{self.first[0]['reason']}."
         ]
 
-    def require_enough(self, max_bad: float = BAD_SHARE) -> None:
+    def require_enough_readable_images(self, max_bad: float = BAD_SHARE) -> None:
         """Raise ArchiveInvalid if so many images are unreadable that the batch would be rejected.
 
         Args:
@@ -114,10 +114,10 @@ NOTHING = FirstLook(0, 0, 0, ())
 """Result for a batch without image files."""
 
 
-def look_at_images(
+def check_sample_images(
     contents: Contents, fetch: Fetch, limits: Limits, *, in_order: bool
 ) -> FirstLook:
-    """Look at images of a batch.
+    """Check the first bytes of some images of a batch before it is decoded.
 
     Args:
         in_order: `fetch` can only read members from front to back.
@@ -139,7 +139,7 @@ def look_at_images(
 
 
 def check_image_heads(images: int, heads: Iterable[ImageHead], limits: Limits) -> FirstLook:
-    """Return the result of looking at some of a batch's images.
+    """Return the findings in the first bytes of some images of a batch.
 
     Args:
         images: number of images in the batch.

@@ -23,7 +23,7 @@ class Format:
     endings: tuple[str, ...]
     marks: tuple[tuple[int, bytes], ...] = ()
 
-    def has_mark(self, first: bytes) -> bool:
+    def has_format_mark(self, first: bytes) -> bool:
         """Return True if a file with these first FIRST_BYTES bytes has one of the marks."""
         return any(first.startswith(mark, offset) for offset, mark in self.marks)
 
@@ -40,18 +40,18 @@ class Formats:
         endings = (ending for one in self.each for ending in one.endings)
         return tuple(sorted(endings, key=len, reverse=True))
 
-    def has_ending(self, name: str) -> bool:
+    def has_archive_ending(self, name: str) -> bool:
         """Return True if a file's name ends as that of an archive, in upper or lower case."""
         return name.lower().endswith(self.endings)
 
-    def strip_ending(self, name: str) -> str:
+    def strip_archive_ending(self, name: str) -> str:
         """Return a file's name without the ending of its format."""
         fitting = (ending for ending in self.endings if name.lower().endswith(ending))
         return name[: len(name) - len(next(fitting, ""))]
 
-    def has_mark(self, first: bytes) -> bool:
+    def has_any_format_mark(self, first: bytes) -> bool:
         """Return True if a file with these first FIRST_BYTES bytes has a mark of any format."""
-        return any(one.has_mark(first) for one in self.each)
+        return any(one.has_format_mark(first) for one in self.each)
 
     def __str__(self) -> str:
         """Return the names for a sentence: “zip, tar or npz”."""

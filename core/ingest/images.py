@@ -39,12 +39,12 @@ def decode_image(
     """
     import numpy as np
 
-    image = open_square(data, size, channels, max_pixels, resizing).image
+    image = decode_square_image(data, size, channels, max_pixels, resizing).image
     # A copy, because Pillow's memory is read-only.
     return np.asarray(image).reshape(size, size, channels).copy()
 
 
-def open_square(
+def decode_square_image(
     data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing = USUAL
 ) -> Square:
     """Decode one image file to a size × size image.
@@ -55,7 +55,7 @@ def open_square(
     # An empty file is left to `read_square`, which names the reason.
     if not latest and data:
         try:
-            return first_decoding.open_square(data, size, channels, max_pixels, resizing)
+            return first_decoding.decode_square_image(data, size, channels, max_pixels, resizing)
         # The current version would need as much memory.
         except MemoryError as error:
             raise ImageInvalid("decoding takes too much memory") from error
@@ -78,7 +78,7 @@ def make_square_array(
     if pixels.ndim == 3 and pixels.shape[2] == 1:
         pixels = pixels[:, :, 0]
     # Arrays have no colour profile, so both decoding versions give the same image.
-    image = first_decoding.crop_plain_square(Image.fromarray(pixels), size, channels, resizing)
+    image = first_decoding.crop_centre_square(Image.fromarray(pixels), size, channels, resizing)
     return np.asarray(image).reshape(size, size, channels)
 
 
@@ -101,17 +101,17 @@ def harden_process(memory_bytes: int, cpu_s: int) -> None:
     # Other systems than Linux do not tell what is mapped, and refuse a limit below it.
     if statm.exists():
         pages = int(statm.read_text().split()[0])
-        _lower_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
+        _lower_resource_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + memory_bytes)
     renew_cpu_limit(cpu_s)
 
 
 def renew_cpu_limit(cpu_s: int) -> None:
-    """Allow `cpu_s` more CPU seconds; the kernel kills the process when they are spent."""
+    """Allow this process `cpu_s` more CPU seconds, after which the kernel kills it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     # One more, because the kernel counts whole seconds.
-    _lower_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + cpu_s)
+    _lower_resource_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + cpu_s)
 
 
-def _lower_limit(kind: int, value: int) -> None:
+def _lower_resource_limit(kind: int, value: int) -> None:
     _, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))

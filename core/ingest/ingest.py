@@ -24,16 +24,16 @@ from core.ingest.decoding.archive_decoding import UNMONITORED, Decoding, Monitor
 from core.ingest.decoding.pool import Pool, Stopped, choose_process_count
 from core.ingest.decoding.resizing import USUAL, Resizing
 from core.ingest.findings import contradictions
-from core.ingest.findings.batch_data import find_near_duplicates, measure_balance
+from core.ingest.findings.batch_data import find_near_duplicates, measure_class_balance
 from core.ingest.findings.equal_images import find_equal_images
 from core.ingest.findings.traces import Traces, write_traces
-from core.ingest.inspect import check_archive_size, open_read_only
+from core.ingest.inspect import check_archive_size, open_file_read_only
 from core.ingest.layout import USUAL as USUAL_READING
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.names import quote_name
 from core.ingest.readers.registry import get_reader
-from core.ingest.report import Decoded, judge_batch, warn_leak
+from core.ingest.report import Decoded, report_decoded_batch, warn_of_leaked_images
 from core.statistics import near
 
 __all__ = ["IngestOptions", "Ingested", "Monitor", "Stopped", "ingest_archive"]
@@ -108,7 +108,7 @@ class IngestOptions:
         """The shape (S, S, C) of one image."""
         return self.image_size, self.image_size, self.channels
 
-    def list_classes(self, classes: Iterable[str]) -> list[str]:
+    def list_dataset_labels(self, classes: Iterable[str]) -> list[str]:
         """Return the labels that the datasets' numbers index, for a batch with these classes."""
         return sorted(classes) if self.allowed_classes is None else list(self.allowed_classes)
 
@@ -144,15 +144,15 @@ def ingest_archive(
     try:
         # Starts early: decoders load their libraries while the directory is read
         pool.start_decoder()
-        with open_read_only(archive) as fd:
+        with open_file_read_only(archive) as fd:
             check_archive_size(fd, limits)
-            reader = get_reader(media_type).with_names(reading.options.names)
-            listed, source = reader.open(fd, archive.absolute(), limits, scratch)
-            contents = listed.lay_out(limits, reading)
+            reader = get_reader(media_type).with_name_encoding(reading.options.names)
+            listed, source = reader.open_archive(fd, archive.absolute(), limits, scratch)
+            contents = listed.assign_classes(limits, reading)
         contents.layout.replace_former_names(reading.former_names())
         classes = contents.layout.classes
         # Before decoding, which may take hours that a wrong label would waste.
-        _check_allowed(classes, options.list_classes(classes))
+        _require_allowed_classes(classes, options.list_dataset_labels(classes))
         decoding = Decoding(
             scratch,
             options.image_size,
@@ -163,7 +163,7 @@ def ingest_archive(
             monitor,
         )
         decoded = decoding.decode_archive(source, contents)
-        report, good = judge_batch(
+        report, good = report_decoded_batch(
             decoded, contents.layout, options.duplicates, reading.options.max_bad
         )
         made = _write_datasets(out_dir, options, decoded, good, report, classes)
@@ -187,7 +187,7 @@ def _write_datasets(
     classes: list[str],
 ) -> Ingested:
     """Write the datasets of the images marked `good`; `classes` are the batch's labels."""
-    shape, class_list = options.shape, options.list_classes(classes)
+    shape, class_list = options.shape, options.list_dataset_labels(classes)
     number_of = {label: number for number, label in enumerate(class_list)}
     numbers = np.array([number_of[label] for label in classes], np.int64)
     # A model's fixed classes may include some that this batch lacks.
@@ -195,8 +195,8 @@ def _write_datasets(
     labels = numbers[decoded.labels]
     warnings: list[str] = []
     if decoded.test.any():
-        warn_leak(decoded, good, warnings)
-    is_held_out = _choose_held_out(decoded, good, labels, options.held_out_share, options.seed)
+        warn_of_leaked_images(decoded, good, warnings)
+    is_held_out = _choose_held_out_rows(decoded, good, labels, options.held_out_share, options.seed)
     is_selected = draw_selection(
         labels, decoded.digests, good & ~is_held_out, options.selection_share, options.seed
     )
@@ -208,7 +208,9 @@ def _write_datasets(
         *([(selection, is_selected)] if is_selected.any() else []),
     ):
         index = np.flatnonzero(part)
-        write_dataset(path, labels[index], shape, _read_blocks(decoded.pixels, shape, index))
+        write_dataset(
+            path, labels[index], shape, _iterate_image_blocks(decoded.pixels, shape, index)
+        )
     images_per_class = np.bincount(labels[good], minlength=len(class_list))
     of_held = np.bincount(labels[good & is_held_out], minlength=len(class_list))
     measured = dict(zip(class_list, of_held.tolist(), strict=True))
@@ -226,7 +228,7 @@ def _write_datasets(
     conflict = contradictions.describe_conflicts(report)
     if conflict:
         warnings.insert(0, conflict)
-    report["data"] |= measure_balance(
+    report["data"] |= measure_class_balance(
         {name: {"images": n, "held_out": measured[name]} for name, n in counts.items()}
     )
     # With a share of 0, nothing was meant to be measured.
@@ -249,7 +251,7 @@ def _write_datasets(
     )
 
 
-def _choose_held_out(
+def _choose_held_out_rows(
     decoded: Decoded,
     good: npt.NDArray[np.bool_],
     labels: npt.NDArray[np.int64],
@@ -260,11 +262,11 @@ def _choose_held_out(
     if decoded.test.any():
         return decoded.test
     is_held_out = np.zeros(len(labels), np.bool_)
-    is_held_out[good] = draw_held_out(labels[good], decoded.digests[good], share, seed)
+    is_held_out[good] = draw_held_out_rows(labels[good], decoded.digests[good], share, seed)
     return is_held_out
 
 
-def draw_held_out(
+def draw_held_out_rows(
     labels: npt.NDArray[np.int64], digests: npt.NDArray[np.uint8], share: float, seed: int
 ) -> npt.NDArray[np.bool_]:
     """Return [N] booleans, true for held-out rows, stratified by label.
@@ -327,7 +329,7 @@ def draw_selection(
     if share <= 0 or not len(rows):
         return is_selected
     # Another key than that of the held-out images, which are gone from the front of that order.
-    drawn = draw_held_out(labels[rows], digests[rows], share, seed + 1)
+    drawn = draw_held_out_rows(labels[rows], digests[rows], share, seed + 1)
     keys = {digests[row].tobytes() for row in rows[drawn]}
     same = [row for row in np.flatnonzero(candidates) if digests[row].tobytes() in keys]
     is_selected[same] = True
@@ -378,14 +380,14 @@ def make_pixel_reader(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int],
     """
     (train, _), (held_out, _) = parts
 
-    def read_picture(row: int) -> Images:
+    def read_image_pixels(row: int) -> Images:
         picture: Images = train[row] if row < len(train) else held_out[row - len(train)]
         return picture
 
-    return read_picture
+    return read_image_pixels
 
 
-def _check_allowed(classes: list[str], class_list: list[str]) -> None:
+def _require_allowed_classes(classes: list[str], class_list: list[str]) -> None:
     unknown = sorted(set(classes) - set(class_list))
     if unknown:
         raise LabelsInvalid(
@@ -399,7 +401,7 @@ def _format_labels(labels: list[str]) -> str:
     return ", ".join(quote_name(label) for label in labels[:_MAX_LISTED]) + more
 
 
-def _read_blocks(
+def _iterate_image_blocks(
     pixels: Path, shape: tuple[int, int, int], index: npt.NDArray[np.int64]
 ) -> Iterator[Images]:
     image_bytes = int(np.prod(shape))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from core.contract.reports.report import DuplicatesPolicy, EntryReason, FileReason, StoredReading
 from core.errors import ArchiveInvalid, ArchiveTooLarge
-from core.ingest.content import digest_content
-from core.ingest.first_look import NOTHING, FirstLook, look_at_images
+from core.ingest.content import digest_batch_content
+from core.ingest.first_look import NOTHING, FirstLook, check_sample_images
 from core.ingest.layout import USUAL, Reading, build_stored_reading
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import get_reader
@@ -60,7 +60,7 @@ class Directory:
 
 
 @contextmanager
-def open_read_only(path: Path) -> Iterator[int]:
+def open_file_read_only(path: Path) -> Iterator[int]:
     """Open a local file read-only; yield the descriptor."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -76,7 +76,7 @@ def inspect_archive(
     reading: Reading = USUAL,
     duplicates: DuplicatesPolicy = "keep",
 ) -> Directory:
-    """Read the container's directory of an archive, and every image once for the content digest.
+    """Read the directory of an archive, and every image once for the content digest.
 
     Args:
         path: the archive.
@@ -88,21 +88,21 @@ def inspect_archive(
     Raises ArchiveHostile, ArchiveTooLarge, ArchiveInvalid and LabelsInvalid; messages name the
     entry. Memory is bounded by the limits: about 400 bytes per entry.
     """
-    with open_read_only(path) as fd:
+    with open_file_read_only(path) as fd:
         check_archive_size(fd, limits)
-        reader = get_reader(media_type).with_names(reading.options.names)
-        contents = reader.list_contents(fd, limits).lay_out(limits, reading)
+        reader = get_reader(media_type).with_name_encoding(reading.options.names)
+        contents = reader.list_contents(fd, limits).assign_classes(limits, reading)
         fetch = reader.make_fetcher(fd, contents, limits)
-        first_look = look_at_images(contents, fetch, limits, in_order=reader.is_packed_whole)
+        first_look = check_sample_images(contents, fetch, limits, in_order=reader.is_packed_whole)
         # Before the digest, which reads every image: most unusable batches end here.
-        first_look.require_enough(reading.options.max_bad)
-        content = digest_content(
+        first_look.require_enough_readable_images(reading.options.max_bad)
+        content = digest_batch_content(
             fd, contents, reader.make_block_reader(fd, contents, limits), limits, duplicates
         )
     layout = contents.layout
     # After the digest: a batch that is sent again has the labels that it was sent with.
     layout.replace_former_names(reading.former_names())
-    classes, n_train, n_test = layout.count_images()
+    classes, n_train, n_test = layout.count_class_images()
     return Directory(
         classes,
         n_train,
@@ -113,7 +113,7 @@ def inspect_archive(
         n_test > 0,
         tuple(layout.notes),
         tuple(layout.ignored_files),
-        (*layout.warnings, *first_look.build_warnings()),
+        (*layout.warnings, *first_look.build_left_out_warnings()),
         not contents.arrays,
         build_stored_reading(reading.options, layout),
         tuple(layout.bad_entries),

@@ -6,7 +6,7 @@ names, a folder may have only a few with the same ending, since many are one for
 
 from core.ingest.rules.entries import RuleError
 from core.ingest.rules.names import CSV_NAME
-from core.ingest.rules.tables import MAX_TABLE_BYTES, is_table_name
+from core.ingest.rules.tables import MAX_TABLE_BYTES, may_be_table_name
 
 _MOST_ALIKE = 20
 _MOST_FILES = 1000
@@ -24,26 +24,26 @@ class KeptTables:
         self._alike: dict[tuple[str, str], list[int]] = {}
         self._own_bytes = self._other_bytes = 0
 
-    def can_add(self, name: str, size: int) -> bool:
-        """Return whether the file is to be retained."""
-        if _is_own_table(name):
+    def can_retain_file(self, name: str, size: int) -> bool:
+        """Return whether a file is a possible label table that is to be retained."""
+        if _is_own_label_table(name):
             return self._own_bytes + size <= MAX_TABLE_BYTES
         return (
-            is_table_name(name)
+            may_be_table_name(name)
             and name.count("/") <= _MOST_DEPTH
             # One more than is retained, by which `retain_file` notices that there are too many.
-            and len(self._alike.get(_similarity_key(name), ())) <= _MOST_ALIKE
+            and len(self._alike.get(_build_similarity_key(name), ())) <= _MOST_ALIKE
             and len(self._data) < _MOST_FILES
             and self._other_bytes + size <= MAX_TABLE_BYTES
         )
 
     def retain_file(self, number: int, name: str, data: bytes) -> None:
-        """Retain a file for which `can_add` is true."""
-        if _is_own_table(name):
+        """Retain a possible label table for which `can_retain_file` is true."""
+        if _is_own_label_table(name):
             self._own_bytes += len(data)
             self._data[number] = data
             return
-        alike = self._alike.setdefault(_similarity_key(name), [])
+        alike = self._alike.setdefault(_build_similarity_key(name), [])
         # Dropped files still count, so that no further ones of the kind are retained.
         alike.append(number)
         if len(alike) <= _MOST_ALIKE:
@@ -53,8 +53,8 @@ class KeptTables:
         for dropped in alike[:-1]:  # so many files are one for each image, and no tables
             self._other_bytes -= len(self._data.pop(dropped))
 
-    def read_retained(self, number: int) -> bytes:
-        """Return the bytes of a file. Raises RuleError if it was not retained."""
+    def read_retained_file(self, number: int) -> bytes:
+        """Return the bytes of a retained file. Raises RuleError if it was not retained."""
         if number not in self._data:
             raise RuleError(
                 f"The label tables of the archive take more than {MAX_TABLE_BYTES} bytes.",
@@ -63,10 +63,10 @@ class KeptTables:
         return self._data[number]
 
 
-def _is_own_table(name: str) -> bool:
+def _is_own_label_table(name: str) -> bool:
     return name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1
 
 
-def _similarity_key(name: str) -> tuple[str, str]:
+def _build_similarity_key(name: str) -> tuple[str, str]:
     folder, _, base = name.rpartition("/")
     return folder, base[base.rfind(".") :].lower()

@@ -22,9 +22,9 @@ from core.ingest.names import normalise_label, quote_name
 from core.ingest.rules.entries import ReadingOptions, RuleError
 from core.ingest.rules.levels import Known
 from core.ingest.rules.names import CSV_NAME
-from core.ingest.rules.options import read_options, write_options
+from core.ingest.rules.options import build_option_texts, parse_option_texts
 from core.ingest.rules.plan import IGNORED, get_no_labels, plan_batch, require_training
-from core.text.steps import convert_to_parameters
+from core.text.steps import convert_options_to_parameters
 
 __all__ = ["IGNORED", "Layout", "Reading", "build_layout"]
 
@@ -42,7 +42,7 @@ FormerNames = Mapping[str, str | None]
 
 
 def get_no_former_names() -> FormerNames:
-    """Return no former class names."""
+    """Return an empty mapping of former class names."""
     return {}
 
 
@@ -63,7 +63,7 @@ class Reading:
     is_old: bool = False
     former_names: Callable[[], FormerNames] = get_no_former_names
 
-    def build_options(self, names: Sequence[str]) -> ReadingOptions:
+    def build_reading_options(self, names: Sequence[str]) -> ReadingOptions:
         """Return the options for a batch of the files `names`."""
         has_list = any(name == CSV_NAME or name.endswith(f"/{CSV_NAME}") for name in names)
         return (
@@ -77,9 +77,11 @@ USUAL = Reading()
 
 
 def build_stored_reading(options: ReadingOptions, layout: "Layout") -> StoredReading:
-    """Return the data stored with a batch, so that it is read the same way again."""
+    """Return the reading options that are stored with a batch, so that it is read the same way
+    again.
+    """
     stored: StoredReading = {
-        "options": write_options(options),
+        "options": build_option_texts(options),
         "known": sorted(layout.decided_by),
     }
     # Absent where there are none, as in batches of earlier releases.
@@ -89,7 +91,7 @@ def build_stored_reading(options: ReadingOptions, layout: "Layout") -> StoredRea
 def parse_stored_reading(
     stored: StoredReading | None, classes: Collection[str], former_names: FormerNames
 ) -> Reading:
-    """Return the reading stored with a batch.
+    """Return the reading options that are stored with a batch.
 
     Args:
         classes: labels of the batch, for batches stored without a reading.
@@ -99,7 +101,7 @@ def parse_stored_reading(
         return Reading(known_classes=lambda: classes, is_old=True)
     known_classes = stored.get("known", [])
     names = {**former_names, **stored.get("former_names", {})}
-    options = read_options(stored.get("options", {}))
+    options = parse_option_texts(stored.get("options", {}))
     return Reading(options, lambda: known_classes, former_names=lambda: names)
 
 
@@ -159,9 +161,10 @@ class Layout:
             for name, to in sorted(self.renamed.items())
         ]
 
-    def count_images(self) -> tuple[dict[str, int], int, int]:
-        """Return (label → images, sorted by label; images of the train part; images of the test
-        part)."""
+    def count_class_images(self) -> tuple[dict[str, int], int, int]:
+        """Return (label → images, sorted by label; number of training images; number of held-out
+        images).
+        """
         totals = [0] * len(self.classes)
         tests = 0
         for number, test in zip(self.of, self.test, strict=True):
@@ -171,7 +174,7 @@ class Layout:
         pairs = sorted(zip(self.classes, totals, strict=True))
         return dict(pairs), sum(totals) - tests, tests
 
-    def check_classes(self, limits: Limits, held_out_alone: bool = False) -> None:
+    def require_valid_classes(self, limits: Limits, held_out_alone: bool = False) -> None:
         """Raise unless every class has training images and there are not too many classes.
 
         Args:
@@ -182,7 +185,7 @@ class Layout:
                 f"The archive has {len(self.classes)} classes; at most {limits.classes} are "
                 f"accepted."
             )
-        with _convert_errors():
+        with _convert_rule_errors():
             require_training(self.classes, self.of, self.test, held_out_alone)
 
 
@@ -198,10 +201,10 @@ def build_layout(
         LabelsInvalid: labels are bad, or none is certain.
         ArchiveTooLarge: there are too many classes.
     """
-    with _convert_errors():
+    with _convert_rule_errors():
         plan = plan_batch(
             names,
-            reading.build_options(names),
+            reading.build_reading_options(names),
             read,
             reading.known_classes,
             most_entries=limits.entries,
@@ -218,18 +221,18 @@ def build_layout(
         [{"path": path, "reason": reason} for path, reason in plan.ignored_files[:REPORT_FILES]],
         plan.notes,
         # The rules name options as on a command line; requests have parameters.
-        [convert_to_parameters(text) for text in plan.warnings + plan.left_out_warnings],
+        [convert_options_to_parameters(text) for text in plan.warnings + plan.left_out_warnings],
         plan.decided_by,
         [{"where": where, "reason": reason} for where, reason in plan.bad_entries[:REPORT_ROWS]],
         len(plan.bad_entries),
     )
-    layout.check_classes(limits, reading.options.held_out_alone)
+    layout.require_valid_classes(limits, reading.options.held_out_alone)
     return layout
 
 
 @contextmanager
-def _convert_errors() -> Iterator[None]:
-    """Convert an error of the rules into one of the service."""
+def _convert_rule_errors() -> Iterator[None]:
+    """Convert errors of the reading rules into errors of the service."""
     try:
         yield
     except RuleError as error:
@@ -238,5 +241,6 @@ def _convert_errors() -> Iterator[None]:
             for remedy in error.remedies
         ]
         raise _ERRORS[error.kind](
-            convert_to_parameters(str(error)), extra={"remedies": remedies} if remedies else None
+            convert_options_to_parameters(str(error)),
+            extra={"remedies": remedies} if remedies else None,
         ) from error

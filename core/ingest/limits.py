@@ -56,7 +56,7 @@ class Limits:
 
     @classmethod
     def from_settings(cls, settings: "Settings") -> "Limits":
-        """Return the limits in the service's settings."""
+        """Return the limits on uploads that the settings define."""
         return cls(
             body_bytes=settings.max_body_bytes,
             entries=settings.max_entries,
@@ -67,11 +67,11 @@ class Limits:
         )
 
     @property
-    def image_bytes(self) -> int:
+    def max_image_file_bytes(self) -> int:
         """Largest file of one image: 16 bits × 4 channels uncompressed, and 1 MiB for headers."""
         return 8 * self.image_pixels + (1 << 20)
 
     @property
-    def decoder_bytes(self) -> int:
+    def decoder_memory_bytes(self) -> int:
         """Address space of a decoder beyond its start: the file, and the image three times."""
-        return self.image_bytes + 16 * self.image_pixels + (192 << 20)
+        return self.max_image_file_bytes + 16 * self.image_pixels + (192 << 20)

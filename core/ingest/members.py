@@ -44,8 +44,10 @@ class Members:
     def __len__(self) -> int:
         return len(self.names)
 
-    def append(self, name: str, offset: int, packed: int, size: int, method: int, crc: int) -> None:
-        """Add a file; `packed` and `size` are bytes, the others as in the columns."""
+    def append_member(
+        self, name: str, offset: int, packed: int, size: int, method: int, crc: int
+    ) -> None:
+        """Add a file of an archive; `packed` and `size` are bytes."""
         self.names.append(name)
         self.offsets.append(offset)
         self.packed.append(packed)
@@ -67,7 +69,7 @@ class Unpackable(Exception):
 
 
 def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
-    """Return the unpacked bytes of one file; at most `size` + 1 of them are held.
+    """Return the unpacked bytes of an archive's file; at most `size` + 1 of them are held.
 
     Raises Damaged for a broken stream or checksum, SizeMismatch if the size is not the declared
     one.
@@ -92,8 +94,8 @@ def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: 
     return data
 
 
-def read_listed_member(fd: int, members: Members, i: int) -> bytes:
-    """Return the unpacked bytes of the file in row `i`.
+def read_member_by_row(fd: int, members: Members, i: int) -> bytes:
+    """Return the unpacked bytes of the archive's file in row `i`.
 
     Raises as `read_member` does.
     """
@@ -108,7 +110,7 @@ def read_member_start(fd: int, members: Members, i: int, most: int) -> bytes:
     """
     packed, size, method = members.packed[i], members.sizes[i], members.methods[i]
     if size <= most:
-        return read_listed_member(fd, members, i)
+        return read_member_by_row(fd, members, i)
     data = os.pread(fd, min(packed, most), members.offsets[i])
     if method != DEFLATED:
         return data
@@ -118,14 +120,14 @@ def read_member_start(fd: int, members: Members, i: int, most: int) -> bytes:
         raise Damaged("its compressed data is damaged") from error
 
 
-def unpack_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
+def unpack_member_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
     """Yield the unpacked bytes of a member in blocks, checked against its size and checksum.
 
     Raises Unpackable if the bytes are not as the archive declares.
     """
     size, crc, total = members.sizes[i], 0, 0
     for block in (
-        _read_raw(fd, members, i)
+        _read_raw_blocks(fd, members, i)
         if members.methods[i] != DEFLATED
         else _inflate_blocks(fd, members, i)
     ):
@@ -138,7 +140,7 @@ def unpack_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
         raise Unpackable
 
 
-def _read_raw(fd: int, members: Members, i: int) -> Iterator[bytes]:
+def _read_raw_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
     at, end = members.offsets[i], members.offsets[i] + members.packed[i]
     while at < end:
         block = os.pread(fd, min(_BLOCK, end - at), at)
@@ -151,7 +153,7 @@ def _read_raw(fd: int, members: Members, i: int) -> Iterator[bytes]:
 def _inflate_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(-15)
     try:
-        for packed in _read_raw(fd, members, i):
+        for packed in _read_raw_blocks(fd, members, i):
             remaining = packed
             while remaining:
                 # Bounded, since a block of deflate may unpack to a thousand times its size.
@@ -164,7 +166,7 @@ def _inflate_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
         raise Unpackable from error
 
 
-def unpack_member(fd: int, members: Members, i: int, out: int) -> None:
+def copy_unpacked_member(fd: int, members: Members, i: int, out: int) -> None:
     """Copy a member's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
 
     Raises ArchiveHostile if the size is not the declared one, ArchiveInvalid if the file is
@@ -195,21 +197,21 @@ def unpack_member(fd: int, members: Members, i: int, out: int) -> None:
                 raise ArchiveHostile(
                     f"The entry {quote_name(name)} unpacks to more than its declared {size} bytes."
                 )
-            write_all(out, piece)
+            write_all_bytes(out, piece)
             if unpacker is not None and not piece and not block:
                 break
     if unpacker is not None:
         tail = unpacker.flush()
         written += len(tail)
         if written <= size:
-            write_all(out, tail)
+            write_all_bytes(out, tail)
     if written != size:
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared {size} bytes."
         )
 
 
-def write_all(fd: int, data: bytes | bytearray | memoryview) -> None:
+def write_all_bytes(fd: int, data: bytes | bytearray | memoryview) -> None:
     """Write all of `data` at the descriptor's position."""
     view = memoryview(data)
     while view:

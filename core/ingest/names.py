@@ -9,7 +9,13 @@ import unicodedata
 
 from core.errors import ArchiveHostile, LabelsInvalid
 from core.ingest.limits import MAX_DEPTH, MAX_LABEL_CHARS, MAX_NAME_BYTES
-from core.ingest.rules.names import ARCHIVE_SUFFIXES, MAC_ICON, SHOWN_ICON, is_no_image, quote_name
+from core.ingest.rules.names import (
+    ARCHIVE_SUFFIXES,
+    MAC_ICON,
+    SHOWN_ICON,
+    is_clearly_no_image,
+    quote_name,
+)
 from core.text import characters
 
 __all__ = [
@@ -34,7 +40,7 @@ MAGIC_BYTES = 8
 
 
 def normalise_entry_path(raw: str) -> str:
-    """Check the path of an entry and return it in NFC without `.` and empty parts.
+    """Check the path of an archive entry, and return it in NFC without `.` and empty parts.
 
     Raises ArchiveHostile for absolute paths, drives, `..`, backslashes, control characters, and
     paths that are too long or too deep. A trailing slash (a folder) is dropped. The name of a macOS
@@ -80,13 +86,13 @@ def refuse_nested_archive(name: str, first_bytes: bytes) -> None:
     image's is left out later.
     """
     if name.lower().endswith(ARCHIVE_SUFFIXES) or (
-        first_bytes.startswith(ARCHIVE_MAGIC) and not is_no_image(name)
+        first_bytes.startswith(ARCHIVE_MAGIC) and not is_clearly_no_image(name)
     ):
         raise ArchiveHostile(f"The entry {quote_name(name)} is itself an archive; unpack it first.")
 
 
 def normalise_label(text: str, where: str) -> str:
-    """Return the label in NFC, with its case, without surrounding blanks.
+    """Return a class label in NFC, with its case, without surrounding blanks.
 
     `where` names the place in a message. Raises LabelsInvalid if the label is empty, longer than
     100 characters, or has a character that names must not have (`core.text.characters`).
@@ -98,7 +104,7 @@ def normalise_label(text: str, where: str) -> str:
         raise LabelsInvalid(
             f"The label {quote_name(label)} of {where} is longer than {MAX_LABEL_CHARS} characters."
         )
-    wrong = characters.find_wrong_in_name(label)
+    wrong = characters.find_invalid_name_character(label)
     if wrong is not None:
         raise LabelsInvalid(
             f"The label {quote_name(label)} of {where} has {wrong}, which cannot be seen or changes how "

@@ -17,9 +17,9 @@ from core.ingest.members import (
     Damaged,
     Members,
     SizeMismatch,
-    read_listed_member,
+    read_member_by_row,
     read_member_start,
-    unpack_blocks,
+    unpack_member_blocks,
 )
 from core.ingest.names import quote_name
 from core.ingest.rules.entries import RuleError
@@ -59,8 +59,8 @@ class Contents:
     arrays: tuple[ImageArray, ...] = ()
     read: Callable[[int], bytes] | None = None
 
-    def lay_out(self, limits: Limits, reading: Reading = USUAL) -> "Contents":
-        """Return the contents with the classes of its files, while its archive is open.
+    def assign_classes(self, limits: Limits, reading: Reading = USUAL) -> "Contents":
+        """Return the contents of an archive with a class for each file.
 
         Raises as `core.ingest.layout.build_layout`.
         """
@@ -94,14 +94,14 @@ class Reader:
 
     @property
     def format(self) -> Format:
-        """The format as its files show it."""
+        """The archive format, with its endings and first bytes."""
         return Format(self.endings, self.marks)
 
-    def sniff(self, first: bytes) -> bool:
-        """Return True if an upload with these first bytes (up to 1024) has this format."""
-        return self.format.has_mark(first)
+    def recognises_format(self, first: bytes) -> bool:
+        """Return True if an upload with these first bytes (up to 1024) has the reader's format."""
+        return self.format.has_format_mark(first)
 
-    def with_names(self, encoding: str) -> "Reader":
+    def with_name_encoding(self, encoding: str) -> "Reader":
         """Return a reader that uses an encoding for names that do not state theirs.
 
         The reader itself is returned if names of the format always state it.
@@ -136,10 +136,12 @@ class Reader:
         If the archive is packed as a whole, numbers must rise. Its iterators raise Unpackable.
         """
         del limits
-        return lambda number: unpack_blocks(fd, contents.members, number)
+        return lambda number: unpack_member_blocks(fd, contents.members, number)
 
-    def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
-        """Return the same contents, and the file that their offsets refer to.
+    def open_archive(
+        self, fd: int, path: Path, limits: Limits, scratch: Path
+    ) -> tuple[Contents, Path]:
+        """Return the contents of an archive, and the file in which their offsets are valid.
 
         That is the archive itself (`path`), or one made from it in the folder `scratch`. Raises as
         `list_contents`.
@@ -148,8 +150,8 @@ class Reader:
         return self.list_contents(fd, limits), path
 
 
-def build_contents(fd: int, members: Members, limits: Limits) -> Contents:
-    """Return the files of an archive without classes, which `Contents.lay_out` determines."""
+def build_unlabelled_contents(fd: int, members: Members, limits: Limits) -> Contents:
+    """Return the files of an archive, to which `Contents.assign_classes` adds classes."""
     del limits
     return Contents(members, Layout("folders"), read=lambda i: read_small_file(fd, members, i))
 
@@ -166,7 +168,7 @@ def read_small_file(fd: int, members: Members, i: int) -> bytes:
             f"The entry {quote_name(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large"
         )
     try:
-        return read_listed_member(fd, members, i)
+        return read_member_by_row(fd, members, i)
     except SizeMismatch as error:
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared size."

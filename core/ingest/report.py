@@ -43,10 +43,10 @@ class Decoded:
     pixels: Path
 
 
-def judge_batch(
+def report_decoded_batch(
     decoded: Decoded, layout: Layout, policy: DuplicatesPolicy = "keep", max_bad: float = BAD_SHARE
 ) -> tuple[BatchReport, npt.NDArray[np.bool_]]:
-    """Return the report of a batch, and bool [N]: True for every usable image.
+    """Return the report of a decoded batch, and bool [N]: True for every usable image.
 
     Args:
         max_bad: share of images that may be damaged.
@@ -62,7 +62,7 @@ def judge_batch(
         )
     good = np.isin(decoded.verdicts, (GOOD, GOOD_FIRST_FRAME, GOOD_SMALL, GOOD_PROFILE_IGNORED))
     bad = np.flatnonzero(~good)
-    rejected = _read_reasons(decoded, bad[:REPORT_ROWS].tolist())
+    rejected = _read_rejection_reasons(decoded, bad[:REPORT_ROWS].tolist())
     notes = list(layout.notes)
     frames = int((decoded.verdicts == GOOD_FIRST_FRAME).sum())
     if frames:
@@ -79,7 +79,7 @@ def judge_batch(
     equal = equal_images.find_equal_images(decoded.digests, decoded.labels, decoded.test, good)
     dropped = equal.repeated if policy == "drop" else np.zeros(len(good), np.bool_)
     report: BatchReport = {
-        **_build_report(rejected, len(bad), layout, notes),
+        **_build_batch_report(rejected, len(bad), layout, notes),
         **equal_images.report_duplicates(equal, decoded.names, layout.classes, decoded.labels),
         "duplicates_policy": policy,
         "duplicates_dropped": int(dropped.sum()),
@@ -109,7 +109,7 @@ def judge_batch(
     return report, good & ~dropped
 
 
-def _read_reasons(decoded: Decoded, rows: list[int]) -> list[FileReason]:
+def _read_rejection_reasons(decoded: Decoded, rows: list[int]) -> list[FileReason]:
     reasons: list[FileReason] = []
     with decoded.reasons.open("rb") as file:
         for row in rows:
@@ -147,12 +147,12 @@ def _build_stopped_report(
     crashed: list[int], names: Callable[[int], str], layout: Layout, why: str
 ) -> BatchReport:
     rejected: list[FileReason] = [{"path": names(row), "reason": DEADLY} for row in crashed]
-    return _build_report(
+    return _build_batch_report(
         rejected, len(crashed), layout, [f"decoding stopped before the end: {why}"]
     )
 
 
-def _build_report(
+def _build_batch_report(
     rejected: list[FileReason], count: int, layout: Layout, notes: Sequence[str]
 ) -> BatchReport:
     return {
@@ -170,8 +170,10 @@ def _build_report(
     }
 
 
-def warn_leak(decoded: Decoded, good: npt.NDArray[np.bool_], warnings: list[str]) -> None:
-    """Warn if images of the held-out part are also in the training part, byte for byte."""
+def warn_of_leaked_images(
+    decoded: Decoded, good: npt.NDArray[np.bool_], warnings: list[str]
+) -> None:
+    """Add a warning if held-out images are also in the training part, byte for byte."""
     held_out_digests, training_digests = (
         {digest.tobytes() for digest in decoded.digests[good & side]}
         for side in (decoded.test, ~decoded.test)

@@ -16,7 +16,7 @@ _ACCEPTED = ", ".join(UPLOAD_TYPES)
 
 
 def detect_format(first_bytes: bytes, declared: str | None) -> str:
-    """Return the name of the reader for a body, see `core.ingest.readers.registry`.
+    """Return the name of the reader for an uploaded body, see `core.ingest.readers.registry`.
 
     `first_bytes` are the first SNIFF_BYTES of the body, or fewer if it is shorter. `declared` is
     its media type; None or application/octet-stream if the sender gave none. Raises ArchiveInvalid
@@ -37,7 +37,7 @@ def detect_format(first_bytes: bytes, declared: str | None) -> str:
             )
         kind = foreign.find_foreign_kind(first=first_bytes)
         description = (
-            f"those of {kind.description}. {kind.advice}"
+            f"those of {kind.description}. {kind.conversion_advice}"
             if kind
             else f"of no known archive; send {_ACCEPTED}"
         )
@@ -63,11 +63,13 @@ def _is_picture(first_bytes: bytes) -> bool:
 def _find_reader(first: bytes) -> Reader | None:
     """Return the reader that recognises the bytes, or one for a special case of its format."""
     general_reader = next(
-        (r for r in READERS.values() if r.special_of is None and r.sniff(first)), None
+        (r for r in READERS.values() if r.special_of is None and r.recognises_format(first)), None
     )
     if general_reader is None:
         return None
     special = (
-        r for r in READERS.values() if r.special_of == general_reader.name and r.sniff(first)
+        r
+        for r in READERS.values()
+        if r.special_of == general_reader.name and r.recognises_format(first)
     )
     return next(special, general_reader)

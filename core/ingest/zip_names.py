@@ -51,14 +51,14 @@ class ZipNames:
 
     def __init__(self, encoding: str = "") -> None:
         """Initialise the decoder. Raises ArchiveInvalid for an unknown encoding."""
-        self._chosen = check_encoding(encoding) if encoding else ""
+        self._chosen = resolve_encoding_name(encoding) if encoding else ""
         self._guessed = ""
         self._read = 0
 
-    def decode_name(
+    def decode_entry_name(
         self, raw: bytes, is_utf8: bool, extra: bytes, all_raw: Callable[[], Iterable[bytes]]
     ) -> str:
-        """Return the name of an entry.
+        """Decode the name of a zip entry.
 
         Args:
             raw: bytes of the name.
@@ -90,8 +90,8 @@ class ZipNames:
         # All bytes are valid in CP437, the zip's own default.
         return raw.decode("cp437")
 
-    def build_note(self) -> str:
-        """Return a note for the report; "" if all names state their encoding, or are UTF-8."""
+    def build_encoding_note(self) -> str:
+        """Return a note about the assumed encoding of names; "" if all state theirs or are UTF-8."""
         encoding = self._chosen or self._guessed
         if not self._read or encoding in ("", "utf-8"):
             return ""
@@ -106,7 +106,7 @@ class ZipNames:
         return f"{self._read} {names} read as {_CALLED.get(encoding, encoding)}, {reason}"
 
 
-def check_encoding(encoding: str) -> str:
+def resolve_encoding_name(encoding: str) -> str:
     """Return an encoding's name in Python. Raises ArchiveInvalid for an unsupported one."""
     name = encoding.strip().lower().replace(" ", "_")
     for candidate in (_OTHER_NAMES.get(name, name), name.replace("-", "_"), name.replace("_", "-")):
@@ -134,7 +134,7 @@ def read_unicode_path(extra: bytes, raw: bytes) -> bytes | None:
 def choose_likely_encoding(raw_names: Iterable[bytes]) -> str:
     """Return the encoding in which names look most like names: UTF-8 if all are valid UTF-8."""
     names = list(dict.fromkeys(raw_names))
-    if all(_can_decode(raw, "utf-8") for raw in names):
+    if all(_is_decodable(raw, "utf-8") for raw in names):
         return "utf-8"
     candidates = [
         (_rate_encoding(names, encoding), -at, encoding) for at, encoding in enumerate(_GUESSED)
@@ -154,22 +154,22 @@ def _rate_encoding(names: list[bytes], encoding: str) -> float:
             continue
         for at, character in enumerate(text):
             if not character.isascii():
-                total += _rate_character(text, at, encoding)
+                total += _rate_character_likelihood(text, at, encoding)
                 characters += 1
     return total / characters if characters else 0.0
 
 
-def _rate_character(text: str, at: int, encoding: str) -> float:
+def _rate_character_likelihood(text: str, at: int, encoding: str) -> float:
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
     if encoding not in ("gbk", "cp932"):
-        return _rate_western(text[at], before, after)
+        return _rate_western_character(text[at], before, after)
     is_beside_letter = any(
         neighbour.isascii() and neighbour.isalpha() for neighbour in (before, after) if neighbour
     )
-    return _rate_eastern(text[at], encoding) * (0.6 if is_beside_letter else 1.0)
+    return _rate_eastern_character(text[at], encoding) * (0.6 if is_beside_letter else 1.0)
 
 
-def _rate_western(character: str, before: str, after: str) -> float:
+def _rate_western_character(character: str, before: str, after: str) -> float:
     """Rate a Western character, 0 to 1.
 
     A letter is expected among others, one at a time, and no capital after a small letter.
@@ -186,7 +186,7 @@ def _rate_western(character: str, before: str, after: str) -> float:
     return 1.0 if neighbours else 0.4
 
 
-def _rate_eastern(character: str, encoding: str) -> float:
+def _rate_eastern_character(character: str, encoding: str) -> float:
     """Rate an East Asian character, 0 to 1.
 
     Kana and characters of the first level are usual; those of other levels are rare.
@@ -204,7 +204,7 @@ def _rate_eastern(character: str, encoding: str) -> float:
     return 0.9 if 0x889F <= pair <= 0x9872 else 0.4 if 0x989F <= pair <= 0xEAA4 else 0.1
 
 
-def _can_decode(raw: bytes, encoding: str) -> bool:
+def _is_decodable(raw: bytes, encoding: str) -> bool:
     try:
         raw.decode(encoding)
     except UnicodeDecodeError:

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from core.contract.catalogue import Catalogue
 from core.contract.jobs.snapshot import StoredAnytime
 from core.contract.manifest import Manifest
-from core.contract.part_types import inference_part_types
+from core.contract.part_types import list_inference_part_types
 from core.database.session import Database
 from core.database.states import State
 from core.database.tables import Job, Model
@@ -26,7 +26,7 @@ from core.ids import is_id
 from core.jobs.jobs import make_missing_error
 from core.requests.actor import Actor
 from core.storage import Store
-from core.storage.blobs import Damaged, require_digest, verify_chunks
+from core.storage.blobs import Damaged, require_object_digest, verify_chunks
 
 SOON_S = 5
 """Seconds after which to ask again for the first state of a job."""
@@ -60,17 +60,17 @@ class AnytimeFile:
             Unavailable: the file has just been replaced by a better state.
         """
         try:
-            require_digest(self.store, self.key, sha256)
+            require_object_digest(self.store, self.key, sha256)
         # Before the next clause, since `Damaged` is a `StoreCorrupt` as well.
         except Damaged:
             self.store.delete(self.key)
             raise
         except StoreCorrupt:
-            raise _make_replaced_error() from None
-        return _read_file(self.store, self.key, offset, length)
+            raise _make_state_replaced_error() from None
+        return _read_state_file(self.store, self.key, offset, length)
 
 
-def get_anytime_download(
+def get_best_state_download(
     db: Database, store: Store, catalogue: Catalogue, actor: Actor, job_id: str, spool: Path
 ) -> AnytimeFile:
     """Return the download of a job's best validated state, and build it if it is not stored yet.
@@ -86,19 +86,19 @@ def get_anytime_download(
         StoreCorrupt: a part is damaged.
         Unavailable: a better state has just replaced this one.
     """
-    model, state = _find_state(db, actor, job_id)
+    model, state = _find_best_state(db, actor, job_id)
     filename = f"{model}-{job_id}-step-{state.step}.zip"
-    file = _find_stored_zip(store, state.key, filename)
+    file = _find_stored_download(store, state.key, filename)
     if file is None:
         with _building:
             # Look again: another thread may have built it while this one waited for the lock.
-            file = _find_stored_zip(store, state.key, filename) or _build_zip(
+            file = _find_stored_download(store, state.key, filename) or _build_download(
                 store, catalogue, state, filename, spool
             )
     return file
 
 
-def _find_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytime]:
+def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytime]:
     """Return the name of the model and the job's registered state."""
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
@@ -142,7 +142,7 @@ def _make_unavailable_error(
     return AnytimeUnavailable(detail, extra={"state": str(state)}, retry_after_s=retry_after_s)
 
 
-def _find_stored_zip(store: Store, key: str, filename: str) -> AnytimeFile | None:
+def _find_stored_download(store: Store, key: str, filename: str) -> AnytimeFile | None:
     """Return the zip stored beside the parts; its file name is its digest."""
     for info in store.list(key):
         name = PurePosixPath(info.key)
@@ -151,7 +151,7 @@ def _find_stored_zip(store: Store, key: str, filename: str) -> AnytimeFile | Non
     return None
 
 
-def _build_zip(
+def _build_download(
     store: Store, catalogue: Catalogue, state: StoredAnytime, filename: str, spool: Path
 ) -> AnytimeFile:
     """Build the zip from the stored parts and put it beside them."""
@@ -160,16 +160,16 @@ def _build_zip(
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
     parts: list[PartFile] = []
     try:
-        _copy_file(store, state, _MANIFEST, copy)
+        _copy_state_file(store, state, _MANIFEST, copy)
         manifest = Manifest.from_json(json.loads(copy.read_text()))
         for part in manifest.parts:
-            if part.type in inference_part_types(manifest):
+            if part.type in list_inference_part_types(manifest):
                 name = f"{part.name}.safetensors"
                 parts.append(
                     PartFile(part.name, spool / f"{stem}-{part.name}", state.files[name][0])
                 )
-                _copy_file(store, state, name, parts[-1].path)
-        SafetensorsZip().write(target, Version(manifest, parts, catalogue))
+                _copy_state_file(store, state, name, parts[-1].path)
+        SafetensorsZip().write_download(target, Version(manifest, parts, catalogue))
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         # Named by its digest, so that later requests know it without reading the file; the size is
@@ -182,7 +182,7 @@ def _build_zip(
     return AnytimeFile(store, key, sha256, size, filename)
 
 
-def _copy_file(store: Store, state: StoredAnytime, name: str, target: Path) -> None:
+def _copy_state_file(store: Store, state: StoredAnytime, name: str, target: Path) -> None:
     """Copy a file of the state to `target`.
 
     Raises:
@@ -191,20 +191,20 @@ def _copy_file(store: Store, state: StoredAnytime, name: str, target: Path) -> N
     """
     key, (sha256, _) = state.key + name, state.files[name]
     with target.open("wb") as file:
-        for chunk in verify_chunks(_read_file(store, key), key, sha256):
+        for chunk in verify_chunks(_read_state_file(store, key), key, sha256):
             file.write(chunk)
 
 
-def _read_file(
+def _read_state_file(
     store: Store, key: str, offset: int = 0, length: int | None = None
 ) -> Iterator[bytes]:
     try:
         return store.read(key, offset, length)
     except StoreCorrupt:  # the file is gone
-        raise _make_replaced_error() from None
+        raise _make_state_replaced_error() from None
 
 
-def _make_replaced_error() -> Unavailable:
+def _make_state_replaced_error() -> Unavailable:
     return Unavailable(
         "A better state has just taken the place of this one; ask again.", retry_after_s=1
     )

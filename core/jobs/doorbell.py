@@ -56,16 +56,16 @@ class Doorbell:
         self._thread: threading.Thread | None = None
         self._checked = threading.Event()
 
-    def start_sending(self) -> None:
+    def start_sending_rings(self) -> None:
         """Start the sending thread, if there is a broker. Further calls do nothing."""
-        if self._settings.embedded:
+        if self._settings.is_embedded:
             return
         # Several threads may ring for the first time at once.
         with self._lock:
             if self._thread is None:
                 # A daemon, so that a broker that hangs does not keep the process alive.
                 self._thread = threading.Thread(
-                    target=self._run_sender, name="doorbell", daemon=True
+                    target=self._send_rings, name="doorbell", daemon=True
                 )
                 self._thread.start()
 
@@ -76,11 +76,11 @@ class Doorbell:
 
         Returns at once, and does not raise if the broker does not respond.
         """
-        if self._settings.embedded:
+        if self._settings.is_embedded:
             wake_worker(self._settings.data_dir)
             hit_failpoint("ring-sent")
             return
-        self.start_sending()
+        self.start_sending_rings()
         try:
             self._rings.put_nowait(job_id)
         except queue.Full:
@@ -91,8 +91,8 @@ class Doorbell:
 
         The first call waits for the first check, at most 2.5 times the socket time-out.
         """
-        self.start_sending()
-        if not self._settings.embedded:
+        self.start_sending_rings()
+        if not self._settings.is_embedded:
             # A check may take two time-outs, to connect and to read; the rest is a margin.
             self._checked.wait(SOCKET_TIMEOUT_S * 2.5)
         return self._status
@@ -113,27 +113,27 @@ class Doorbell:
                 log.warning("ring dropped", job=dropped_job_id)
         thread.join(timeout_s)
 
-    def _run_sender(self) -> None:
+    def _send_rings(self) -> None:
         broker = _Broker(self._settings.resolved_broker_url)
-        self._check_broker(broker)
+        self._check_broker_reachable(broker)
         while True:
             try:
                 job_id = self._rings.get(timeout=CHECK_S)
             except queue.Empty:
-                self._check_broker(broker)
+                self._check_broker_reachable(broker)
                 continue
             if job_id is None:
                 broker.close()
                 return
-            if self._look_or_send(broker, job_id):
+            if self._try_send_ring(broker, job_id):
                 hit_failpoint("ring-sent")
-                self._record_ring(job_id)
+                self._record_notification_time(job_id)
 
-    def _check_broker(self, broker: "_Broker") -> None:
+    def _check_broker_reachable(self, broker: "_Broker") -> None:
         self._report_broker_status(broker.is_reachable())
         self._checked.set()
 
-    def _look_or_send(self, broker: "_Broker", job_id: str) -> bool:
+    def _try_send_ring(self, broker: "_Broker", job_id: str) -> bool:
         sent = broker.send_ring()
         if not sent:
             log.warning("broker did not take a ring; the chores ring again", job=job_id)
@@ -146,7 +146,7 @@ class Doorbell:
             log.info("broker", status=status)
         self._status = status
 
-    def _record_ring(self, job_id: str) -> None:
+    def _record_notification_time(self, job_id: str) -> None:
         try:
             with self._db.write() as session:
                 session.execute(
@@ -228,7 +228,7 @@ def wake_worker(data_dir: Path) -> bool:
     try:
         with (
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender,
-            _resolve_address(data_dir) as address,
+            _shorten_socket_path(data_dir) as address,
         ):
             # A request must not wait for a worker whose queue of wake-ups is full.
             sender.setblocking(False)
@@ -241,11 +241,11 @@ def wake_worker(data_dir: Path) -> bool:
 
 
 @contextmanager
-def open_listener(data_dir: Path) -> Iterator[socket.socket | None]:
+def open_wakeup_listener(data_dir: Path) -> Iterator[socket.socket | None]:
     """Open the worker's non-blocking datagram socket; yield None if it cannot be created."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        with _resolve_address(data_dir) as address:
+        with _shorten_socket_path(data_dir) as address:
             # A worker that was killed leaves its socket's file behind, and bind would fail.
             Path(address).unlink(missing_ok=True)
             listener.bind(address)
@@ -262,7 +262,7 @@ def open_listener(data_dir: Path) -> Iterator[socket.socket | None]:
 
 
 @contextmanager
-def _resolve_address(data_dir: Path) -> Iterator[str]:
+def _shorten_socket_path(data_dir: Path) -> Iterator[str]:
     """Yield the socket's path, through a descriptor of its folder if the plain path is too long.
 
     UNIX socket addresses end at 107 bytes.
@@ -278,7 +278,7 @@ def _resolve_address(data_dir: Path) -> Iterator[str]:
         os.close(folder)
 
 
-def drain_wakeups(listener: socket.socket) -> None:
+def read_pending_wakeups(listener: socket.socket) -> None:
     """Read all pending wake-ups, for at most `SOCKET_TIMEOUT_S` seconds."""
     # Bounded, because rings may arrive as fast as they are read.
     deadline = time.monotonic() + SOCKET_TIMEOUT_S

@@ -19,7 +19,7 @@ from core.database.states import TERMINAL, State
 from core.database.tables import Job, Model, Task, Version
 from core.jobs import workers
 from core.lineage.standing import Standing
-from core.lineage.words import SETTLED_BY, explain_base_wait, explain_missing_base
+from core.lineage.words import SETTLED_BY, explain_missing_base, explain_waiting_for_base
 from core.requests.times import format_rfc3339
 
 _TERMINAL = frozenset(str(s) for s in TERMINAL)
@@ -160,7 +160,7 @@ class BaseJob:
     error: JobError | None
 
 
-def find_base_job(row: JobRow) -> BaseJob | None:
+def find_base_fetching_job(row: JobRow) -> BaseJob | None:
     """Return the job that fetches the base for which a polled job waits; None: it waits for
     none."""
     if row.base is None or row.base_job is None:
@@ -197,7 +197,7 @@ def job_to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
         "state": str(job.state),
         "is_terminal": job.state in _TERMINAL,
         "attempt": job.attempt,
-        "progress": _build_progress(job.state, job.progress or {}),
+        "progress": _build_progress_response(job.state, job.progress or {}),
         "error": job.error,
         "version": job.version,
         "outcome": aside.outcome,
@@ -213,7 +213,7 @@ def job_to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
     }
 
 
-def build_etag(job: JobLike, aside: Aside) -> str:
+def build_job_etag(job: JobLike, aside: Aside) -> str:
     """Return the strong ETag of a job's response, which changes with the job and the facts beside
     it."""
     stop = aside.stop
@@ -223,7 +223,7 @@ def build_etag(job: JobLike, aside: Aside) -> str:
     return f'"{job.id[4:]}-{job.revision}{f"-{aside.outcome}" if aside.outcome else ""}{base}{waits}{device}"'
 
 
-def encode_job(job: JobLike, aside: Aside) -> bytes:
+def encode_job_response(job: JobLike, aside: Aside) -> bytes:
     """Return the bytes of a job's response; equal ETags mean equal bytes."""
     return json.dumps(job_to_json(job, aside), separators=(",", ":"), ensure_ascii=False).encode()
 
@@ -237,12 +237,12 @@ class EncodedJobs:
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, bytes]] = {}
 
-    def encode_cached(self, job: JobLike, aside: Aside, tag: str) -> bytes:
-        """Return `encode_job(job, aside)`, whose ETag is `tag`."""
+    def encode_job_response_cached(self, job: JobLike, aside: Aside, tag: str) -> bytes:
+        """Return `encode_job_response(job, aside)`, whose ETag is `tag`."""
         cached = self._known.get(job.id)
         if cached is not None and cached[0] == tag:
             return cached[1]
-        body = encode_job(job, aside)
+        body = encode_job_response(job, aside)
         if len(body) <= self.MOST_BYTES:
             # Emptied at once: the jobs that are polled now fill it again.
             if len(self._known) >= self.MOST:
@@ -263,15 +263,15 @@ def build_job_response(
     session.flush()
     with_base = [] if model is None or model.base_job is not None else [job.model_id]
     unstopped = [] if may_be_stopped else [job.model_id]
-    return job_to_json(job, find_facts_beside_jobs(session, [job], with_base, unstopped)[job.id])
+    return job_to_json(job, find_response_facts(session, [job], with_base, unstopped)[job.id])
 
 
-def is_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
+def is_model_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
     """Return the condition that a task stops the model of that id."""
     return exists().where(Task.model_id == model_id, Task.stops)
 
 
-def find_facts_beside_jobs(
+def find_response_facts(
     session: Session,
     jobs: Sequence[Job],
     with_base: Collection[str] = (),
@@ -286,7 +286,7 @@ def find_facts_beside_jobs(
     made = [job.id for job in jobs if job.version is not None]
     query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
     outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
-    waiting = {job.model_id for job in jobs if _waits_in_line(job)} - set(unstopped)
+    waiting = {job.model_id for job in jobs if _waits_for_its_turn(job)} - set(unstopped)
     stops: dict[str, Stop] = {}
     if waiting:
         newest = (
@@ -304,22 +304,22 @@ def find_facts_beside_jobs(
         # Descending, so that the first of several tasks remains.
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
             stops[model_id] = Stop(*stop)
-    bases = _find_base_jobs(
-        session, {job.model_id for job in jobs if _has_place(job)} - set(with_base)
+    bases = _find_base_fetching_jobs(
+        session, {job.model_id for job in jobs if _has_queue_place(job)} - set(with_base)
     )
     devices = _find_missing_devices(session, jobs)
     return {
         job.id: Aside(
             outcomes.get(job.id),
-            stops.get(job.model_id) if _waits_in_line(job) else None,
-            bases.get(job.model_id) if _has_place(job) else None,
+            stops.get(job.model_id) if _waits_for_its_turn(job) else None,
+            bases.get(job.model_id) if _has_queue_place(job) else None,
             devices.get(job.id),
         )
         for job in jobs
     }
 
 
-def _find_base_jobs(session: Session, models: set[str]) -> dict[str, BaseJob]:
+def _find_base_fetching_jobs(session: Session, models: set[str]) -> dict[str, BaseJob]:
     """Return model id → the job that fetches the weights of its base."""
     if not models:
         return {}
@@ -352,7 +352,7 @@ def _find_missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, Mi
     return {job_id: device for job_id, device in missing.items() if device is not None}
 
 
-def _build_progress(state: str, stored: Mapping[str, Any]) -> Progress:
+def _build_progress_response(state: str, stored: Mapping[str, Any]) -> Progress:
     return {
         "done": _read_share_done(state, stored),
         "left_s": None if state in _TERMINAL else stored.get("left_s"),
@@ -374,12 +374,12 @@ def _read_share_done(state: str, stored: Mapping[str, Any]) -> float | None:
     return done
 
 
-def _has_place(job: Job) -> bool:
+def _has_queue_place(job: Job) -> bool:
     return job.state == State.QUEUED and job.place is not None
 
 
-def _waits_in_line(job: Job) -> bool:
-    return _has_place(job) and not job.again
+def _waits_for_its_turn(job: Job) -> bool:
+    return _has_queue_place(job) and not job.again
 
 
 def _describe_waiting(aside: Aside) -> WaitingFor | None:
@@ -398,7 +398,7 @@ def _explain_wait_for_base(base: BaseJob) -> WaitingFor:
         "task": None,
         "detail": explain_missing_base(base.id, base.error)
         if ended
-        else explain_base_wait(base.id),
+        else explain_waiting_for_base(base.id),
         "job": base.id,
         "failed": ended,
         "done": _read_share_done(base.state, base.progress),

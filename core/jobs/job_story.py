@@ -64,7 +64,7 @@ class Story:
     best: Best | None = None
 
 
-def read_job_story(db: Database, actor: Actor, job_id: str) -> Story:
+def read_job_page_data(db: Database, actor: Actor, job_id: str) -> Story:
     """Return a job with its log and its curves.
 
     Raises:
@@ -77,7 +77,7 @@ def read_job_story(db: Database, actor: Actor, job_id: str) -> Story:
         newest = _find_newest_events(session, job["id"], None, 1)
         log_events = _find_newest_events(session, job["id"], "log", LINES)
         reports = _find_newest_events(session, job["id"], "progress", EVENTS)
-        best = _find_best(session, session.get_one(Job, job["id"]))
+        best = _find_best_state(session, session.get_one(Job, job["id"]))
     log = [
         Line(format_rfc3339(one.at), str(one.data.get("level")), str(one.data.get("message")))
         for one in reversed(log_events)
@@ -108,7 +108,7 @@ def thin_curve(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int
     return extremes
 
 
-def _find_best(session: Session, job: Job) -> Best | None:
+def _find_best_state(session: Session, job: Job) -> Best | None:
     """Return the best state that can be downloaded, or None."""
     if job.anytime is None or State(job.state) in PAST:
         return None

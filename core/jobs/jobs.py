@@ -13,18 +13,18 @@ from core.contract.patch import RecipePatch
 from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut, JobPage
 from core.contract.responses.recipe import RecipeOut
-from core.database.jobs import change_state, lock_job
+from core.database.jobs import change_job_state, lock_job
 from core.database.kinds import Kind
 from core.database.session import Database
 from core.database.states import Action, State
 from core.database.tables import Job, Model, Task
 from core.errors import Invalid, NotFound
 from core.ids import is_id, new_id
-from core.jobs.job_response import build_job_response, find_facts_beside_jobs, job_to_json
+from core.jobs.job_response import build_job_response, find_response_facts, job_to_json
 from core.lineage import lineage
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
-from core.requests.pages import Page, read_page
+from core.requests.audit import Entry, record_audit_entry
+from core.requests.pages import Page, read_query_page
 
 
 def make_missing_error(job_id: str) -> NotFound:
@@ -70,10 +70,10 @@ def list_jobs(
             query = query.where(Job.model_id == find_model(session, actor, model).id)
             query = query if state is None else query.where(Job.state + "" == state)
         else:
-            query = query.where(actor.filter_visible(Job.owner_id))
+            query = query.where(actor.build_visible_condition(Job.owner_id))
             query = query if state is None else query.where(Job.state == state)
-        jobs: Page[Job] = read_page(session, query, Job.id, limit, cursor, descending=True)
-        job_asides = find_facts_beside_jobs(session, jobs.rows)
+        jobs: Page[Job] = read_query_page(session, query, Job.id, limit, cursor, descending=True)
+        job_asides = find_response_facts(session, jobs.rows)
         items = [job_to_json(job, job_asides[job.id]) for job in jobs.rows]
         return {"items": items, "next_cursor": jobs.next_cursor}
 
@@ -102,21 +102,21 @@ def apply_job_action(db: Database, actor: Actor, job_id: str, action: Action) ->
         job = lock_owned_job(session, actor, job_id)
         now = db.now(session)
         before = job.state
-        state = change_state(session, job, action, now)
+        state = change_job_state(session, job, action, now)
         # A repeated action is no change and leaves no audit row.
         if job.state != before:
             data: AuditData = {"from": before, "to": job.state}
-            record_action(
+            record_audit_entry(
                 session, actor, Entry(f"job.{action}", job.id, data, model=job.model_id), now
             )
         # A waiting job ends here; the end of a running one is recorded when its worker has stopped
         # it.
         if state is State.CANCELLED and before != State.CANCELLED:
-            lineage.record_job_end(session, job, now)
+            lineage.update_standing_after_job(session, job, now)
         return build_job_response(session, job)
 
 
-def build_task_job(
+def build_queued_task_job(
     model: Model,
     task: Task,
     override: RecipePatch,
@@ -129,7 +129,7 @@ def build_task_job(
 
     The caller holds the lock on the model's row.
     """
-    job = build_job_without_task(model, Kind.LEARN, override, recipe, now)
+    job = build_queued_taskless_job(model, Kind.LEARN, override, recipe, now)
     job.task_id, job.task_number = task.id, task.number
     job.place, job.again = model.next_place, retry_of is not None
     job.retry_of = retry_of
@@ -151,7 +151,7 @@ def copy_recipe_resources(job: Job) -> None:
         job.snapshot = job.resume_on = None  # the sweep removes the files of the snapshot
 
 
-def build_job_without_task(
+def build_queued_taskless_job(
     model: Model, kind: str, override: RecipePatch, recipe: RecipeOut, now: float
 ) -> Job:
     """Return a queued job that learns no task and waits for none.

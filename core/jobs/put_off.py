@@ -17,7 +17,7 @@ class PutOff(Exception):
         self.seconds = seconds
 
 
-def end_waits(session: Session, kind: Kind, claim: Claim) -> None:
+def release_put_off_jobs(session: Session, kind: Kind, claim: Claim) -> None:
     """Let all other jobs of a kind that were put off be claimed at once."""
     waiting = (Job.kind == str(kind), Job.state == str(State.QUEUED), Job.id != claim.job_id)
     session.execute(

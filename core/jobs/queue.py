@@ -65,15 +65,15 @@ _past: dict[str, _Past] = {}
 """Latest counts by URL of the database."""
 
 
-def count_queue(db: Database) -> QueueMetrics:
+def count_queue_metrics(db: Database) -> QueueMetrics:
     """Return the metrics of the queue; every state of a job has an entry."""
     with db.read() as session:
         now = db.now(session)
         past = _past.get(db.url)
         # Monotonic, since old counts would stay valid for long after a clock was set back.
         if past is None or time.monotonic() - past.at > REMEMBER_S:
-            past = _past[db.url] = _count_finished(session)
-        counted = {**past.jobs, **_count_by_state(session, _UNDER_WAY)}
+            past = _past[db.url] = _count_finished_jobs(session)
+        counted = {**past.jobs, **_count_jobs_by_state(session, _UNDER_WAY)}
         stopped = exists().where(Task.model_id == Job.model_id, Task.stops)
         base_is_missing = exists().where(Model.id == Job.model_id, Model.base_job.is_not(None))
         awaits_its_base = base_is_missing & Job.place.is_not(None)
@@ -107,17 +107,17 @@ def count_queue(db: Database) -> QueueMetrics:
     )
 
 
-def _count_finished(session: Session) -> _Past:
+def _count_finished_jobs(session: Session) -> _Past:
     """Count finished jobs, models and versions."""
     models = session.execute(
         select(func.count()).select_from(Model).where(Model.deleted_at.is_(None))
     ).scalar_one()
     versions = session.execute(select(Version.status, func.count()).group_by(Version.status))
     counted = {status: count for status, count in versions}
-    return _Past(time.monotonic(), _count_by_state(session, _FINISHED), models, counted)
+    return _Past(time.monotonic(), _count_jobs_by_state(session, _FINISHED), models, counted)
 
 
-def _count_by_state(session: Session, states: list[str]) -> dict[str, int]:
+def _count_jobs_by_state(session: Session, states: list[str]) -> dict[str, int]:
     """Count jobs in each of these states."""
     query = select(Job.state, func.count()).where(Job.state.in_(states)).group_by(Job.state)
     return {state: count for state, count in session.execute(query)}

@@ -3,15 +3,15 @@
 from sqlalchemy.orm import Session
 
 from core.contract.responses.audit import AuditData
-from core.database.jobs import change_state
+from core.database.jobs import change_job_state
 from core.database.states import Action, State, find_next_state
 from core.database.tables import Job, Model
 from core.requests.actor import Actor
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.usage import quota
 
 
-def queue_job_again(
+def requeue_ended_job(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
     """Queue the job again; return True if there is new work to do.
@@ -29,9 +29,9 @@ def queue_job_again(
     # A person has asked, so that former failures and a pause after an outage do not count.
     job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None
     job.out_of_memory = 0
-    change_state(session, job, Action.RETRY, now)
+    change_job_state(session, job, Action.RETRY, now)
     data: AuditData = {"from": str(former_state), "to": job.state}
-    record_action(session, actor, Entry("job.retry", job.id, data, model=model.id), now)
+    record_audit_entry(session, actor, Entry("job.retry", job.id, data, model=model.id), now)
     session.flush()
-    quota.take_job_room(session, model.owner_id, max_open_jobs)
+    quota.require_added_job_allowed(session, model.owner_id, max_open_jobs)
     return True

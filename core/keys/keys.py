@@ -29,8 +29,8 @@ from core.ids import NAME_PATTERN, is_plain_name, new_id
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.keys import predict_keys
 from core.requests.actor import COVERS, Actor
-from core.requests.audit import Entry, record_action
-from core.requests.pages import read_page
+from core.requests.audit import Entry, record_audit_entry
+from core.requests.pages import read_query_page
 from core.requests.times import format_rfc3339, parse_rfc3339
 from core.settings import Settings
 
@@ -94,7 +94,7 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
     Raises:
         Invalid: the scope is unknown, the owner's name is not allowed, or the expiry is in the
             past; see also `predict_keys.check_key_settings`.
-        NameAmbiguous: see `predict_keys.find_bound_model`.
+        NameAmbiguous: see `predict_keys.find_model_to_bind`.
     """
     name, scope, owner = requested.name, requested.scope, requested.owner
     wanted = requested.wanted
@@ -116,7 +116,7 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
         predict_keys.check_key_settings(scope, wanted, expires, now)
         model = None
         if scope == "predict":
-            row, model = predict_keys.find_bound_model(session, actor, owner, wanted)
+            row, model = predict_keys.find_model_to_bind(session, actor, owner, wanted)
         else:
             row = (
                 session.get_one(Owner, actor.owner_id)
@@ -128,10 +128,10 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
         bound: KeyBound | None = None
         if model is not None:
             bound = predict_keys.describe_key_binding(
-                predict_keys.bind_key(session, key, model, wanted), model.name, now
+                predict_keys.bind_predict_key(session, key, model, wanted), model.name, now
             )
             data |= {"model": model.id, "alias": bound["alias"]}
-        record_action(session, actor, Entry("key.create", key.id, data), now)
+        record_audit_entry(session, actor, Entry("key.create", key.id, data), now)
         return {**_key_to_json(key, row.name, bound), "secret": secret}
 
 
@@ -142,8 +142,8 @@ def list_keys(
     del actor  # the route admits only administrators, and they see all keys
     with db.read() as session:
         query: Any = select(Key, Owner.name).join(Owner, Owner.id == Key.owner_id)
-        rows = read_page(session, query, Key.id, limit, cursor, descending=newest_first)
-        bounds = predict_keys.find_key_bindings(
+        rows = read_query_page(session, query, Key.id, limit, cursor, descending=newest_first)
+        bounds = predict_keys.find_predict_key_bindings(
             session, [row.Key.id for row in rows.rows], db.now(session)
         )
         items = [_key_to_json(row.Key, row.name, bounds.get(row.Key.id)) for row in rows.rows]
@@ -172,7 +172,7 @@ def revoke_key(db: Database, actor: Actor, key_id: str) -> None:
             now = db.now(session)
             key.revoked_at = now
             session.execute(delete(UserSession).where(UserSession.key_id == key.id))
-            record_action(session, actor, Entry("key.revoke", key.id, {"name": key.name}), now)
+            record_audit_entry(session, actor, Entry("key.revoke", key.id, {"name": key.name}), now)
 
 
 def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
@@ -200,7 +200,7 @@ def ensure_admin_key(db: Database, data_dir: Path) -> str | None:
             session, owner, name="first admin key", scope="admin", expires=None, now=now
         )
         # Before the commit, so that there is never a valid key whose text is lost.
-        _write_private(data_dir / "admin-key", secret + "\n")
+        _write_private_file(data_dir / "admin-key", secret + "\n")
         return secret
 
 
@@ -240,7 +240,7 @@ def _add_key(
     return key, secret
 
 
-def _write_private(path: Path, text: str) -> None:
+def _write_private_file(path: Path, text: str) -> None:
     """Write a file that only its owner may read, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -288,12 +288,12 @@ def describe_caller(db: Database, settings: Settings, actor: Actor, version: str
         "owner": owner,
         "scope": cast(Any, actor.scope),
         "expires_at": format_rfc3339(expires_at),
-        "limits": _list_limits(settings),
+        "limits": _build_owner_limits(settings),
         "service": _describe_service(settings, version),
     }
 
 
-def _list_limits(settings: Settings) -> OwnerLimits:
+def _build_owner_limits(settings: Settings) -> OwnerLimits:
     return {
         "max_body_bytes": settings.max_body_bytes,
         "max_uploads": settings.max_uploads,

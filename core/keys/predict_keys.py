@@ -82,7 +82,7 @@ def check_key_settings(scope: str, wanted: Wanted, expires: float | None, now: f
             fields=[{"field": name, "message": "is missing"} for name in missing],
         )
     if expires is None or expires > now + MOST_DAYS * DAY_S:
-        raise _make_invalid_error(
+        raise _make_key_settings_error(
             f"A key of scope predict must expire, after {MOST_DAYS} days at the latest, since "
             "everybody who has the page that it stands in has the key: give expires_at.",
             "expires_at",
@@ -91,17 +91,17 @@ def check_key_settings(scope: str, wanted: Wanted, expires: float | None, now: f
     rate, images = wanted.requests_per_s, wanted.images_per_day
     if rate is not None and not LEAST_REQUESTS_PER_S <= rate <= MOST_REQUESTS_PER_S:
         possible = f"{LEAST_REQUESTS_PER_S:g} to {MOST_REQUESTS_PER_S:g}"
-        raise _make_invalid_error(
+        raise _make_key_settings_error(
             f"requests_per_s is {rate:g}; {possible} are possible.", "requests_per_s", possible
         )
     if images is not None and not 1 <= images <= MOST_IMAGES_PER_DAY:
         possible = f"1 to {MOST_IMAGES_PER_DAY}"
-        raise _make_invalid_error(
+        raise _make_key_settings_error(
             f"images_per_day is {images}; {possible} are possible.", "images_per_day", possible
         )
 
 
-def find_bound_model(
+def find_model_to_bind(
     session: Session, actor: Actor, owner: str | None, wanted: Wanted
 ) -> tuple[Owner, Model]:
     """Return the model that a new key is for, and its owner, who will also own the key.
@@ -118,7 +118,7 @@ def find_bound_model(
     if owner is not None:
         owner_row = session.scalars(select(Owner).where(Owner.name == owner)).first()
         if owner_row is None:
-            raise _make_invalid_error(
+            raise _make_key_settings_error(
                 f"There is no owner {owner!r}, so it has no model to ask.", "owner", "no such owner"
             )
         # In place of that owner, so that the name is looked up among its models alone.
@@ -126,7 +126,7 @@ def find_bound_model(
     try:
         model = find_model(session, actor, wanted.model)
     except NotFound as error:
-        raise _make_invalid_error(error.detail, "model", "no such model") from None
+        raise _make_key_settings_error(error.detail, "model", "no such model") from None
     try:
         # `Bound.allows_alias` never matches a number, so the key would open nothing.
         if wanted.alias.isdigit():
@@ -135,12 +135,12 @@ def find_bound_model(
             )
         find_version(session, model, wanted.alias)
     except NotFound as error:
-        raise _make_invalid_error(error.detail, "alias", "no such alias") from None
+        raise _make_key_settings_error(error.detail, "alias", "no such alias") from None
     # The model's owner, who is another one if an administrator creates the key.
     return session.get_one(Owner, model.owner_id), model
 
 
-def bind_key(session: Session, key: Key, model: Model, wanted: Wanted) -> PredictKey:
+def bind_predict_key(session: Session, key: Key, model: Model, wanted: Wanted) -> PredictKey:
     """Add the row that binds a new key to its model, alias and limits."""
     row = PredictKey(
         key_id=key.id,
@@ -156,7 +156,9 @@ def bind_key(session: Session, key: Key, model: Model, wanted: Wanted) -> Predic
     return row
 
 
-def find_key_bindings(session: Session, key_ids: Sequence[str], now: float) -> dict[str, KeyBound]:
+def find_predict_key_bindings(
+    session: Session, key_ids: Sequence[str], now: float
+) -> dict[str, KeyBound]:
     """Return the bindings of those keys that are of scope predict, by key id."""
     query = select(PredictKey, Model.name).join(Model, Model.id == PredictKey.model_id)
     rows = session.execute(query.where(PredictKey.key_id.in_(key_ids))).all()
@@ -194,7 +196,7 @@ def move_predict_keys(session: Session, goes: Model, comes: Model) -> None:
     )
 
 
-def take_daily_images(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
+def charge_daily_images(db: Database, key_id: str, images: int, *, is_request: bool) -> None:
     """Take images from a key's daily number, and one request from its bucket if a request begins.
 
     Raises:
@@ -243,5 +245,5 @@ def _make_limit_error(row: PredictKey | None, images: int, now: float, day: int)
     )
 
 
-def _make_invalid_error(detail: str, field: str, message: str) -> Invalid:
+def _make_key_settings_error(detail: str, field: str, message: str) -> Invalid:
     return Invalid(detail, fields=[{"field": field, "message": message}])

@@ -16,7 +16,7 @@ from core.database.tables import Key, UserSession
 from core.errors import NotAllowed, NotAuthenticated
 from core.keys import keys
 from core.requests.actor import Actor
-from core.requests.audit import LOG_OUT, Entry, record_action
+from core.requests.audit import LOG_OUT, Entry, record_audit_entry
 
 LIFE_S = 12 * 3600.0
 IDLE_S = 2 * 3600.0
@@ -24,7 +24,7 @@ MOST = 20
 """Maximum number of sessions of one key; another one ends the oldest."""
 
 
-def bind_token_to_place(token: str, place: str) -> str:
+def append_place_to_token(token: str, place: str) -> str:
     """Return a token combined with the place where it is valid, as `digest_token` and `end_session`
     expect it.
 
@@ -56,12 +56,12 @@ def begin_session(db: Database, secret: str, place: str) -> str:
             "This is no Perennial key: it begins with pk_ and has 59 characters."
         )
     with db.read() as session:  # a wrong guess takes no write lock
-        _require_key(session, prefix, secret, db.now(session))
+        _require_valid_key(session, prefix, secret, db.now(session))
     token = secrets.token_urlsafe(32)
     with db.write() as session:
         now = db.now(session)
         # Again, since the key may have been revoked after the read above.
-        key = _require_key(session, prefix, secret, now)
+        key = _require_valid_key(session, prefix, secret, now)
         session.execute(delete(UserSession).where(UserSession.expires_at <= now))
         newest = (
             select(UserSession.hash)
@@ -73,7 +73,7 @@ def begin_session(db: Database, secret: str, place: str) -> str:
         session.execute(delete(UserSession).where(UserSession.hash.in_(too_many)))
         session.add(
             UserSession(
-                hash=digest_token(bind_token_to_place(token, place)),
+                hash=digest_token(append_place_to_token(token, place)),
                 key_id=key.id,
                 created_at=now,
                 seen_at=now,
@@ -81,7 +81,7 @@ def begin_session(db: Database, secret: str, place: str) -> str:
             )
         )
         actor = Actor(key.owner_id, key.id, key.scope)
-        record_action(session, actor, Entry("session.begin", key.id, {"name": key.name}), now)
+        record_audit_entry(session, actor, Entry("session.begin", key.id, {"name": key.name}), now)
     return token
 
 
@@ -94,10 +94,12 @@ def end_session(db: Database, token: str) -> None:
         key = session.get_one(Key, row.key_id)
         session.delete(row)
         actor = Actor(key.owner_id, key.id, key.scope)
-        record_action(session, actor, Entry(LOG_OUT, key.id, {"name": key.name}), db.now(session))
+        record_audit_entry(
+            session, actor, Entry(LOG_OUT, key.id, {"name": key.name}), db.now(session)
+        )
 
 
-def _require_key(session: Session, prefix: str, secret: str, now: float) -> Key:
+def _require_valid_key(session: Session, prefix: str, secret: str, now: float) -> Key:
     """Return the key of that text.
 
     Unknown, wrong, revoked and expired keys get the same response, so that guessing reveals

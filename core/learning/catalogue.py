@@ -16,7 +16,7 @@ from core.learning.data.augment import NAMES as AUGMENTS
 from core.learning.methods.method import Method
 from core.learning.methods.registry import METHODS
 from core.learning.networks import get_architectures
-from core.learning.networks.backbones.timm_names import RECOMMENDED, load_table
+from core.learning.networks.backbones.timm_names import RECOMMENDED, load_weights_table
 from core.learning.optimizers.build import DESCRIPTIONS
 from core.learning.problems.problem import Problem
 from core.learning.problems.registry import PROBLEMS
@@ -71,8 +71,8 @@ def build_catalogue() -> dict[str, Any]:
             for name, info in sorted(get_architectures().items())
         },
         "problems": {name: _describe_problem(problem) for name, problem in PROBLEMS.items()},
-        "pretrained": load_table()["weights"],
-        "unusable": load_table()["refused"],
+        "pretrained": load_weights_table()["weights"],
+        "unusable": load_weights_table()["refused"],
         "recommended": RECOMMENDED,
         "optimizers": DESCRIPTIONS,
         "augmentations": list(AUGMENTS),
@@ -81,7 +81,7 @@ def build_catalogue() -> dict[str, Any]:
             "schema": Recipe.model_json_schema(),
             # With the method's own defaults filled in, since readers of the catalogue import no
             # method.
-            "defaults": _default_recipe(),
+            "defaults": _build_default_recipe(),
             "olor": OlorRecipe().model_dump(mode="json"),  # defaults within `optimizer.olor`
             "merge": dict.fromkeys(MergeRecipe.model_fields),
             "rebalance": RebalanceRecipe().model_dump(mode="json"),
@@ -89,7 +89,7 @@ def build_catalogue() -> dict[str, Any]:
     }
 
 
-def _default_recipe() -> dict[str, Any]:
+def _build_default_recipe() -> dict[str, Any]:
     """Return the recipe that an empty patch stands for."""
     recipe = Recipe()
     method = METHODS[recipe.method["name"]]

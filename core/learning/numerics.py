@@ -18,7 +18,12 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from core.learning.precision import Format, choose_format, has_fast_bfloat16, use_full_precision
+from core.learning.precision import (
+    Format,
+    choose_number_format,
+    has_fast_bfloat16,
+    use_full_precision,
+)
 from core.learning.recipe import Recipe
 
 _NO_FIXED_ORDER = re.compile(
@@ -40,12 +45,12 @@ class Numerics:
     """
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
-        self.format: Format = choose_format(recipe.precision, device)
+        self.format: Format = choose_number_format(recipe.precision, device)
         self.deterministic = recipe.deterministic
         self.operations: list[str] = []
         self._device = device
 
-    def iter_warnings(self) -> Iterator[str]:
+    def iterate_warnings(self) -> Iterator[str]:
         """Yield warnings for a person before the job begins."""
         if self.format == "bfloat16" and self._device.type == "cpu" and not has_fast_bfloat16():
             yield (
@@ -55,7 +60,7 @@ class Numerics:
                 "has them"
             )
 
-    def iter_remarks(self) -> Iterator[str]:
+    def iterate_log_remarks(self) -> Iterator[str]:
         """Yield lines for the job's log, where the job differs from the default on a CPU."""
         if self.format == "bfloat16":
             yield (
@@ -74,7 +79,7 @@ class Numerics:
             )
 
     @contextmanager
-    def apply_flags(self) -> Iterator[None]:
+    def use_numerics_flags(self) -> Iterator[None]:
         """Set the process's flags for the job, and restore them afterwards."""
         if self._device.type != "cuda":
             yield
@@ -84,11 +89,11 @@ class Numerics:
             stack.enter_context(_configure_cudnn(self.deterministic))
             if self.deterministic:
                 stack.enter_context(_use_deterministic_kernels())
-                stack.enter_context(self._record_warnings())
+                stack.enter_context(self._record_nondeterministic_operations())
             yield
 
     @contextmanager
-    def _record_warnings(self) -> Iterator[None]:
+    def _record_nondeterministic_operations(self) -> Iterator[None]:
         """Record torch's warnings of operations without a deterministic kernel; show all others."""
         with warnings.catch_warnings():
             show = warnings.showwarning

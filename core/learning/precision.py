@@ -25,7 +25,7 @@ Precision = Literal["auto", "float32", "bfloat16"]
 """A format, or `auto`: bfloat16 on CUDA, float32 on a CPU."""
 
 
-def choose_device(name: str) -> torch.device:
+def choose_torch_device(name: str) -> torch.device:
     """Return the device for `auto` (CUDA where there is one), `cpu`, `cuda` or `cuda:N`.
 
     Raises ValueError when a CUDA device is requested by name and there is none.
@@ -38,7 +38,7 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def open_device(name: str, memory_share: float = 1.0) -> torch.device:
+def open_device_with_limit(name: str, memory_share: float = 1.0) -> torch.device:
     """Return the device of that name; limit this process to a share of a GPU's memory.
 
     Later allocations beyond the share fail.
@@ -50,14 +50,14 @@ def open_device(name: str, memory_share: float = 1.0) -> torch.device:
     Raises:
         ValueError: a CUDA device is requested by name and there is none.
     """
-    device = choose_device(name)
+    device = choose_torch_device(name)
     if device.type == "cuda" and memory_share < 1:
         # torch requires a device index; cuda without one is the current device.
         torch.cuda.set_per_process_memory_fraction(memory_share, device.index or 0)
     return device
 
 
-def choose_format(precision: Precision, device: torch.device) -> Format:
+def choose_number_format(precision: Precision, device: torch.device) -> Format:
     """Return the format of training that a precision means on a device."""
     if precision == "auto":
         return "bfloat16" if device.type == "cuda" else "float32"
@@ -73,11 +73,11 @@ def has_fast_bfloat16() -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
-def use_precision(
+def use_training_precision(
     device: torch.device, precision: Precision = "auto"
 ) -> AbstractContextManager[object]:
     """Return a context for forward passes of training, in the format that `precision` means."""
-    if choose_format(precision, device) == "bfloat16":
+    if choose_number_format(precision, device) == "bfloat16":
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return nullcontext()
 
@@ -101,7 +101,7 @@ def use_full_precision(device: torch.device) -> Iterator[None]:
         matmul.fp32_precision, conv.fp32_precision = before
 
 
-def place_network(network: nn.Module, device: torch.device) -> None:
+def move_network_to_device(network: nn.Module, device: torch.device) -> None:
     """Move a network to its device, in channels_last when it has a convolution."""
     network.to(device)
     if any(isinstance(module, nn.Conv2d) for module in network.modules()):

@@ -28,7 +28,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def is_head(parameter: str) -> bool:
+def is_head_parameter(parameter: str) -> bool:
     """Return True if a parameter, by its name, belongs to a head.
 
     All others compute the features.
@@ -76,9 +76,9 @@ class OptimizerRecipe(Strict):
     carry_state: bool = False
     olor: OlorRecipe | None = None
 
-    def rate_of(self, parameter: str) -> float:
+    def get_peak_rate(self, parameter: str) -> float:
         """Return the peak rate of a parameter of the network, by its name."""
-        return (self.head_lr or self.lr) if is_head(parameter) else self.lr
+        return (self.head_lr or self.lr) if is_head_parameter(parameter) else self.lr
 
 
 class HeadRecipe(Strict):
@@ -171,7 +171,7 @@ class Recipe(Strict):
     shards: Annotated[int, Field(ge=1, le=8)] = 1
 
     @property
-    def order(self) -> Literal["shuffled", "stratified"]:
+    def batch_order(self) -> Literal["shuffled", "stratified"]:
         """Order of images in batches: stratified if batches are to be balanced, else as `sampler`
         says."""
         return "stratified" if self.balanced_batches else self.sampler

@@ -37,20 +37,20 @@ class Section:
         # A generator counts: its position is state even while the section has no tensor.
         return bool(self.tensors or self.json or self._generators)
 
-    def get_generator(self, name: str, seed: int) -> torch.Generator:
+    def get_named_generator(self, name: str, seed: int) -> torch.Generator:
         """Return the CPU generator `name`, seeded on first use and continued from then on."""
         if name not in self._generators:
             self._generators[name] = torch.Generator().manual_seed(seed)
         return self._generators[name]
 
-    def clear_content(self) -> None:
+    def clear_section(self) -> None:
         """Remove everything in this section."""
         self.tensors.clear()
         self.json.clear()
         self._generators.clear()
         self._host_copies.clear()
 
-    def copy_to_host(self, name: str) -> Tensor:
+    def copy_tensor_to_host(self, name: str) -> Tensor:
         """Return the tensor `name` on the CPU: itself, or a copy that is renewed after a change.
 
         A copy makes the host wait for the device, so values that the host branches on are held on
@@ -63,11 +63,13 @@ class Section:
         # Stale after the tensor was replaced or changed in place.
         if of is not tensor or version != tensor._version:
             copy = tensor.cpu()
-            self.keep_on_host(name, copy)
+            self.store_host_copy(name, copy)
         return copy
 
-    def keep_on_host(self, name: str, copy: Tensor) -> None:
-        """Store `copy`, a CPU tensor with the values of the tensor `name`, for `copy_to_host`."""
+    def store_host_copy(self, name: str, copy: Tensor) -> None:
+        """Store `copy`, a CPU tensor with the values of the tensor `name`, for
+        `copy_tensor_to_host`.
+        """
         tensor = self.tensors[name]
         self._host_copies[name] = (tensor, tensor._version, copy)
 
@@ -81,7 +83,7 @@ class Section:
         self, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device
     ) -> None:
         """Replace the content by JSON values and by tensors from `to_tensors`."""
-        self.clear_content()
+        self.clear_section()
         self.json.update(json)
         for name, tensor in tensors.items():
             if name.startswith(_GENERATOR):
@@ -108,25 +110,29 @@ class State:
             raise KeyError(f"unknown type of state {kind!r}: one of {', '.join(TYPES)}")
         return self._sections.setdefault(kind, Section())
 
-    def iter_filled(self) -> Iterator[tuple[str, Section]]:
+    def iterate_filled_sections(self) -> Iterator[tuple[str, Section]]:
         """Yield the sections with content, in the order of `TYPES`."""
         for kind in TYPES:
             if self._sections.get(kind):
                 yield kind, self._sections[kind]
 
-    def collect_tensors(self, without: Collection[str] = ()) -> dict[str, dict[str, Tensor]]:
+    def collect_tensors_by_type(
+        self, without: Collection[str] = ()
+    ) -> dict[str, dict[str, Tensor]]:
         """Return type → tensors by name, for the types that have any, except those in `without`."""
         tensors = {
             kind: section.to_tensors()
-            for kind, section in self.iter_filled()
+            for kind, section in self.iterate_filled_sections()
             if kind not in without
         }
         return {kind: named for kind, named in tensors.items() if named}
 
-    def collect_json(self, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
+    def collect_json_by_type(self, without: Collection[str] = ()) -> dict[str, dict[str, Any]]:
         """Return type → JSON values, for the types that have any, except those in `without`."""
         return {
-            kind: dict(s.json) for kind, s in self.iter_filled() if s.json and kind not in without
+            kind: dict(s.json)
+            for kind, s in self.iterate_filled_sections()
+            if s.json and kind not in without
         }
 
     def load_content(
@@ -142,7 +148,7 @@ class State:
             self[kind].load_content(parts.get(kind, {}), json.get(kind, {}), device)
 
 
-def group_by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+def group_tensors_by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     """Regroup a snapshot's tensors `<type>/<name>` to type → tensors by name."""
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
@@ -167,7 +173,7 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         pointers.add(tensor.data_ptr())
         out[name] = tensor
     save_file(out, path)
-    sync_to_disk(path)
+    sync_path_to_disk(path)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -175,7 +181,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
     return load_file(path, device="cpu")
 
 
-def sync_to_disk(path: Path) -> None:
+def sync_path_to_disk(path: Path) -> None:
     """Wait until a file or a folder's entries are on disk."""
     # `fsync` takes folders too where they are opened for reading: a new name is safe only then.
     fd = os.open(path, os.O_RDONLY)

@@ -25,9 +25,9 @@ from core.lineage.features import (
     compute_feature_loss,
     find_best_ancestor,
     find_last_good_ancestor,
-    format_shares,
+    format_accuracies,
 )
-from core.statistics.flips import mcnemar_worse
+from core.statistics.flips import compute_one_sided_mcnemar
 from core.statistics.power import SIGNIFICANT
 
 CHECKS: tuple[Check, ...] = get_args(Check)
@@ -99,7 +99,7 @@ def check_losses(
             checks.append(_judge_features(features, limit))
             continue
         check = (
-            _build_unmeasured(name, limit, _BEFORE)
+            _build_unmeasured_check(name, limit, _BEFORE)
             if losses is None
             else _JUDGES[name](losses, limit)
         )
@@ -108,7 +108,8 @@ def check_losses(
             check = _fail_for_doubt(check, doubt)
         if losses is not None and not check["passed"]:
             check["pictures"] = [
-                _build_picture(one, model_id) for one in _select_newly_wrong_images(name, losses)
+                _build_check_picture(one, model_id)
+                for one in _select_newly_wrong_images(name, losses)
             ]
         checks.append(check)
     return checks
@@ -133,20 +134,23 @@ def describe_visible_losses(
     if loss is None:
         text += "no loss can be told from chance"
         if more is not None and then is not None:
-            text += f"; with {more} more, one of {_format_points(then)} can"
+            text += f"; with {more} more, one of {_format_percentage_points(then)} can"
     else:
-        text += f"a loss below {_format_points(loss)} may go unseen"
+        text += f"a loss below {_format_percentage_points(loss)} may go unseen"
         if more is not None and then is not None:
             text += f"; {more} more bring that to {100 * then:.0f}"
     return {**visible, "detail": f"{text}."}
 
 
-def _judge_forgotten(losses: Losses, limit: float) -> GateCheck:
+def _judge_forgetting(losses: Losses, limit: float) -> GateCheck:
     """Judge the net loss on earlier tasks, among the classes that both versions know."""
     count = losses["forgotten"]
     if count["missing"] is not None:
-        return _build_unmeasured("forgotten", limit, count["missing"])
-    share, p = _compute_net_loss(count), mcnemar_worse(count["negative"], count["positive"])
+        return _build_unmeasured_check("forgotten", limit, count["missing"])
+    share, p = (
+        _compute_net_loss(count),
+        compute_one_sided_mcnemar(count["negative"], count["positive"]),
+    )
     failed = share > limit and p < SIGNIFICANT
     text = (
         f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it gets "
@@ -154,17 +158,17 @@ def _judge_forgotten(losses: Losses, limit: float) -> GateCheck:
         f"version {count['against']} gets right, and {count['positive']} right that it gets wrong, "
         "where only classes that both know may be answered"
     )
-    return _build_measured("forgotten", limit, count, _Judged(share, p, failed, text))
+    return _build_measured_check("forgotten", limit, count, _Judged(share, p, failed, text))
 
 
-def _judge_confused(losses: Losses, limit: float) -> GateCheck:
+def _judge_class_confusion(losses: Losses, limit: float) -> GateCheck:
     """Judge the share of earlier images that are predicted as a class that is new in this batch."""
     count = losses["confused"]
     if count["missing"] is not None:
-        return _build_unmeasured("confused", limit, count["missing"])
+        return _build_unmeasured_check("confused", limit, count["missing"])
     share, p = (
         count["negative"] / count["images"],
-        mcnemar_worse(count["negative"], count["positive"]),
+        compute_one_sided_mcnemar(count["negative"], count["positive"]),
     )
     text = (
         f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it calls "
@@ -172,14 +176,14 @@ def _judge_confused(losses: Losses, limit: float) -> GateCheck:
         f"that is new in this batch, though version {count['against']} gets them right"
     )
     failed = share > limit and p < SIGNIFICANT
-    return _build_measured("confused", limit, count, _Judged(share, p, failed, text))
+    return _build_measured_check("confused", limit, count, _Judged(share, p, failed, text))
 
 
-def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
+def _judge_lost_classes(losses: Losses, limit: float) -> GateCheck:
     """Judge the recall of each class that was at least half right before."""
     count = losses["class_lost"]
     if count["missing"] is not None:
-        return _build_unmeasured("class_lost", limit, count["missing"])
+        return _build_unmeasured_check("class_lost", limit, count["missing"])
     # A class that was mostly wrong before has little to lose.
     judged = [
         one
@@ -187,7 +191,7 @@ def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
         if one["images"] >= LEAST_OF_CLASS and 2 * one["before"] >= one["images"]
     ]
     if not judged:
-        return _build_unmeasured(
+        return _build_unmeasured_check(
             "class_lost",
             limit,
             f"no class of earlier tasks has {LEAST_OF_CLASS} held-out images of which half were "
@@ -199,7 +203,7 @@ def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
         f"it lost {_format_lost_classes(lost_classes, count['against'])}"
         if lost_classes
         else f"of the classes that version {count['against']} gets half right, {worst['label']} is "
-        f"worst: {_count_correct_now(worst)} of {worst['images']} right"
+        f"worst: {_count_correct_by_version(worst)} of {worst['images']} right"
     )
     return {
         "name": "class_lost",
@@ -213,11 +217,11 @@ def _judge_class_lost(losses: Losses, limit: float) -> GateCheck:
     }
 
 
-def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
+def _judge_drift(losses: Losses, limit: float) -> GateCheck:
     """Judge the net loss on each earlier task against the best of the last versions on it."""
     count = losses["drifted"]
     if count["missing"] is not None:
-        return _build_unmeasured("drifted", limit, count["missing"])
+        return _build_unmeasured_check("drifted", limit, count["missing"])
     shares = {
         one["task"]: (one["negative"] - one["positive"]) / one["images"] for one in count["tasks"]
     }
@@ -226,7 +230,8 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
         one
         for one in count["tasks"]
         if shares[one["task"]] > limit
-        and mcnemar_worse(one["negative"], one["positive"]) * count["compared"] < SIGNIFICANT
+        and compute_one_sided_mcnemar(one["negative"], one["positive"]) * count["compared"]
+        < SIGNIFICANT
     ]
     first = max(drifted or count["tasks"], key=lambda one: shares[one["task"]])
     text = (
@@ -238,9 +243,11 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
     if len(drifted) > 1:
         text += f"; {_format_count(len(drifted) - 1, 'more task')} drifted too"
     # The correction's factor may take the product above 1.
-    p = min(1.0, mcnemar_worse(first["negative"], first["positive"]) * count["compared"])
+    p = min(
+        1.0, compute_one_sided_mcnemar(first["negative"], first["positive"]) * count["compared"]
+    )
     judged = _Judged(shares[first["task"]], p, bool(drifted), text)
-    check = _build_measured("drifted", limit, count, judged)
+    check = _build_measured_check("drifted", limit, count, judged)
     return {
         **check,
         "against": first["against"],
@@ -248,7 +255,7 @@ def _judge_drifted(losses: Losses, limit: float) -> GateCheck:
     }
 
 
-def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
+def _judge_learning(losses: Losses, limit: float) -> GateCheck:
     """Judge the accuracy on new classes, and on known classes of the batch the net loss and the
     accuracy.
 
@@ -256,7 +263,7 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
     then the batch's labels contradict what was learned.
     """
     new_counts, known_counts = losses["new"], losses["known"]
-    p_value = mcnemar_worse(known_counts["negative"], known_counts["positive"])
+    p_value = compute_one_sided_mcnemar(known_counts["negative"], known_counts["positive"])
     is_worse = known_counts["missing"] is None and p_value < SIGNIFICANT
     has_new = new_counts["missing"] is None and new_counts["images"] >= LEAST_OF_NEW
     if not has_new and known_counts["missing"] is not None:
@@ -264,12 +271,12 @@ def _judge_learned_nothing(losses: Losses, limit: float) -> GateCheck:
             f"the batch has {_format_count(new_counts['images'], 'held-out image')} of new "
             f"classes, {LEAST_OF_NEW} are needed"
         )
-        return _build_unmeasured(
+        return _build_unmeasured_check(
             "learned_nothing", limit, few if new_counts["images"] else str(new_counts["missing"])
         )
     share = new_counts["positive"] / new_counts["images"] if has_new else None
     is_blank = share is not None and share <= limit
-    right_known, known_before = _count_correct_of_known(losses)
+    right_known, known_before = _count_known_class_correct(losses)
     contradicts = known_before is not None and right_known <= limit * known_counts["images"]
     texts = []
     if has_new:
@@ -318,7 +325,7 @@ def _fail_for_doubt(check: GateCheck, doubt: str) -> GateCheck:
     return failed
 
 
-def _count_correct_of_known(losses: Losses) -> tuple[int, tuple[int, int] | None]:
+def _count_known_class_correct(losses: Losses) -> tuple[int, tuple[int, int] | None]:
     """Return the correct ones of the batch's held-out images of known classes, and production's
     correct and all held-out images of these classes in earlier tasks.
 
@@ -328,7 +335,7 @@ def _count_correct_of_known(losses: Losses) -> tuple[int, tuple[int, int] | None
     known_counts, earlier_counts = losses["known"], losses["class_lost"]
     if known_counts["missing"] is not None or earlier_counts["missing"] is not None:
         return 0, None
-    right_now = sum(_count_correct_now(one) for one in known_counts["classes"])
+    right_now = sum(_count_correct_by_version(one) for one in known_counts["classes"])
     # By task too: with a head for each task, equal labels are different classes.
     names = {(one["label"], one["task"]) for one in known_counts["classes"]}
     counted = [one for one in earlier_counts["classes"] if (one["label"], one["task"]) in names]
@@ -342,12 +349,12 @@ def _judge_features(count: FeatureCount | None, limit: float) -> GateCheck:
     """Judge the accuracy of a linear discriminant on the features against that of ancestors."""
     name: Check = "features_collapsed"
     if count is None:
-        return _build_unmeasured(name, limit, _BEFORE)
+        return _build_unmeasured_check(name, limit, _BEFORE)
     collapsed = find_last_good_ancestor(count, limit)
     one = collapsed or find_best_ancestor(count)
     if one is None:
-        return _build_unmeasured(name, limit, str(count["missing"]))
-    now, before = format_shares(one)
+        return _build_unmeasured_check(name, limit, str(count["missing"]))
+    now, before = format_accuracies(one)
     label = "the last good version" if collapsed else "the best of the last versions"
     subject = "a linear discriminant on its features"
     if collapsed:
@@ -368,15 +375,17 @@ def _judge_features(count: FeatureCount | None, limit: float) -> GateCheck:
 
 
 _JUDGES: Mapping[ImageCheck, _Judge] = {
-    "forgotten": _judge_forgotten,
-    "confused": _judge_confused,
-    "class_lost": _judge_class_lost,
-    "drifted": _judge_drifted,
-    "learned_nothing": _judge_learned_nothing,
+    "forgotten": _judge_forgetting,
+    "confused": _judge_class_confusion,
+    "class_lost": _judge_lost_classes,
+    "drifted": _judge_drift,
+    "learned_nothing": _judge_learning,
 }
 
 
-def _build_measured(name: Check, limit: float, count: LossCount, judged: _Judged) -> GateCheck:
+def _build_measured_check(
+    name: Check, limit: float, count: LossCount, judged: _Judged
+) -> GateCheck:
     """Return the result of a check that was measured."""
     # Classes that gained more than they lost did not cause the failure.
     losing = [one for one in count["classes"] if one["negative"] > one["positive"]]
@@ -399,7 +408,7 @@ def _build_measured(name: Check, limit: float, count: LossCount, judged: _Judged
     }
 
 
-def _build_unmeasured(name: Check, limit: float, why: str) -> GateCheck:
+def _build_unmeasured_check(name: Check, limit: float, why: str) -> GateCheck:
     """Return the result of a check without a measurement; it passes."""
     return {
         "name": name,
@@ -418,7 +427,7 @@ def _select_newly_wrong_images(name: ImageCheck, losses: Losses) -> list[LostIma
     return [*losses["known"]["pictures"], *losses["new"]["pictures"]][:_SHOWN]
 
 
-def _build_picture(image: LostImage, model_id: str) -> CheckPicture:
+def _build_check_picture(image: LostImage, model_id: str) -> CheckPicture:
     address = f"/v1/models/{model_id}/tasks/{image['task']}/images/held_out/{image['index']}.png"
     return {**image, "image": address}
 
@@ -428,20 +437,20 @@ def _compute_net_loss(count: LossCount) -> float:
     return (count["negative"] - count["positive"]) / count["images"]
 
 
-def _count_correct_now(one: ClassLoss) -> int:
+def _count_correct_by_version(one: ClassLoss) -> int:
     """Return the number of images of a class that the version predicts correctly."""
     return one["before"] - one["negative"] + one["positive"]
 
 
 def _compute_class_recall(one: ClassLoss) -> float:
     """Return the recall of a class, in [0, 1]."""
-    return _count_correct_now(one) / one["images"]
+    return _count_correct_by_version(one) / one["images"]
 
 
 def _format_lost_classes(lost: Sequence[ClassLoss], against: int | None) -> str:
     """Format lost classes as `cat (0 of 12 right, 11 by version 3) and dog (…)`."""
     texts = [
-        f"{one['label']} ({_count_correct_now(one)} of {one['images']} right, {one['before']} by version "
+        f"{one['label']} ({_count_correct_by_version(one)} of {one['images']} right, {one['before']} by version "
         f"{against})"
         for one in lost
     ]
@@ -470,5 +479,5 @@ def _format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _format_points(share: float) -> str:
+def _format_percentage_points(share: float) -> str:
     return f"{100 * share:.0f} points"

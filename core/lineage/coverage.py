@@ -62,7 +62,7 @@ def find_lost_tasks(session: Session, model: Model, tasks: Collection[int], *, a
         return Lost()
     labels_of_missing, known_labels = (
         _read_classes(session, model, missing),
-        _merge_labels(_read_classes(session, model, tasks)),
+        _merge_class_names(_read_classes(session, model, tasks)),
     )
     if model.scenario == "data":
         labels_of_missing = {
@@ -70,9 +70,9 @@ def find_lost_tasks(session: Session, model: Model, tasks: Collection[int], *, a
         }
     # With a head for each task, an equal label of another task is another class.
     labels = (
-        _merge_labels(labels_of_missing)
+        _merge_class_names(labels_of_missing)
         if model.scenario == "task"
-        else _merge_labels(labels_of_missing) - known_labels
+        else _merge_class_names(labels_of_missing) - known_labels
     )
     return Lost(tuple(sorted(labels_of_missing)), tuple(sorted(labels)))
 
@@ -81,15 +81,15 @@ PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)
 """Standings of tasks that later versions do not contain until these are learned again."""
 
 
-def find_lacked_tasks(
+def find_missing_tasks(
     session: Session, model: Model, tasks: Collection[int]
 ) -> list[tuple[Task, Standing]]:
     """Return rolled-back and skipped tasks missing in a version taught `tasks`, with standings."""
     query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
-    return select_lacked_tasks(session, model, session.scalars(query.order_by(Task.number)), tasks)
+    return select_missing_tasks(session, model, session.scalars(query.order_by(Task.number)), tasks)
 
 
-def select_lacked_tasks(
+def select_missing_tasks(
     session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
 ) -> list[tuple[Task, Standing]]:
     """Return those of the given rolled-back and skipped tasks that a version taught `tasks` lacks."""
@@ -107,6 +107,6 @@ def _read_classes(session: Session, model: Model, numbers: Collection[int]) -> d
     return {number: set(classes) for number, classes in session.execute(query)}
 
 
-def _merge_labels(classes: Mapping[int, set[str]]) -> set[str]:
+def _merge_class_names(classes: Mapping[int, set[str]]) -> set[str]:
     """Return the union of the classes of all tasks."""
     return set().union(*classes.values()) if classes else set()

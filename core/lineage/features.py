@@ -23,7 +23,7 @@ def compute_feature_loss(one: FeatureShare) -> float:
     return float(_subtract_accuracies(one))
 
 
-def has_collapsed(one: FeatureShare, limit: float = LIMIT) -> bool:
+def has_feature_collapse(one: FeatureShare, limit: float = LIMIT) -> bool:
     """Return True if a version is worse than an ancestor by more than the limit and chance."""
     lead = _subtract_accuracies(one)
     spread = sum(
@@ -46,7 +46,7 @@ def find_last_good_ancestor(
     no good start. If all of them had collapsed, the best one is returned.
     """
     worse = (
-        [one for one in count["ancestors"] if has_collapsed(one, limit)]
+        [one for one in count["ancestors"] if has_feature_collapse(one, limit)]
         if count is not None
         else []
     )
@@ -64,13 +64,13 @@ def find_best_ancestor(count: FeatureCount) -> FeatureShare | None:
     return max(count["ancestors"], key=_subtract_accuracies, default=None)
 
 
-def format_shares(one: FeatureShare) -> tuple[str, str]:
+def format_accuracies(one: FeatureShare) -> tuple[str, str]:
     """Return texts such as `32 % of 120` for the version and `71 % of 118` for the ancestor."""
     version, ancestor = (one["right"], one["images"]), (one["right_before"], one["images_before"])
-    return _format_share(*version), _format_share(*ancestor)
+    return _format_accuracy(*version), _format_accuracy(*ancestor)
 
 
-def _format_share(right: int, images: int) -> str:
+def _format_accuracy(right: int, images: int) -> str:
     return f"{100 * right / images:.0f} % of {images:,}"
 
 

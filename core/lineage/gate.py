@@ -79,7 +79,7 @@ class Metrics:
     doubt: str | None = None
 
     @property
-    def negative_flips(self) -> float | None:
+    def negative_flip_share(self) -> float | None:
         """Share of images that turned wrong, in [0, 1]; None if nothing was compared."""
         production = self.production
         return (
@@ -96,7 +96,7 @@ def judge_metrics(gate: GateLimits | GateOut, metrics: Metrics, place: Place) ->
         "min_new_task": metrics.new_task,
         "min_acc": metrics.acc,
         "max_predicted_loss_rise": metrics.predicted_rise,
-        "max_negative_flips": metrics.negative_flips,
+        "max_negative_flips": metrics.negative_flip_share,
         "min_coverage": metrics.coverage,
     }
     checks: list[GateCheck] = []

@@ -38,9 +38,9 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
         rise,
         comparison,
         compute_confident_share(session, model, version.number),
-        read_losses(session, model.id, version.number),
-        read_features(session, model.id, version.number),
-        _read_doubt(session, job, version.task_number),
+        read_gate_losses(session, model.id, version.number),
+        read_feature_comparison(session, model.id, version.number),
+        _read_label_doubt(session, job, version.task_number),
     )
     limits = get_gate_limits(model, job)
     lacks = find_lost_tasks(session, model, tasks, again=job is not None and job.again)
@@ -63,19 +63,19 @@ def read_production_comparison(session: Session, model_id: str, version: int) ->
     return None if measurement is None else Production(**measurement.detail)
 
 
-def read_losses(session: Session, model_id: str, version: int) -> Losses | None:
+def read_gate_losses(session: Session, model_id: str, version: int) -> Losses | None:
     """Return the stored counts for the checks, if the version's gate has such a check."""
     row = session.get(Measurement, (model_id, version, LOSSES, ALL_TASKS))
     return None if row is None else row.detail
 
 
-def read_features(session: Session, model_id: str, version: int) -> FeatureCount | None:
+def read_feature_comparison(session: Session, model_id: str, version: int) -> FeatureCount | None:
     """Return the stored counts of a version's features against its ancestors'."""
     row = session.get(Measurement, (model_id, version, FEATURES, ALL_TASKS))
     return None if row is None else row.detail
 
 
-def _read_doubt(session: Session, job: Job | None, number: int | None) -> str | None:
+def _read_label_doubt(session: Session, job: Job | None, number: int | None) -> str | None:
     """Return the finding that most labels of a task's batch look wrong, if there is one.
 
     A job without a data report leaves that of an earlier job in the task.

@@ -100,7 +100,7 @@ def publish_version(
     model.head = version.number
     set_standing(task, Standing.LEARNED, now)
     _extend_retention(model, task, now)
-    _move_latest(session, model, version, now)
+    _move_latest_alias(session, model, version, now)
     if model.production_follows and not is_promotion_withheld(session, model, version):
         point_alias(session, model, PRODUCTION, version.number, now, mover)
 
@@ -112,7 +112,7 @@ def is_promotion_withheld(session: Session, model: Model, version: Version) -> b
     return has_none and version.number > 0 and knows_one_class(version.manifest)
 
 
-def record_hold(session: Session, model: Model, task: Task, now: float) -> None:
+def record_held_version(session: Session, model: Model, task: Task, now: float) -> None:
     """Record that a version failed its gate: stop at its task, or skip it if the model says so.
 
     A task that the lineage head was taught meanwhile remains learned, and a rolled-back one remains
@@ -152,7 +152,7 @@ def _extend_retention(model: Model, task: Task, now: float) -> None:
     task.train_until = until if task.train_until is None else max(task.train_until, until)
 
 
-def record_job_end(session: Session, job: Job, now: float) -> None:
+def update_standing_after_job(session: Session, job: Job, now: float) -> None:
     """Update the standing of a task whose job has ended without a version.
 
     The standing follows from the state of the job; a task of which a version was made before keeps
@@ -168,10 +168,10 @@ def record_job_end(session: Session, job: Job, now: float) -> None:
         reaction = {Standing.REJECTED: model.on_rejected, Standing.FAILED: model.on_failed}.get(to)
         set_standing(task, to, now, stops=reaction == STOP)
     session.flush()
-    judge_held_versions(session, model, now)
+    rejudge_held_versions(session, model, now)
 
 
-def judge_held_versions(session: Session, model: Model, now: float) -> list[int]:
+def rejudge_held_versions(session: Session, model: Model, now: float) -> list[int]:
     """Judge held versions again by the standings of tasks now, and publish those that pass.
 
     Return their numbers.
@@ -195,7 +195,7 @@ def judge_held_versions(session: Session, model: Model, now: float) -> list[int]
         if gate["passed"]:
             publish_version(session, model, task, version, now)
             version.warnings = [*version.warnings, words.describe_publication(version, model)]
-            record_publish(session, model, version, now, judged="again")
+            record_publish_in_audit(session, model, version, now, judged="again")
             passed.append(version.number)
     session.flush()
     return passed
@@ -223,7 +223,7 @@ def promote_version(
     the lineage, which continues undisturbed.
     """
     is_held, head = target.status == "held", model.head
-    settles = is_held and _is_held(session, target)
+    settles = is_held and _is_held_task_version(session, target)
     if target.number < head and not is_held and _is_forward_move(session, model, target):
         point_alias(session, model, PRODUCTION, target.number, now, mover)
         return []
@@ -234,18 +234,21 @@ def promote_version(
         owner_events.record_version_event(session, model, target, now)
         # A new value, since a change inside a JSON column would not be noticed and stored.
         target.gate = {**target.gate, "overruled": {"key": mover.actor, "reason": mover.reason}}
-        _move_latest(session, model, target, now)
+        _move_latest_alias(session, model, target, now)
         # Not in the job's log: a retry of that job holds its row and waits for the model's, so this
         # could deadlock.
-        target.warnings = [*target.warnings, words.describe_overruling(target, mover.reason or "")]
+        target.warnings = [
+            *target.warnings,
+            words.describe_overruled_gate(target, mover.reason or ""),
+        ]
     point_alias(session, model, PRODUCTION, target.number, now, mover)
     passed_over = settles or (is_held and target.number > head)
-    return _update_standings(
+    return _update_standings_after_move(
         session, model, target, now, Standing.SKIPPED if passed_over else Standing.ROLLED_BACK
     )
 
 
-def _is_held(session: Session, version: Version) -> bool:
+def _is_held_task_version(session: Session, version: Version) -> bool:
     """Return True if the task of a version waits for a person."""
     query = select(Task.standing).where(
         Task.model_id == version.model_id, Task.number == version.task_number
@@ -253,13 +256,13 @@ def _is_held(session: Session, version: Version) -> bool:
     return session.scalar(query) == Standing.HELD
 
 
-def follow_head(session: Session, model: Model, mover: Mover, now: float) -> None:
+def unpin_production(session: Session, model: Model, mover: Mover, now: float) -> None:
     """Move production to the lineage head, and let it follow from now on."""
     model.production_follows = True
     point_alias(session, model, PRODUCTION, model.head, now, mover)
 
 
-def return_to_version(
+def move_head_back(
     session: Session, model: Model, target: Version, mover: Mover, now: float
 ) -> None:
     """Move the lineage head back to a version, and production if it followed the head.
@@ -271,7 +274,7 @@ def return_to_version(
         model.production_follows = True
     else:
         model.head = target.number
-        _update_standings(session, model, target, now, Standing.ROLLED_BACK)
+        _update_standings_after_move(session, model, target, now, Standing.ROLLED_BACK)
 
 
 def point_alias(
@@ -312,7 +315,7 @@ def point_alias(
     return alias
 
 
-def _move_latest(session: Session, model: Model, version: Version, now: float) -> None:
+def _move_latest_alias(session: Session, model: Model, version: Version, now: float) -> None:
     """Move `latest` to a version that was just published, unless a newer one is published."""
     latest = session.get(Alias, (model.id, LATEST))
     if latest is None or latest.version < version.number:
@@ -338,7 +341,7 @@ def _is_forward_move(session: Session, model: Model, target: Version) -> bool:
     return number == target.number
 
 
-def _update_standings(
+def _update_standings_after_move(
     session: Session, model: Model, head: Version, now: float, lost_as: Standing
 ) -> list[Task]:
     """Update standings after the head was moved by hand.
@@ -384,7 +387,7 @@ def find_waiting_job(session: Session, model: Model) -> str | None:
     return session.scalar(query.order_by(Job.again.desc(), Job.task_number).limit(1))
 
 
-def record_publish(
+def record_publish_in_audit(
     session: Session, model: Model, version: Version, now: float, **how: str
 ) -> None:
     """Add the audit row of a new version, or of one that its gate let pass later.

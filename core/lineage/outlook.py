@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from core.database.states import TERMINAL, State
 from core.database.tables import Alias, Job, Model, Task, Version
 from core.lineage import lineage, words
-from core.lineage.coverage import PASSED_OVER, list_taught_tasks, select_lacked_tasks
+from core.lineage.coverage import PASSED_OVER, list_taught_tasks, select_missing_tasks
 from core.lineage.standing import read_open_task_states
 
 
@@ -26,42 +26,44 @@ class Outlook:
     notes: list[str]
 
 
-def build_outlook(session: Session, model: Model, head: Version | None) -> Outlook:
+def describe_next_task_outlook(session: Session, model: Model, head: Version | None) -> Outlook:
     """Return the outlook of a model's next task.
 
     Args:
         head: version that the task starts from; None while the model waits for its base.
     """
-    query = select(Task).where(Task.model_id == model.id, concerns_next_task())
-    return describe_outlook(session, model, head, session.scalars(query).all())
+    query = select(Task).where(Task.model_id == model.id, build_next_task_condition())
+    return describe_task_outlook(session, model, head, session.scalars(query).all())
 
 
-def concerns_next_task() -> ColumnElement[bool]:
+def build_next_task_condition() -> ColumnElement[bool]:
     """Select the tasks that the next version may lack, and those that stop the lineage."""
     return or_(Task.standing.in_(PASSED_OVER), Task.stops)
 
 
-def describe_outlook(
+def describe_task_outlook(
     session: Session, model: Model, head: Version | None, tasks: Sequence[Task]
 ) -> Outlook:
-    """Return the outlook, as `build_outlook` does.
+    """Return the outlook, as `describe_next_task_outlook` does.
 
     Args:
-        tasks: those of the model that `concerns_next_task` selects, and maybe others.
+        tasks: those of the model that `build_next_task_condition` selects, and maybe others.
     """
     taught = [] if head is None else list_taught_tasks(head.manifest)
     in_order = sorted(tasks, key=lambda task: task.number)
     passed_over = [task for task in in_order if task.standing in PASSED_OVER]
-    lacked = select_lacked_tasks(session, model, passed_over, taught)
-    missing = [words.describe_missing(model, task, standing) for task, standing in lacked]
+    lacked = select_missing_tasks(session, model, passed_over, taught)
+    missing = [words.describe_missing_task(model, task, standing) for task, standing in lacked]
     notes = _describe_base_wait(session, model) if head is None else []
     stop = next((task for task in in_order if task.stops), None)
     if stop is not None:
         again = stop.number in read_open_task_states(session, model.id)
-        notes.append(words.explain_wait(stop, lineage.find_held_version(session, stop), again))
+        notes.append(
+            words.explain_waiting_batch(stop, lineage.find_held_version(session, stop), again)
+        )
     if not model.production_follows:
         production = session.get_one(Alias, (model.id, lineage.PRODUCTION)).version
-        notes.append(words.explain_pinning(model, production))
+        notes.append(words.explain_pinned_production(model, production))
     return Outlook(missing, notes)
 
 
@@ -72,4 +74,8 @@ def _describe_base_wait(session: Session, model: Model) -> list[str]:
     A job that waits for a base that cannot be fetched says so in its own response.
     """
     job = None if model.base_job is None else session.get(Job, model.base_job)
-    return [] if job is None or State(job.state) in TERMINAL else [words.explain_base_wait(job.id)]
+    return (
+        []
+        if job is None or State(job.state) in TERMINAL
+        else [words.explain_waiting_for_base(job.id)]
+    )

@@ -23,7 +23,7 @@ def read_matrix_row(session: Session, model_id: str, version: int) -> dict[int, 
     return {task: Cell(correct, total, best) for task, correct, total, best in cells}
 
 
-def find_best_before(
+def find_best_earlier_accuracies(
     session: Session, version: Version, tasks: Iterable[int]
 ) -> dict[int, float | None]:
     """Return the value of `Cell.best` for the next version's cells of `tasks`.
@@ -38,7 +38,9 @@ def find_best_before(
         remaining := remaining & set(list_taught_tasks(ancestor.manifest))
     ):
         row = read_matrix_row(session, ancestor.model_id, ancestor.number)
-        best_by_task |= {task: row[task].best_with_own() for task in remaining & row.keys()}
+        best_by_task |= {
+            task: row[task].get_best_including_own() for task in remaining & row.keys()
+        }
         # A cell carries the best value before it, so the newest one suffices.
         remaining -= row.keys()
         parent = select(Version).where(
@@ -48,7 +50,7 @@ def find_best_before(
     return best_by_task
 
 
-def store_row_figures(
+def store_matrix_row_figures(
     session: Session, version: Version, cells: Mapping[int, Cell], scenario: str
 ) -> None:
     """Store the figures of a version's row, for the metrics of its descendants."""

@@ -6,7 +6,7 @@ from core.contract.figures import CoveragePoint
 from core.contract.responses.versions.sure import SureOut
 from core.database.measurements import ALL_TASKS, CALIBRATION
 from core.database.tables import Measurement, Model
-from core.statistics.sureness import choose_threshold, compute_needed_images
+from core.statistics.sureness import choose_confidence_threshold, compute_required_images
 
 
 def choose_sure_threshold(session: Session, model: Model, version: int) -> SureOut | None:
@@ -24,7 +24,7 @@ def choose_sure_threshold(session: Session, model: Model, version: int) -> SureO
         else [CoveragePoint.from_json(one) for one in measurement.detail.get("curve", [])]
     )
     precision = model.answers["precision"]
-    chosen = choose_threshold(curve, precision)
+    chosen = choose_confidence_threshold(curve, precision)
     return {
         "precision": precision,
         "threshold": chosen.threshold,
@@ -32,5 +32,5 @@ def choose_sure_threshold(session: Session, model: Model, version: int) -> SureO
         "images": curve[-1].images if curve else 0,
         "covered": chosen.covered,
         "right": chosen.right,
-        "needed": compute_needed_images(precision),
+        "needed": compute_required_images(precision),
     }

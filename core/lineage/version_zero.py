@@ -65,14 +65,14 @@ def add_version_zero(
         **start.origin,
         **problem,
     )
-    version = add_version(session, model, manifest, start.parts, now)
+    version = add_version_without_job(session, model, manifest, start.parts, now)
     # From here on, callers rely on both aliases (`core.lineage.outlook`).
     for alias in (LATEST, PRODUCTION):
         point_alias(session, model, alias, 0, now, mover)
     return version
 
 
-def add_version(
+def add_version_without_job(
     session: Session, model: Model, manifest: Manifest, parts: Sequence[StoredPart], now: float
 ) -> Version:
     """Add a published version that no job has made, with its parts.
@@ -103,7 +103,7 @@ def add_version(
     # The rows of parts refer to this one.
     session.flush()
     for position, part in enumerate(parts):
-        session.add(Part(version_id=version.id, position=position, **part.get_given_fields()))
+        session.add(Part(version_id=version.id, position=position, **part.get_set_fields()))
     return version
 
 

@@ -21,7 +21,7 @@ def format_date(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
-def join_words(words: Sequence[str], most: int = _SHOWN, last: str = "and") -> str:
+def join_words_with_conjunction(words: Sequence[str], most: int = _SHOWN, last: str = "and") -> str:
     """Return `a`, `a and b` or `a, b and 7 more`; `last`: and, or."""
     shown_words = list(words[:most])
     if len(words) > most:
@@ -37,7 +37,11 @@ def describe_task(task: Task) -> str:
     """Return `task 2 (“week-32”, classes coat and hat)`."""
     name = f"“{task.name}”, " if task.name else ""
     several = "es" * (len(task.classes) > 1)
-    classes = f"class{several} {join_words(sorted(task.classes))}" if task.classes else "no classes"
+    classes = (
+        f"class{several} {join_words_with_conjunction(sorted(task.classes))}"
+        if task.classes
+        else "no classes"
+    )
     return f"task {task.number} ({name}{classes})"
 
 
@@ -65,11 +69,11 @@ def find_retention_end(model: Model, task: Task) -> float | None:
     return None if undecided else task.train_until
 
 
-def explain_settling(model: Model, task: Task) -> str:
+def describe_settling_requests(model: Model, task: Task) -> str:
     """Return a sentence with the requests that settle a task the lineage lacks."""
-    discard = _build_step(model, task.number, "discard")
+    discard = _build_task_request(model, task.number, "discard")
     if can_relearn(task):
-        again = _build_step(model, task.number, "relearn")
+        again = _build_task_request(model, task.number, "relearn")
         return (
             f"Learn it again with {again} ({describe_retention(model, task)}), or discard it "
             f"with {discard}."
@@ -80,7 +84,7 @@ def explain_settling(model: Model, task: Task) -> str:
     )
 
 
-def _build_step(model: Model, task: int, verb: str) -> Step:
+def _build_task_request(model: Model, task: int, verb: str) -> Step:
     return Step("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
 
 
@@ -93,7 +97,7 @@ def describe_gate_rule(model: Model) -> str:
     return "the gate holds a version that lacks it"
 
 
-def describe_missing(
+def describe_missing_task(
     model: Model, task: Task, standing: Standing, subject: str = "The new version"
 ) -> str:
     """Return a sentence saying that a version lacks a task, why, and what to do."""
@@ -102,21 +106,19 @@ def describe_missing(
     if standing in (Standing.QUEUED, Standing.RUNNING):
         return f"{sentence}, which is being learned again."
     if standing is Standing.SKIPPED:
-        return f"{sentence}, which was skipped. {explain_settling(model, task)}"
+        return f"{sentence}, which was skipped. {describe_settling_requests(model, task)}"
     return (
         f"{sentence}, which was rolled back: {describe_gate_rule(model)}. "
-        f"{explain_settling(model, task)}"
+        f"{describe_settling_requests(model, task)}"
     )
 
 
 def describe_lost_by_move(model: Model, task: Task, version: int) -> str:
     """Return a sentence about a task that production lacks after a move to an earlier version."""
-    return (
-        f"Version {version} was not taught {describe_task(task)}. {explain_settling(model, task)}"
-    )
+    return f"Version {version} was not taught {describe_task(task)}. {describe_settling_requests(model, task)}"
 
 
-def explain_one_class(version: Version) -> str:
+def explain_one_class_version(version: Version) -> str:
     """Return why a first version is not promoted, and what to send."""
     return (
         f"Version {version.number} knows one class, so it calls every image by it. It is published "
@@ -125,12 +127,12 @@ def explain_one_class(version: Version) -> str:
     )
 
 
-def describe_late_pass(version: int) -> str:
+def describe_late_publication(version: int) -> str:
     """Return a sentence saying that a held version was judged again."""
     return f"Version {version} was held, passes its gate now and is published."
 
 
-def explain_hold(version: int, gate: Verdict) -> str:
+def explain_held_version(version: int, gate: Verdict) -> str:
     """Return `Version 3 is held by its gate: forgetting is 0.42, at most 0.1 is allowed.`"""
     return f"Version {version} is held by its gate: {explain_checks(gate)}."
 
@@ -148,9 +150,9 @@ def explain_checks(gate: Verdict) -> str:
         key=lambda check: _LOSSES.index(check["name"]),
     )
     repeated = losses[1:]
-    reasons = [_explain_check(check) for check in failed if check not in repeated]
+    reasons = [_explain_failed_check(check) for check in failed if check not in repeated]
     if repeated:
-        names = join_words([check["name"] for check in repeated])
+        names = join_words_with_conjunction([check["name"] for check in repeated])
         check_fails = "checks {} fail" if len(repeated) > 1 else "check {} fails"
         reasons.append(f"the {check_fails.format(names)} too")
     return "; ".join(reasons)
@@ -158,19 +160,23 @@ def explain_checks(gate: Verdict) -> str:
 
 def list_failed_checks(gate: Verdict) -> list[str]:
     """Return each failed check of a verdict as a sentence."""
-    clauses = [_explain_check(check) for check in gate["checks"] if not check["passed"]]
+    clauses = [_explain_failed_check(check) for check in gate["checks"] if not check["passed"]]
     return [f"{clause[0].upper()}{clause[1:]}." for clause in clauses]
 
 
-def _explain_check(check: GateCheck) -> str:
+def _explain_failed_check(check: GateCheck) -> str:
     name, limit, value = check["name"], check["limit"], check["value"]
     if "detail" in check:
         # The detail is a whole sentence, and becomes a clause of another one here.
         return check["detail"][0].lower() + check["detail"][1:].removesuffix(".")
     if name == "lost_tasks":
         classes = check["classes"]
-        consequence = f", so that it cannot name {join_words(classes, 20)}" if classes else ""
-        numbers = join_words([str(number) for number in check["tasks"]], 20)
+        consequence = (
+            f", so that it cannot name {join_words_with_conjunction(classes, 20)}"
+            if classes
+            else ""
+        )
+        numbers = join_words_with_conjunction([str(number) for number in check["tasks"]], 20)
         return f"it was not taught task{'s' * (len(check['tasks']) > 1)} {numbers}{consequence}"
     if name == "parent_rolled_back":
         head = "another one" if limit is None else f"version {limit}"
@@ -197,7 +203,9 @@ def _explain_check(check: GateCheck) -> str:
     return f"{quantity} is {figure}, {bound} {limit:.3g} is asked for"
 
 
-def explain_stop(model: Model, task: Task, version: Version, learned: Collection[int] = ()) -> str:
+def explain_stopped_lineage(
+    model: Model, task: Task, version: Version, learned: Collection[int] = ()
+) -> str:
     """Return a sentence saying that later batches wait for a held version, and what settles it.
 
     Args:
@@ -210,7 +218,7 @@ def explain_stop(model: Model, task: Task, version: Version, learned: Collection
     )
     return (
         f"Later batches of {model.name} wait until a person promotes version {version.number} with "
-        f"a reason, {again}, or continues without it.{describe_first_repair(model, version, learned)}"
+        f"a reason, {again}, or continues without it.{describe_repairing_requests(model, version, learned)}"
     )
 
 
@@ -219,7 +227,7 @@ def list_lost_tasks(gate: Verdict) -> list[int]:
     return [n for check in gate["checks"] if check["name"] == "lost_tasks" for n in check["tasks"]]
 
 
-def describe_first_repair(model: Model, version: Version, learned: Collection[int]) -> str:
+def describe_repairing_requests(model: Model, version: Version, learned: Collection[int]) -> str:
     """Return the requests that let a held version pass which lacks tasks; empty if it lacks none.
 
     Learning its own task again would not bring the lacking tasks back.
@@ -230,14 +238,16 @@ def describe_first_repair(model: Model, version: Version, learned: Collection[in
         return ""
     numbers = [number for number in lacking if number not in learned]
     if not numbers:
-        tasks = join_words([str(number) for number in lacking], 20)
+        tasks = join_words_with_conjunction([str(number) for number in lacking], 20)
         return (
             f" Task{'s' * (len(lacking) > 1)} {tasks} {'were' if len(lacking) > 1 else 'was'} "
             f"learned again since: learn task {version.task_number} again, and the new version "
             f"knows all of them."
         )
-    tasks = join_words([str(number) for number in numbers], 20)
-    again, discard = (_build_step(model, numbers[0], verb) for verb in ("relearn", "discard"))
+    tasks = join_words_with_conjunction([str(number) for number in numbers], 20)
+    again, discard = (
+        _build_task_request(model, numbers[0], verb) for verb in ("relearn", "discard")
+    )
     return (
         f" Learn task{'s' * (len(numbers) > 1)} {tasks} again first ({again}) and then this one, "
         f"or discard {'them' if len(numbers) > 1 else 'it'} ({discard}): version {version.number} "
@@ -245,7 +255,7 @@ def describe_first_repair(model: Model, version: Version, learned: Collection[in
     )
 
 
-def explain_wait(task: Task, version: Version | None, again: bool) -> str:
+def explain_waiting_batch(task: Task, version: Version | None, again: bool) -> str:
     """Return why a batch waits.
 
     `version`: the held one; `again`: its task is being learned again.
@@ -256,11 +266,11 @@ def explain_wait(task: Task, version: Version | None, again: bool) -> str:
         return f"This batch waits for {describe_task(task)}, {why} {settled_by}"
     return (
         f"This batch waits for {describe_task(task)}. "
-        f"{explain_hold(version.number, version.gate)} {settled_by}"
+        f"{explain_held_version(version.number, version.gate)} {settled_by}"
     )
 
 
-def explain_base_wait(job_id: str) -> str:
+def explain_waiting_for_base(job_id: str) -> str:
     """Return why a batch waits whose model has no version 0 yet. job_id: the job that fetches the
     weights."""
     return f"This batch waits for the weights of its model's base, which job {job_id} brings."
@@ -289,17 +299,19 @@ def explain_missing_base(job_id: str, error: JobError | None) -> str:
     )
 
 
-def describe_continuation(model: Model, task: Task, known: bool) -> str:
+def describe_lineage_continuation(model: Model, task: Task, known: bool) -> str:
     """Return how the lineage continues past a held version.
 
     `known`: its head was taught the task.
     """
     if known:
         return f"The line goes on from version {model.head}, which knows {describe_task(task)}."
-    return f"The line goes on without {describe_task(task)}. {explain_settling(model, task)}"
+    return (
+        f"The line goes on without {describe_task(task)}. {describe_settling_requests(model, task)}"
+    )
 
 
-def explain_pinning(model: Model, production: int) -> str:
+def explain_pinned_production(model: Model, production: int) -> str:
     """Return a sentence about a production that is pinned, and the request that unpins it."""
     moves = (
         f"moves it to version {model.head}, the newest, and " if model.head != production else ""
@@ -317,6 +329,6 @@ def describe_publication(version: Version, model: Model) -> str:
     return f"Version {version.number} is published now, and {where}."
 
 
-def describe_overruling(version: Version, reason: str) -> str:
+def describe_overruled_gate(version: Version, reason: str) -> str:
     """Return a sentence saying that a person put a held version in production."""
     return f"A person put version {version.number} in production against its gate: “{reason}”."

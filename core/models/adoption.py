@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import PLAIN, Start, check_start
+from core.admission.applicability import PLAIN, Start, warn_of_start
 from core.bases.base_advice import (
     explain_base_mismatch,
     get_base_architecture,
@@ -35,16 +35,16 @@ from core.database.session import Database
 from core.database.tables import Base, Model, Task
 from core.errors import Invalid
 from core.files.merged import Merged
-from core.files.safetensors_header import read_header
+from core.files.safetensors_header import read_safetensors_header
 from core.ids import new_id
 from core.lineage import version_zero
 from core.lineage.lineage import LATEST, PRODUCTION, Mover, point_alias
 from core.lineage.standing import Standing
-from core.models.first_version import keep_decoding
+from core.models.first_version import keep_model_decoding
 from core.requests.actor import Actor, Transaction
 from core.requests.resources import Resources
 from core.retention import references
-from core.retention.unused import delete_unused_digests
+from core.retention.unused import delete_unreferenced_blobs
 from core.storage import Blobs
 from core.usage import stored_bytes
 
@@ -62,7 +62,7 @@ class Adopted:
         id: id of the base.
         sha256: digest of its file.
         uploaded_for: its architecture, images and classifier.
-        parts: stored parts of version 1, the head last; empty before `storing_parts`.
+        parts: stored parts of version 1, the head last; empty before `store_parts_while_creating`.
     """
 
     id: str
@@ -76,7 +76,7 @@ class Adopted:
         return self.uploaded_for["classifier"]
 
 
-def find_adopted(db: Database, actor: Actor, base: object) -> Adopted | None:
+def find_adopted_classifier(db: Database, actor: Actor, base: object) -> Adopted | None:
     """Return the classifier that a request for a model names as its base.
 
     Return None if the base is anything else.
@@ -84,26 +84,28 @@ def find_adopted(db: Database, actor: Actor, base: object) -> Adopted | None:
     if not isinstance(base, str) or not base.startswith("bas_"):
         return None
     with db.read() as session:
-        row = _find_row(session, actor, base)
+        row = _find_base_row(session, actor, base)
         if row is None or "classifier" not in row.architecture:
             return None
         return Adopted(row.id, row.sha256, row.architecture)
 
 
-def complete_request(given: NewModel, adopted: Adopted) -> NewModel:
+def complete_adoption_request(given: NewModel, adopted: Adopted) -> NewModel:
     """Return the request for a model with the architecture and images of the classifier.
 
     Raises:
         Invalid: the request cannot have this classifier.
     """
     if given["scenario"] != "class":
-        raise _make_error(
+        raise _make_adoption_error(
             "scenario",
             "A classifier is adopted in the class scenario, in which batches bring new classes: "
             'send "scenario": "class".',
         )
     if given.get("classes") is not None:
-        raise _make_error("classes", "The classes come with the classifier: leave out classes.")
+        raise _make_adoption_error(
+            "classes", "The classes come with the classifier: leave out classes."
+        )
     completed: NewModel = {**given, "base": ADOPTED}
     image = adopted.uploaded_for["image"]
     architecture = get_base_architecture(adopted.uploaded_for)
@@ -120,14 +122,16 @@ def require_usable_method(catalogue: Catalogue, recipe: RecipeOut) -> None:
     """Check that a recipe can go on from a classifier of which no batch is known.
 
     Raises:
-        InvalidRecipe: see `core.admission.applicability.check_start`.
+        InvalidRecipe: see `core.admission.applicability.warn_of_start`.
     """
     start = Start(VERSION_ONE, None, {"name": ADOPTED}, PLAIN, frozenset())
-    check_start(catalogue, start, recipe, "class")
+    warn_of_start(catalogue, start, recipe, "class")
 
 
 @contextmanager
-def storing_parts(resources: Resources, adopted: Adopted | None) -> Iterator[Adopted | None]:
+def store_parts_while_creating(
+    resources: Resources, adopted: Adopted | None
+) -> Iterator[Adopted | None]:
     """Store the parts of version 1 while a model is created, and yield the classifier with them.
 
     Afterwards, either the base or its parts are in use: the others are deleted.
@@ -140,21 +144,23 @@ def storing_parts(resources: Resources, adopted: Adopted | None) -> Iterator[Ado
         yield stored
     finally:
         digests = sorted({adopted.sha256, *(part.sha256 for part in stored.parts)})
-        delete_unused_digests(resources.db, resources.blobs, digests)
+        delete_unreferenced_blobs(resources.db, resources.blobs, digests)
 
 
 def _store_parts(blobs: Blobs, adopted: Adopted) -> Adopted:
     """Store the parts of version 1, and return the classifier with them."""
-    source = blobs.fetch_file(adopted.sha256)
-    present = {tensor.name for tensor in read_header(source)}
+    source = blobs.fetch_verified_file(adopted.sha256)
+    present = {tensor.name for tensor in read_safetensors_header(source)}
     rows = len(adopted.classifier["classes"])
     parts = []
     with tempfile.TemporaryDirectory() as folder:
-        for part, names in _name_tensors(adopted.classifier).items():
+        for part, names in _map_tensor_names(adopted.classifier).items():
             sources: list[tuple[Path, str, Rename]] = [(source, adopted.sha256, names.get)]
             absent = [to for name, to in names.items() if name not in present]
             if absent:
-                sources.append(_write_zeros(Path(folder) / "zeros.safetensors", absent, rows))
+                sources.append(
+                    _write_missing_tensors(Path(folder) / "zeros.safetensors", absent, rows)
+                )
             path = Path(folder) / f"{part}.safetensors"
             with path.open("wb") as file:
                 file.writelines(Merged(sources).read_chunks())
@@ -164,7 +170,7 @@ def _store_parts(blobs: Blobs, adopted: Adopted) -> Adopted:
     return replace(adopted, parts=parts)
 
 
-def add_versions(
+def add_adopted_versions(
     transaction: Transaction, blobs: Blobs, model: Model, adopted: Adopted, seed: int
 ) -> None:
     """Add task 1 and versions 0 and 1 of a model that adopts a classifier, and delete the base.
@@ -177,17 +183,17 @@ def add_versions(
     session, now = transaction.session, transaction.now
     # First, so that no part is deleted between the check and the commit.
     references.lock_references_shared(session)
-    row = _find_row(session, transaction.actor, adopted.id, lock=True)
+    row = _find_base_row(session, transaction.actor, adopted.id, lock=True)
     if row is None or not all(blobs.has(part.sha256) for part in adopted.parts):
-        raise _make_error("base", f"The base {adopted.id!r} is gone: upload it again.")
+        raise _make_adoption_error("base", f"The base {adopted.id!r} is gone: upload it again.")
     session.delete(row)
     if get_base_architecture(adopted.uploaded_for) != model.architecture or not is_same_input_shape(
         adopted.uploaded_for["image"], model.image
     ):
-        raise _make_error(
+        raise _make_adoption_error(
             "base", explain_base_mismatch(adopted.uploaded_for, model.architecture, model.image)
         )
-    model.image = keep_decoding(adopted.uploaded_for["image"], model.image)
+    model.image = keep_model_decoding(adopted.uploaded_for["image"], model.image)
     statistics = adopted.uploaded_for.get("normalise")
     start = version_zero.Start(
         [part for part in adopted.parts if part.type != _HEAD],
@@ -196,7 +202,7 @@ def add_versions(
     )
     mover = Mover("create", transaction.actor.key_id)
     zero = version_zero.add_version_zero(session, model, start, mover, seed=seed, now=now)
-    task = _make_task(model, adopted, now)
+    task = _build_adopted_task(model, adopted, now)
     session.add(task)
     classes = list(adopted.classifier["classes"])
     manifest = zero.manifest.model_copy(
@@ -209,7 +215,7 @@ def add_versions(
             "parts": list(adopted.parts),
         }
     )
-    version_zero.add_version(session, model, manifest, adopted.parts, now)
+    version_zero.add_version_without_job(session, model, manifest, adopted.parts, now)
     model.next_task = model.next_version = ADOPTED_VERSION + 1
     model.head = ADOPTED_VERSION
     for alias in (LATEST, PRODUCTION):
@@ -222,7 +228,7 @@ def add_versions(
     stored_bytes.add_stored_bytes(session, model.owner_id, size)
 
 
-def _make_task(model: Model, adopted: Adopted, now: float) -> Task:
+def _build_adopted_task(model: Model, adopted: Adopted, now: float) -> Task:
     """Return task 1, with the classes of the classifier and no images."""
     return Task(
         id=new_id("tsk"),
@@ -244,7 +250,7 @@ def _make_task(model: Model, adopted: Adopted, now: float) -> Task:
     )
 
 
-def _name_tensors(classifier: Classifier) -> dict[str, dict[str, str]]:
+def _map_tensor_names(classifier: Classifier) -> dict[str, dict[str, str]]:
     """Return, by part, the names of its tensors in the file and in the part."""
     parts = {
         f"{_BACKBONE}.{number}": {name: f"{_BACKBONE}.{name}" for name in names}
@@ -254,7 +260,7 @@ def _name_tensors(classifier: Classifier) -> dict[str, dict[str, str]]:
     return {**parts, _HEAD: {f"{classifier['head']}.{name}": f"{_HEAD}.{name}" for name in own}}
 
 
-def _write_zeros(path: Path, names: Sequence[str], rows: int) -> tuple[Path, str, Rename]:
+def _write_missing_tensors(path: Path, names: Sequence[str], rows: int) -> tuple[Path, str, Rename]:
     """Write the tensors that a file may lack: a head's bias, and counters of BatchNorm.
 
     Args:
@@ -268,10 +274,10 @@ def _write_zeros(path: Path, names: Sequence[str], rows: int) -> tuple[Path, str
     return path, hashlib.sha256(path.read_bytes()).hexdigest(), str
 
 
-def _find_row(session: Session, actor: Actor, base: str, *, lock: bool = False) -> Base | None:
-    query = select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id))
+def _find_base_row(session: Session, actor: Actor, base: str, *, lock: bool = False) -> Base | None:
+    query = select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
     return session.scalar(query.with_for_update() if lock else query)
 
 
-def _make_error(field: str, message: str) -> Invalid:
+def _make_adoption_error(field: str, message: str) -> Invalid:
     return Invalid(message, fields=[{"field": field, "message": message}])

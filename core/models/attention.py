@@ -17,11 +17,11 @@ from core.lineage.lineage import PRODUCTION
 from core.lineage.standing import Standing
 from core.models.held_actions import (
     HeldVersion,
-    build_task_path,
-    list_held_actions,
-    make_action,
-    make_discard,
-    make_retry,
+    build_discard_request,
+    build_retry_request,
+    build_task_request_path,
+    build_titled_request,
+    list_held_version_requests,
 )
 from core.requests.times import format_rfc3339
 
@@ -62,16 +62,16 @@ def list_attention_items(
     """Return model id → its items, in a fixed number of queries."""
     by_id = {model.id: model for model in models}
     items = {
-        model: [_build_base_item(by_id[model], job)]
-        for model, job in pretrained.find_failed_jobs(session, models).items()
+        model: [_build_missing_base_item(by_id[model], job)]
+        for model, job in pretrained.find_failed_weight_jobs(session, models).items()
     }
-    tasks = _list_tasks(session, list(by_id))
+    tasks = _list_waiting_tasks(session, list(by_id))
     if not tasks:
         return items
     versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs(session, tasks)
     answering, learned = (
         _find_published_numbers(session, tasks),
-        _find_learned_since(session, versions),
+        _find_tasks_learned_since(session, versions),
     )
     pictures = _find_pictures(session, versions)
     # Collected first, since the actions of an item may concern another waiting task.
@@ -90,11 +90,11 @@ def list_attention_items(
             other_tasks=waits[task.model_id],
             pictures=pictures.get(key, []),
         )
-        items.setdefault(model.id, []).append(_build_item(waiting))
+        items.setdefault(model.id, []).append(_build_attention_item(waiting))
     return items
 
 
-def _list_tasks(session: Session, models: list[str]) -> list[Task]:
+def _list_waiting_tasks(session: Session, models: list[str]) -> list[Task]:
     place = (
         func.row_number()
         .over(partition_by=Task.model_id, order_by=(Task.stops.desc(), Task.number))
@@ -165,7 +165,7 @@ def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tup
     }
 
 
-def _find_learned_since(
+def _find_tasks_learned_since(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], set[int]]:
     """Return (model, task) → tasks that its held version lacks and the head has been taught
@@ -224,14 +224,14 @@ def _match_task_versions() -> ColumnElement[bool]:
     return and_(Version.model_id == Task.model_id, Version.task_number == Task.number)
 
 
-def _build_item(waiting: Waiting) -> AttentionOut:
+def _build_attention_item(waiting: Waiting) -> AttentionOut:
     model, task, version = waiting.model, waiting.task, waiting.version
     kind = S(str(task.standing))
     detail, actions = {
-        S.HELD: _describe_held,
-        S.ROLLED_BACK: _describe_rolled_back,
-        S.REJECTED: _describe_rejected,
-        S.FAILED: _describe_failed,
+        S.HELD: _describe_held_task,
+        S.ROLLED_BACK: _describe_rolled_back_task,
+        S.REJECTED: _describe_rejected_task,
+        S.FAILED: _describe_failed_task,
     }[kind](waiting)
     held = version if kind is S.HELD else None
     return {
@@ -247,10 +247,10 @@ def _build_item(waiting: Waiting) -> AttentionOut:
     }
 
 
-def _build_base_item(model: Model, job: Job) -> AttentionOut:
+def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
     """Return the item for a model whose base weights could not be fetched."""
     ended = "failed" if job.state == State.FAILED else "was cancelled"
-    why = "" if job.error is None else f"{_format_error(job)} "
+    why = "" if job.error is None else f"{_format_job_error(job)} "
     return {
         "kind": "base",
         "version": None,
@@ -260,28 +260,30 @@ def _build_base_item(model: Model, job: Job) -> AttentionOut:
         "detail": f"The job that brings the weights of the model's base {ended}. {why}Batches wait "
         f"for them.",
         "actions": [
-            make_action("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
-            make_action("Delete the model", f"/v1/models/{model.id}", None, method="DELETE"),
+            build_titled_request("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
+            build_titled_request(
+                "Delete the model", f"/v1/models/{model.id}", None, method="DELETE"
+            ),
         ],
         "reasons": [],
         "pictures": [],
     }
 
 
-def _describe_held(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+def _describe_held_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     model, task, version, job = waiting.model, waiting.task, waiting.version, waiting.job
     assert version is not None and job is not None, "a held task has a version and a job"
     detail = (
-        f"{words.explain_hold(version.number, version.gate)} "
-        f"{words.explain_stop(model, task, version, waiting.learned)}"
+        f"{words.explain_held_version(version.number, version.gate)} "
+        f"{words.explain_stopped_lineage(model, task, version, waiting.learned)}"
     )
-    actions = list_held_actions(
+    actions = list_held_version_requests(
         HeldVersion(model, task, version, job, waiting.learned, waiting.other_tasks)
     )
     return detail, actions
 
 
-def _describe_rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+def _describe_rolled_back_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     model, task, answering = waiting.model, waiting.task, waiting.answering
     until = words.describe_retention(model, task)
     detail = (
@@ -292,24 +294,28 @@ def _describe_rolled_back(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     actions: list[ActionOut] = []
     if words.can_relearn(task):
         actions.append(
-            make_action(
-                f"Learn task {task.number} again", build_task_path(model, task, "relearn"), {}
+            build_titled_request(
+                f"Learn task {task.number} again",
+                build_task_request_path(model, task, "relearn"),
+                {},
             )
         )
     if answering is not None:
         body: ActionBody = {"version": answering, "reason": "…"}
         title = f"Put version {answering} back in production"
         actions.append(
-            make_action(title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT")
+            build_titled_request(
+                title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT"
+            )
         )
-    return detail, [*actions, make_discard(model, task)]
+    return detail, [*actions, build_discard_request(model, task)]
 
 
-def _describe_rejected(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+def _describe_rejected_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
     detail = (
         f"The batch of {words.describe_task(task)} was rejected and nothing was learned from it: "
-        f"{_format_error(job)}"
+        f"{_format_job_error(job)}"
     )
     upload: ActionOut = {
         "title": "Upload a mended batch as a new task",
@@ -320,33 +326,37 @@ def _describe_rejected(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     settled = (
         " Later batches wait until this task is discarded."
         if task.stops
-        else _describe_waiting(task)
+        else _describe_stopping_task(task)
     )
     if job is not None and is_held_for_data(job) and words.can_relearn(task):
-        as_it_is = make_action("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
-        return f"{detail}{_describe_waiting(task)}", [upload, as_it_is, make_discard(model, task)]
+        as_it_is = build_titled_request("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
+        return f"{detail}{_describe_stopping_task(task)}", [
+            upload,
+            as_it_is,
+            build_discard_request(model, task),
+        ]
     return f"{detail} Upload a mended batch as a new task.{settled}", [
         upload,
-        make_discard(model, task),
+        build_discard_request(model, task),
     ]
 
 
-def _describe_failed(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+def _describe_failed_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
     assert job is not None, "a failed task has a job"
     detail = (
         f"The job of {words.describe_task(task)} failed and nothing was learned from it: "
-        f"{_format_error(job)}{_describe_waiting(task)}"
+        f"{_format_job_error(job)}{_describe_stopping_task(task)}"
     )
-    retry = [make_retry(task, job)] if words.can_relearn(task) else []
-    return detail, [*retry, make_discard(model, task)]
+    retry = [build_retry_request(task, job)] if words.can_relearn(task) else []
+    return detail, [*retry, build_discard_request(model, task)]
 
 
-def _describe_waiting(task: Task) -> str:
+def _describe_stopping_task(task: Task) -> str:
     return " Later batches wait for it." if task.stops else " The line goes on without it."
 
 
-def _format_error(job: Job | None) -> str:
+def _format_job_error(job: Job | None) -> str:
     error = None if job is None else job.error
     text = (error["detail"].strip() if error else "") or "nothing more is known"
     return text if text.endswith((".", "!", "?")) else f"{text}."

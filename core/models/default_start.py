@@ -9,8 +9,8 @@ from core.contract.responses.recipe import RecipeOut
 from core.errors import JobTooLarge
 from core.packaged import imagenet_base, packaged_base
 from core.recipe import photos
-from core.recipe.images import resolve_images
-from core.recipe.passes import BASE_SIZE, estimate_passes_s, format_minutes
+from core.recipe.images import resolve_image_settings
+from core.recipe.passes import BASE_SIZE, estimate_pass_seconds, format_minutes
 
 EXAMPLE_IMAGES = 100
 """Number of images in the example batch whose duration the response to a creation states."""
@@ -31,9 +31,14 @@ def choose_default_base(catalogue: Catalogue, given: NewModel, admission: Admiss
     """Choose the base for photos if the request leaves that open, the backbone is not trained and
     the base is available.
     """
-    if not photos.is_base_open(given) or (recipe := photos.find_recipe(catalogue, given)) is None:
+    if (
+        not photos.is_base_unspecified(given)
+        or (recipe := photos.find_default_base_recipe(catalogue, given)) is None
+    ):
         return Start()
-    problem = imagenet_base.find_base_problem() or _find_excess(catalogue, recipe, admission)
+    problem = imagenet_base.find_imagenet_base_problem() or _explain_excess(
+        catalogue, recipe, admission
+    )
     # Training the larger network takes much longer, so that is left to an explicit request.
     if photos.trains_backbone(recipe):
         return Start(None, [] if problem else [_describe_minutes(catalogue, recipe)])
@@ -44,16 +49,16 @@ def choose_default_base(catalogue: Catalogue, given: NewModel, admission: Admiss
         [
             f"The model does not start from {imagenet_base.NAME}, which knows photos: {problem}. "
             f"It starts from {packaged_base.PACKAGED}, which was learned on images of "
-            f"{packaged_base.load_description().size} pixels and "
+            f"{packaged_base.load_base_description().size} pixels and "
             "tells photos apart less well. To have the other, repair this and create the model "
             "again."
         ],
     )
 
 
-def _find_excess(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) -> str:
+def _explain_excess(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) -> str:
     """Return why a job on this base would be refused here, or "" if it would be accepted."""
-    image = resolve_images(catalogue, imagenet_base.ARCHITECTURE, {}).image
+    image = resolve_image_settings(catalogue, imagenet_base.ARCHITECTURE, {}).image
     try:
         admission.check_job(catalogue, imagenet_base.ARCHITECTURE, image, recipe)
     except JobTooLarge as error:
@@ -63,7 +68,9 @@ def _find_excess(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) 
 
 def _describe_minutes(catalogue: Catalogue, recipe: RecipeOut) -> str:
     """Return a sentence with the expected minutes of a batch on the larger base."""
-    expected = estimate_passes_s(catalogue, imagenet_base.NAME, BASE_SIZE, recipe, EXAMPLE_IMAGES)
+    expected = estimate_pass_seconds(
+        catalogue, imagenet_base.NAME, BASE_SIZE, recipe, EXAMPLE_IMAGES
+    )
     return (
         f"This recipe trains the network, so the model starts from the small base "
         f"{packaged_base.PACKAGED}. "

@@ -86,18 +86,22 @@ def _collect_base_parts(
         )
         parts = [part]
     else:
-        parts, origin, normalise = _build_uploaded_part(session, actor, model, model.base, usual)
+        parts, origin, normalise = _build_uploaded_base_part(
+            session, actor, model, model.base, usual
+        )
     for part in parts:
         if not blobs.has(part.sha256):
             raise _build_base_error("The base's bytes are gone from the store; upload it again.")
     return parts, origin, normalise
 
 
-def _build_uploaded_part(
+def _build_uploaded_base_part(
     session: Session, actor: Actor, model: Model, base: str, usual: NormalisationOut | None
 ) -> tuple[list[StoredPart], Origin, Normalisation | None]:
     """Return the part of an uploaded base, given by its id."""
-    row = session.scalar(select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id)))
+    row = session.scalar(
+        select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
+    )
     if row is None:
         raise _build_base_error(f"There is no base {base!r}.")
     if "classifier" in row.architecture:
@@ -112,7 +116,7 @@ def _build_uploaded_part(
         raise _build_base_error(
             explain_base_mismatch(row.architecture, model.architecture, model.image)
         )
-    model.image = keep_decoding(row.architecture["image"], model.image)
+    model.image = keep_model_decoding(row.architecture["image"], model.image)
     normalise = _parse_normalisation(row.architecture.get("normalise") or usual)
     part = StoredPart(name="base", type="base", sha256=row.sha256, bytes=row.bytes)
     return [part], {"base": BaseOrigin(id=row.id, sha256=row.sha256)}, normalise
@@ -158,13 +162,13 @@ def _read_version_parts(
     origin: Origin = {"base": BaseOrigin(model=source.id, version=number)}
     if not parts:  # version 0 of a model with random weights: the same function makes them again
         origin["init"] = source_version.manifest.init
-    model.image = keep_decoding(source.image, model.image)
+    model.image = keep_model_decoding(source.image, model.image)
     # By id, since a rebase may give the name to another model.
     model.base = {"model": source.id, "version": number}
     return parts, origin, source_version.manifest.normalise
 
 
-def keep_decoding(image: ImageOut, model_image: ImageOut) -> ImageOut:
+def keep_model_decoding(image: ImageOut, model_image: ImageOut) -> ImageOut:
     """Return a base's image settings with the model's own decoding; a base knows only pixels."""
     image_settings: ImageOut = {**image}
     image_settings.pop("decoding", None)

@@ -51,17 +51,17 @@ class HeldVersion(NamedTuple):
     other_tasks: Mapping[int, Task]
 
 
-def list_held_actions(held: HeldVersion) -> list[ActionOut]:
+def list_held_version_requests(held: HeldVersion) -> list[ActionOut]:
     """Return all requests that settle a held version, first the one that repairs it."""
     model, task, version, job = held[:4]
     other_actions = [
-        make_discard(model, task),
-        make_action(
+        build_discard_request(model, task),
+        build_titled_request(
             f"Go on without task {task.number}",
-            build_task_path(model, task, "continue"),
+            build_task_request_path(model, task, "continue"),
             {"reason": LEFT_OPEN},
         ),
-        make_action(
+        build_titled_request(
             f"Put version {version.number} in production all the same",
             f"/v1/models/{model.id}/aliases/{PRODUCTION}",
             {"version": version.number, "reason": LEFT_OPEN},
@@ -69,17 +69,17 @@ def list_held_actions(held: HeldVersion) -> list[ActionOut]:
         ),
     ]
     if find_label_doubt(task.report) is not None:  # no recipe mends wrong labels
-        again = [make_retry(task, job)] if words.can_relearn(task) else []
+        again = [build_retry_request(task, job)] if words.can_relearn(task) else []
         return [other_actions[0], *again, *other_actions[1:]]
-    mended = _list_repairs(held)
+    mended = _list_repairing_requests(held)
     if not words.can_relearn(task):
         return [*mended, *other_actions]
     # The same job must not be offered for a retry twice.
     is_again = any(action["path"].endswith(f"/{job.id}/retry") for action in mended)
-    return [*mended, *([] if is_again else [make_retry(task, job)]), *other_actions]
+    return [*mended, *([] if is_again else [build_retry_request(task, job)]), *other_actions]
 
 
-def _list_repairs(held: HeldVersion) -> list[ActionOut]:
+def _list_repairing_requests(held: HeldVersion) -> list[ActionOut]:
     model, task, version, job = held[:4]
     failed = {check["name"] for check in version.gate["checks"] if not check["passed"]}
     lacked = [
@@ -92,19 +92,21 @@ def _list_repairs(held: HeldVersion) -> list[ActionOut]:
             return []
         if words.can_relearn(first):
             return [
-                make_action(
-                    f"Learn task {first.number} again", build_task_path(model, first, "relearn"), {}
+                build_titled_request(
+                    f"Learn task {first.number} again",
+                    build_task_request_path(model, first, "relearn"),
+                    {},
                 )
             ]
-        return [make_discard(model, first)]
+        return [build_discard_request(model, first)]
     if not words.can_relearn(task):
         return []
     if failed <= {"lost_tasks", "parent_rolled_back"}:
-        return [make_retry(task, job)]
+        return [build_retry_request(task, job)]
     # The override is the first suspect: the model's own recipe comes before any other advice.
     if set(job.recipe_override) - _OF_DATA:
         title = f"Learn task {task.number} again by the model’s own recipe"
-        return [make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
+        return [build_titled_request(title, f"/v1/jobs/{job.id}/retry", {"recipe": {}})]
     method = job.recipe["method"]["name"]
     epochs, depth = job.recipe.get("epochs"), job.recipe.get("depth")
     # an older recipe may lack these fields
@@ -122,31 +124,33 @@ def _list_repairs(held: HeldVersion) -> list[ActionOut]:
     else:
         return []
     return [
-        make_action(title, f"/v1/jobs/{job.id}/retry", {"recipe": {**job.recipe_override, **patch}})
+        build_titled_request(
+            title, f"/v1/jobs/{job.id}/retry", {"recipe": {**job.recipe_override, **patch}}
+        )
     ]
 
 
-def make_retry(task: Task, job: Job) -> ActionOut:
+def build_retry_request(task: Task, job: Job) -> ActionOut:
     """Return the request that learns a task again."""
     title = f"Learn task {task.number} again, perhaps with another recipe"
-    return make_action(title, f"/v1/jobs/{job.id}/retry", {})
+    return build_titled_request(title, f"/v1/jobs/{job.id}/retry", {})
 
 
-def make_discard(model: Model, task: Task) -> ActionOut:
+def build_discard_request(model: Model, task: Task) -> ActionOut:
     """Return the request that gives a task up."""
-    return make_action(
+    return build_titled_request(
         f"Discard task {task.number}",
-        build_task_path(model, task, "discard"),
+        build_task_request_path(model, task, "discard"),
         {"reason": LEFT_OPEN},
     )
 
 
-def build_task_path(model: Model, task: Task, verb: str) -> str:
+def build_task_request_path(model: Model, task: Task, verb: str) -> str:
     """Return the path of a request about a task."""
     return f"/v1/models/{model.id}/tasks/{task.number}/{verb}"
 
 
-def make_action(
+def build_titled_request(
     title: str, path: str, body: ActionBody | None, *, method: str = "POST"
 ) -> ActionOut:
     """Return a request with its title."""

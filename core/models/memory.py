@@ -18,17 +18,17 @@ from core.contract.manifest import FEATURES, REST, Manifest
 from core.contract.part_types import IMAGE_TYPES, PRIVATE_TYPES
 from core.contract.responses.audit import AuditData
 from core.contract.responses.versions.memory import MemoryOut, PartMemory, TaskMemory
-from core.database.jobs import change_state
+from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import LEASED, Action, State
 from core.database.tables import Job, Part, Version
 from core.errors import StoreCorrupt
-from core.files.safetensors_header import Tensor, parse_header
+from core.files.safetensors_header import Tensor, parse_safetensors_header
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.requests.times import format_rfc3339
-from core.retention.totals import forget_totals
-from core.retention.unused import delete_released
+from core.retention.totals import remove_model_totals
+from core.retention.unused import release_and_delete_files
 from core.storage import Blobs, Store
 from core.trials.rows import forget_results, lock_trial_jobs
 from core.versions.versions import find_version
@@ -67,10 +67,10 @@ def _read_once(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOu
         by_type: dict[str, list[Part]] = {}
         for part in session.scalars(query.order_by(Part.position, Part.name)):
             by_type.setdefault(part.type, []).append(part)
-        by_type[FEATURES] = _find_features(session, version)
+        by_type[FEATURES] = _find_feature_parts(session, version)
         number, manifest, scenario = version.number, version.manifest, owner.scenario
     memory_parts = [
-        _memory_to_json(blobs, parts, _make_labeller(manifest, scenario, kind))
+        _memory_to_json(blobs, parts, _make_label_finder(manifest, scenario, kind))
         for kind, parts in by_type.items()
         if parts
     ]
@@ -82,7 +82,7 @@ def _read_once(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOu
     }
 
 
-def _find_features(session: Session, version: Version) -> list[Part]:
+def _find_feature_parts(session: Session, version: Version) -> list[Part]:
     """Return the parts with features of a version and of its ancestors.
 
     Each holds those of its own task.
@@ -123,10 +123,12 @@ def delete_memory(db: Database, store: Store, blobs: Blobs, actor: Actor, model:
     Raises:
         NotFound: the caller sees no such model.
     """
-    delete_released(db, store, blobs, lambda session: _mark_deleted(db, session, actor, model))
+    release_and_delete_files(
+        db, store, blobs, lambda session: _mark_parts_deleted(db, session, actor, model)
+    )
 
 
-def _mark_deleted(
+def _mark_parts_deleted(
     db: Database, session: Session, actor: Actor, model: str
 ) -> tuple[list[str], list[str]] | None:
     """Mark the parts as deleted, and return the store keys and digests to delete.
@@ -161,7 +163,7 @@ def _mark_deleted(
         .where(Version.model_id == row.id, Part.type.in_(sorted(PRIVATE_TYPES)))
     ).all()
     # Also of parts that were marked earlier, so that a repeated call completes the deletion.
-    digests = sorted(forget_totals(row).union(part.sha256 for part, _ in found_parts))
+    digests = sorted(remove_model_totals(row).union(part.sha256 for part, _ in found_parts))
     stored = [(part, number) for part, number in found_parts if part.deleted_at is None]
     if not stored:
         return [], digests
@@ -181,7 +183,7 @@ def _mark_deleted(
     keys = [key for job in affected for key in _drop_snapshot(session, job, now)]
     digests += sorted(forget_results(session, row.id, now))
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
-    record_action(session, actor, Entry("memory.delete", row.id, data, model=row.id), now)
+    record_audit_entry(session, actor, Entry("memory.delete", row.id, data, model=row.id), now)
     return keys, digests
 
 
@@ -189,13 +191,13 @@ def _drop_snapshot(session: Session, job: Job, now: float) -> list[str]:
     """Drop a job's snapshot, release the job if it runs, and return the snapshot's store keys."""
     snapshot, job.snapshot, job.resume_on = job.snapshot, None, None
     if State(job.state) in _STOPPED:
-        change_state(
+        change_job_state(
             session, job, Action.RELEASE, now, {"reason": "the memory of the model was deleted"}
         )
-    return [] if snapshot is None else snapshot.keys
+    return [] if snapshot is None else snapshot.store_keys
 
 
-def _make_labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[int, int], str]:
+def _make_label_finder(manifest: Manifest, scenario: str, kind: str) -> Callable[[int, int], str]:
     """Return the function that gives the label of a (task, number) in a part's `labels`.
 
     A buffer numbers the rows of the task's head; exemplars and features number the classes of all
@@ -205,7 +207,7 @@ def _make_labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[in
     together = [label for head in heads.values() for label in head]
     single = manifest.classes or []
 
-    def find_label(task: int, number: int) -> str:
+    def find_label_of_number(task: int, number: int) -> str:
         rows = (
             single
             if scenario != "task"
@@ -215,7 +217,7 @@ def _make_labeller(manifest: Manifest, scenario: str, kind: str) -> Callable[[in
         )
         return str(rows[number])
 
-    return find_label
+    return find_label_of_number
 
 
 def _memory_to_json(
@@ -242,9 +244,9 @@ def _memory_to_json(
     if memory["deleted_at"] is not None:
         return {**memory, "bytes": 0, "items": 0}
     counts = (
-        _count_features(blobs, counted_parts)
+        _count_feature_images(blobs, counted_parts)
         if counted_parts is stored
-        else _count_images(blobs, parts[0])
+        else _count_stored_images(blobs, parts[0])
     )
     if counts is None:
         return memory
@@ -260,7 +262,7 @@ def _memory_to_json(
     return {**memory, "items": per_class.total(), "per_task": tasks, "per_class": dict(per_class)}
 
 
-def _count_features(blobs: Blobs, parts: Sequence[Part]) -> Counter[tuple[int, int]]:
+def _count_feature_images(blobs: Blobs, parts: Sequence[Part]) -> Counter[tuple[int, int]]:
     """Return the number of images with retained features by (task, row of the head).
 
     It reads little of the blobs.
@@ -268,26 +270,26 @@ def _count_features(blobs: Blobs, parts: Sequence[Part]) -> Counter[tuple[int, i
     counts: Counter[tuple[int, int]] = Counter()
     for part in parts:
         task = int(part.name.removeprefix(f"{FEATURES}.").removesuffix(f".{REST}"))
-        for tensor in parse_header(part.bytes, read := _make_reader(blobs, part)):
+        for tensor in parse_safetensors_header(part.bytes, read := _make_blob_reader(blobs, part)):
             if tensor.name.rpartition(".")[2] == "classes":
-                counts.update((task, row) for row in _read_column(read, tensor).tolist())
+                counts.update((task, row) for row in _read_tensor_column(read, tensor).tolist())
     return counts
 
 
-def _count_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
+def _count_stored_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
     """Return the number of images by (task, row of the head), or None for a part without images.
 
     Only a little of the blob is read.
     """
-    read = _make_reader(blobs, part)
-    tensors = {tensor.name: tensor for tensor in parse_header(part.bytes, read)}
+    read = _make_blob_reader(blobs, part)
+    tensors = {tensor.name: tensor for tensor in parse_safetensors_header(part.bytes, read)}
     if not {"labels", "tasks"} <= tensors.keys() or tensors.keys().isdisjoint({"images", "rows"}):
         return None
-    tasks, rows = (_read_column(read, tensors[name]) for name in ("tasks", "labels"))
+    tasks, rows = (_read_tensor_column(read, tensors[name]) for name in ("tasks", "labels"))
     return Counter(zip(tasks.tolist(), rows.tolist(), strict=True))
 
 
-def _make_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
+def _make_blob_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
     """Return a function that reads `length` bytes of a part's blob from `offset` on."""
 
     def read_range(offset: int, length: int) -> bytes:
@@ -296,6 +298,6 @@ def _make_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
     return read_range
 
 
-def _read_column(read: Callable[[int, int], bytes], tensor: Tensor) -> NDArray[np.int64]:
+def _read_tensor_column(read: Callable[[int, int], bytes], tensor: Tensor) -> NDArray[np.int64]:
     """Return a column of int64 values."""
     return np.frombuffer(read(tensor.begin, tensor.end - tensor.begin), dtype="<i8")

@@ -3,16 +3,16 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.database.jobs import change_state
+from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import TERMINAL, UNFINISHED, Action
 from core.database.tables import Edit, EditedPart, Export, Job, Model, Part, Task, Version
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.retention import answers, retention
-from core.retention.totals import forget_totals
-from core.retention.unused import delete_released
+from core.retention.totals import remove_model_totals
+from core.retention.unused import release_and_delete_files
 from core.storage import Blobs, Store
 from core.tasks import repeats
 from core.trials.rows import delete_trial_files
@@ -27,14 +27,16 @@ def delete_model(db: Database, store: Store, blobs: Blobs, actor: Actor, model: 
     Raises:
         NotFound: the caller sees no such model.
     """
-    delete_released(db, store, blobs, lambda session: _hide_model(db, session, actor, model))
+    release_and_delete_files(
+        db, store, blobs, lambda session: _hide_model(db, session, actor, model)
+    )
 
 
-def find_deleted_name(db: Database, actor: Actor, model: str) -> str | None:
+def find_deleted_model_name(db: Database, actor: Actor, model: str) -> str | None:
     """Return the former name of the caller's deleted model of that id, or None."""
     with db.read() as session:
         named = select(Model.name).where(Model.id == model, Model.deleted_at.is_not(None))
-        return session.scalar(named.where(actor.filter_visible(Model.owner_id)))
+        return session.scalar(named.where(actor.build_visible_condition(Model.owner_id)))
 
 
 def _hide_model(
@@ -63,18 +65,24 @@ def _hide_model(
     now = db.now(session)
     row.deleted_at = now
     stopped: set[str | None] = set()
-    archives, digests = [], forget_totals(row).union(answers.remove_predictions(session, row.id))
+    archives, digests = (
+        [],
+        remove_model_totals(row).union(answers.remove_predictions(session, row.id)),
+    )
     for job in locked_jobs:
         digests |= delete_trial_files(session, job.id)
-        if change_state(session, job, Action.CANCEL, now, {"reason": "model deleted"}) in TERMINAL:
+        if (
+            change_job_state(session, job, Action.CANCEL, now, {"reason": "model deleted"})
+            in TERMINAL
+        ):
             # Not of a running job, which needs its archive until it has stopped.
             stopped.add(job.task_id)
             if job.archive_key is not None:
                 archives.append(job.archive_key)
                 job.archive_key = None
     for task in session.scalars(select(Task).where(Task.model_id == row.id)):
-        digests |= {d for d in task.digests if d}
-        repeats.forget_digest(task)
+        digests |= {d for d in task.blob_digests if d}
+        repeats.remove_task_digest(task)
         # A time that is set already is the one at which the images really went.
         task.train_deleted_at = task.train_deleted_at or now
         task.held_out_deleted_at = task.held_out_deleted_at or now
@@ -82,14 +90,14 @@ def _hide_model(
             archives.append(task.archive_key)
             task.archive_key = None
     edits = select(Edit.id).where(Edit.model_id == row.id)
-    digests |= retention.forget_edited_parts(session, EditedPart.edit_id.in_(edits))
+    digests |= retention.delete_undo_file_rows(session, EditedPart.edit_id.in_(edits))
     versions = select(Version.id).where(Version.model_id == row.id)
     parts = session.scalars(select(Part).where(Part.version_id.in_(versions)))
     exports = session.scalars(select(Export).where(Export.version_id.in_(versions)))
     for made in (*parts, *exports):
         digests.add(made.sha256)
         session.delete(made)
-    record_action(
+    record_audit_entry(
         session, actor, Entry("model.delete", row.id, {"name": row.name}, model=row.id), now
     )
     stored_bytes.mark_measurement_outdated(session, row.owner_id)

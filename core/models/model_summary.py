@@ -40,19 +40,19 @@ def build_model_summaries(session: Session, models: Sequence[Model]) -> dict[str
     """Return the summary of each model by model id."""
     ids = [model.id for model in models]
     answering, acc_lines, jobs = (
-        _find_production(session, ids),
-        _list_accuracies(session, ids),
+        _find_production_versions(session, ids),
+        _list_recent_accuracies(session, ids),
         _find_last_jobs(session, ids),
     )
     return {
-        model.id: _build_summary(
+        model.id: _build_model_summary(
             model, answering.get(model.id), acc_lines.get(model.id, []), jobs.get(model.id)
         )
         for model in models
     }
 
 
-def _build_summary(
+def _build_model_summary(
     model: Model, answering: _Answering | None, acc_line: list[float], job: LastJob | None
 ) -> ModelSummary:
     figures = (answering and answering.figures) or {}
@@ -69,7 +69,7 @@ def _build_summary(
     }
 
 
-def _find_production(session: Session, ids: Sequence[str]) -> dict[str, _Answering]:
+def _find_production_versions(session: Session, ids: Sequence[str]) -> dict[str, _Answering]:
     """Return the version in production of each model by model id."""
     query = (
         select(
@@ -83,7 +83,7 @@ def _find_production(session: Session, ids: Sequence[str]) -> dict[str, _Answeri
     return {model_id: _Answering(*version) for model_id, *version in session.execute(query)}
 
 
-def _list_accuracies(session: Session, ids: Sequence[str]) -> dict[str, list[float]]:
+def _list_recent_accuracies(session: Session, ids: Sequence[str]) -> dict[str, list[float]]:
     """Return, by model id, the ACC of published versions among the newest ones, oldest first."""
     # The concatenation avoids an index on the status, since nearly all versions are published.
     published: ColumnElement[bool] = Version.status + "" == "published"

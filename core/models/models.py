@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from core.admission.admission import ANY, Admission, compute_workload
-from core.admission.applicability import check_next_task
+from core.admission.applicability import warn_of_next_task
 from core.contract.catalogue import Catalogue
 from core.contract.gate import GateLimits
 from core.contract.patch import RecipePatch
@@ -33,21 +33,21 @@ from core.models.new_model import (
     NO_LIMITS,
     Limits,
     add_model,
-    build_gate,
+    build_gate_limits,
     build_lineage_settings,
-    describe_retained_data,
-    find_weights,
-    make_taken_error,
+    describe_data_retention,
+    find_model_weights,
+    make_name_taken_error,
     require_free_name,
 )
 from core.models.requested_model import check_model_request
 from core.recipe import start
-from core.recipe.resolve import complete_stored, resolve_recipe
+from core.recipe.resolve import complete_stored_recipe, resolve_recipe
 from core.recipe.stored import build_stored_patch
 from core.requests import idempotency
 from core.requests.actor import Actor, Transaction, find_model
-from core.requests.audit import Entry, record_action
-from core.requests.pages import Page, read_page
+from core.requests.audit import Entry, record_audit_entry
+from core.requests.pages import Page, read_query_page
 from core.requests.resources import Resources
 from core.requests.times import format_rfc3339
 
@@ -92,21 +92,21 @@ def create_model(
         job.
         IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
     """
-    adopted = adoption.find_adopted(resources.db, actor, given.get("base"))
+    adopted = adoption.find_adopted_classifier(resources.db, actor, given.get("base"))
     requested = check_model_request(
         resources.catalogue, given, limits.admission, limits.terms.photos, adopted
     )
     # Before the transaction, since this may write a packaged base into the store.
-    begins = find_weights(resources, actor, requested, limits.terms)
+    begins = find_model_weights(resources, actor, requested, limits.terms)
     try:
         with (
-            adoption.storing_parts(resources, adopted) as stored,
+            adoption.store_parts_while_creating(resources, adopted) as stored,
             resources.db.write() as session,
         ):
             now = resources.db.now(session)
             # First: a repeated request must not find its own model's name taken.
             if repeat is not None:
-                replay = idempotency.find_replay(session, actor, repeat)
+                replay = idempotency.find_earlier_response(session, actor, repeat)
                 if replay is not None:
                     return cast(ModelOut, replay.body), True
             # For a clear refusal; of two requests at once, the unique index refuses one later.
@@ -125,9 +125,9 @@ def create_model(
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
                 stored_response = idempotency.Response(201, location, response)
-                idempotency.store_response(session, actor, repeat, stored_response, now)
+                idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
     except IntegrityError:  # a concurrent request was first with the name
-        raise make_taken_error(requested.name) from None
+        raise make_name_taken_error(requested.name) from None
     return response, False
 
 
@@ -142,12 +142,12 @@ def list_models(
     """Return a page of the models that the caller sees."""
     with db.read() as session:
         query = select(Model).where(
-            Model.deleted_at.is_(None), actor.filter_visible(Model.owner_id)
+            Model.deleted_at.is_(None), actor.build_visible_condition(Model.owner_id)
         )
         if listing.q is not None:
             # names are stored in lower case
             query = query.where(Model.name.contains(listing.q.lower(), autoescape=True))
-        rows: Page[Model] = read_page(
+        rows: Page[Model] = read_query_page(
             session, query, Model.id, limit, cursor, descending=listing.newest_first
         )
         named = read_aliases(session, [m.id for m in rows.rows])
@@ -172,7 +172,7 @@ def read_model(db: Database, catalogue: Catalogue, actor: Actor, model: str) -> 
         NotFound: the caller sees no such model.
     """
     with db.read() as session:
-        return _build_response(session, catalogue, find_model(session, actor, model))
+        return _build_model_response(session, catalogue, find_model(session, actor, model))
 
 
 def change_model(
@@ -204,7 +204,7 @@ def change_model(
         # A limit on coverage needs a promised precision, so the two are checked together.
         if "gate" in patch or "answers" in patch:
             limits = patch["gate"] if "gate" in patch else GateLimits()
-            row.gate = build_gate(
+            row.gate = build_gate_limits(
                 NEW_GATE if limits is None else row.gate, limits or {}, row.answers
             )
         line_settings = build_lineage_settings(patch)
@@ -218,16 +218,18 @@ def change_model(
         # The choice is explicit now, so the notice given at creation about the default no longer
         # applies.
         if "training_data_days" in patch:
-            row.warnings = [text for text in row.warnings if text not in describe_retained_data({})]
+            row.warnings = [
+                text for text in row.warnings if text not in describe_data_retention({})
+            ]
         now = db.now(session)
         # Versions that were held only by this check may pass now.
         if "allow_lost_classes" in patch:
-            lineage.judge_held_versions(session, row, now)
-        record_action(
+            lineage.rejudge_held_versions(session, row, now)
+        record_audit_entry(
             session, actor, Entry("model.change", row.id, cast(AuditData, patch), model=row.id), now
         )
         session.flush()
-        response = _build_response(session, catalogue, row)
+        response = _build_model_response(session, catalogue, row)
         response["warnings"] += warnings
         return response
 
@@ -255,7 +257,7 @@ def _change_recipe(
     resolved = resolve_recipe(
         catalogue, row.scenario, recipe, architecture=row.architecture, problem=row.problem
     )
-    warnings = check_next_task(
+    warnings = warn_of_next_task(
         session, catalogue, row, lineage.find_next_start(session, row), resolved.recipe
     )
     work = compute_workload(session, row, row.next_task)
@@ -288,7 +290,7 @@ def read_aliases(session: Session, models: Sequence[str]) -> dict[str, dict[str,
     return named
 
 
-def _build_response(session: Session, catalogue: Catalogue, model: Model) -> ModelOut:
+def _build_model_response(session: Session, catalogue: Catalogue, model: Model) -> ModelOut:
     """Return a model as responses show it."""
     named = read_aliases(session, [model.id]).get(model.id, {})
     return model_to_json(
@@ -307,7 +309,7 @@ def model_to_json(
     """
     warnings = list(model.warnings)
     if not model.production_follows:
-        warnings.append(words.explain_pinning(model, named[lineage.PRODUCTION]))
+        warnings.append(words.explain_pinned_production(model, named[lineage.PRODUCTION]))
     fetching = model.base_job is not None
     return {
         "id": model.id,
@@ -320,8 +322,8 @@ def model_to_json(
         "image": model.image,
         "base": model.base,
         "classes": model.classes,
-        "recipe": complete_stored(catalogue, model.scenario, model.recipe),
-        "gate": build_gate(model.gate, {}, model.answers),
+        "recipe": complete_stored_recipe(catalogue, model.scenario, model.recipe),
+        "gate": build_gate_limits(model.gate, {}, model.answers),
         "answers": model.answers,
         "keep_training_data": model.keep_training_data,
         "held_out": model.held_out,

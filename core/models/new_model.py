@@ -24,7 +24,7 @@ from core.models.requested_model import AskedModel
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.images import Images
 from core.requests.actor import Actor, Transaction
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.requests.resources import Resources
 from core.storage import Blobs
 
@@ -80,7 +80,7 @@ class Limits:
 NO_LIMITS = Limits()
 
 
-def find_weights(
+def find_model_weights(
     resources: Resources, actor: Actor, asked: AskedModel, terms: pretrained.Terms
 ) -> BeginsWith:
     """Find the weights of a new model before its transaction begins.
@@ -93,9 +93,11 @@ def find_weights(
     """
     weights = None
     if asked.base in (PRETRAINED, imagenet_base.NAME):
-        weights = pretrained.resolve_weights(resources.catalogue, asked.architecture, asked.base)
+        weights = pretrained.find_pretrained_weights(
+            resources.catalogue, asked.architecture, asked.base
+        )
         pretrained.require_room_for_weights(resources.db, actor, weights, terms)
-    packaged.store_base(resources.blobs, asked.base, asked.images.image)
+    packaged.store_packaged_base(resources.blobs, asked.base, asked.images.image)
     return BeginsWith(weights, terms)
 
 
@@ -124,15 +126,15 @@ def add_model(
     session.add(model)
     session.flush()
     action, data = audit
-    record_action(session, actor, Entry(action, model.id, data, model=model.id), now)
+    record_audit_entry(session, actor, Entry(action, model.id, data, model=model.id), now)
     recipe = asked.resolved.recipe
     seed = int(recipe.get("seed", 0))
     if asked.adopted is not None:
-        adoption.add_versions(transaction, blobs, model, asked.adopted, seed)
+        adoption.add_adopted_versions(transaction, blobs, model, asked.adopted, seed)
     elif begins.weights is None:
         first_version.add_version_zero(transaction, blobs, model, seed, asked.images)
     else:
-        pretrained.add_version_or_job(
+        pretrained.add_version_or_fetch_job(
             transaction, blobs, model, begins.weights, recipe, begins.terms
         )
     return model
@@ -145,7 +147,7 @@ def _build_model_row(asked: AskedModel, owner_id: str, now: float) -> Model:
             'keeps images of each batch, and "held_out": "counts" keeps none: send one of both'
         )
         raise Invalid(f"selection {message}.", fields=[{"field": "selection", "message": message}])
-    odd_size = _warn_of_size(request.get("image") or {}, asked.images, asked.base)
+    odd_size = _warn_of_image_size(request.get("image") or {}, asked.images, asked.base)
     return Model(
         id=new_id("mdl"),
         owner_id=owner_id,
@@ -157,7 +159,7 @@ def _build_model_row(asked: AskedModel, owner_id: str, now: float) -> Model:
         base=asked.base,
         classes=asked.classes,
         recipe=asked.recipe,
-        gate=build_gate(NEW_GATE, request.get("gate") or {}, request.get("answers")),
+        gate=build_gate_limits(NEW_GATE, request.get("gate") or {}, request.get("answers")),
         answers=request.get("answers"),
         keep_training_data=bool(request.get("keep_training_data", False)),
         held_out=request.get("held_out") or "keep",
@@ -166,7 +168,7 @@ def _build_model_row(asked: AskedModel, owner_id: str, now: float) -> Model:
         warnings=[
             *asked.notes,
             *odd_size,
-            *describe_retained_data(request),
+            *describe_data_retention(request),
             *asked.resolved.warnings,
         ],
         description=request.get("description") or None,
@@ -180,14 +182,14 @@ def _build_model_row(asked: AskedModel, owner_id: str, now: float) -> Model:
     )
 
 
-def _warn_of_size(asked: AskedImage, images: Images, base: ModelBase) -> list[str]:
+def _warn_of_image_size(asked: AskedImage, images: Images, base: ModelBase) -> list[str]:
     """Return notices about the image size, which cannot be changed later.
 
     At creation nothing is learned yet that another size would discard.
     """
     size = images.image["size"]
     if base == packaged_base.PACKAGED and size != (
-        base_size := packaged_base.load_description().size
+        base_size := packaged_base.load_base_description().size
     ):
         return [
             f"{base} was learned on images of {base_size} × {base_size} pixels; of {size} × {size} "
@@ -209,7 +211,7 @@ def _warn_of_size(asked: AskedImage, images: Images, base: ModelBase) -> list[st
     ]
 
 
-def describe_retained_data(given: Mapping[str, object]) -> list[str]:
+def describe_data_retention(given: Mapping[str, object]) -> list[str]:
     """Return the notice about retained training images, if the request left that open.
 
     Images of people must not be retained by accident, so the default is stated at creation.
@@ -229,7 +231,7 @@ def build_lineage_settings(given: ModelChange) -> dict[str, object]:
     return {name: settings[name] for name in LINE if settings.get(name) is not None}
 
 
-def build_gate(
+def build_gate_limits(
     before: GateLimits | GateOut, patch: GateLimits, answers: AnswersSetting | None
 ) -> GateOut:
     """Return all limits of the gate, with those of the patch applied.
@@ -281,10 +283,10 @@ def require_free_name(session: Session, owner_id: str, name: str) -> None:
         NameTaken: there is one.
     """
     if not is_name_free(session, owner_id, name):
-        raise make_taken_error(name)
+        raise make_name_taken_error(name)
 
 
-def make_taken_error(name: str) -> NameTaken:
+def make_name_taken_error(name: str) -> NameTaken:
     """Return the error for a name that another model of the owner has."""
     return NameTaken(
         f"You have a model named {name!r} already.", fields=[{"field": "name", "message": "taken"}]

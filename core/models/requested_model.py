@@ -14,12 +14,12 @@ from core.contract.responses.model_change import NewModel
 from core.errors import Invalid
 from core.ids import is_name
 from core.ingest.names import normalise_label
-from core.models.adoption import Adopted, complete_request, require_usable_method
+from core.models.adoption import Adopted, complete_adoption_request, require_usable_method
 from core.models.default_start import Start, choose_default_base
 from core.recipe import start
 from core.recipe.architecture import complete_architecture
-from core.recipe.images import DECODING, Images, resolve_images
-from core.recipe.problem import check_problem
+from core.recipe.images import DECODING, Images, resolve_image_settings
+from core.recipe.problem import check_requested_problem
 from core.recipe.resolve import Resolved, resolve_recipe
 from core.recipe.stored import build_stored_patch
 
@@ -76,25 +76,25 @@ def check_model_request(
             fields=[{"field": "name", "message": "not a valid name"}],
         )
     if adopted is not None:
-        given = complete_request(given, adopted)
+        given = complete_adoption_request(given, adopted)
     begin = choose_default_base(catalogue, given, admission) if photos else Start()
     given_base = given.get("base") or begin.base
     asked_architecture: str | Mapping[str, Any] = given.get(
         "architecture"
     ) or start.choose_default_architecture(given_base)
-    images = resolve_images(catalogue, asked_architecture, given.get("image") or {})
+    images = resolve_image_settings(catalogue, asked_architecture, given.get("image") or {})
     # Stored with the model, so that later rules never change the pixels of its images.
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or start.choose_default_base(complete)
     recipe = start.build_new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), base)
-    problem = check_problem(catalogue, given.get("problem"))
+    problem = check_requested_problem(catalogue, given.get("problem"))
     resolved = resolve_recipe(catalogue, scenario, recipe, architecture=complete, problem=problem)
     if adopted is not None:
         require_usable_method(catalogue, resolved.recipe)
     # Checked here too, so that nobody uploads a batch for a model whose jobs would all be refused.
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
-    classes = _check_classes(scenario, given.get("classes"))
+    classes = _check_fixed_classes(scenario, given.get("classes"))
     return AskedModel(
         given,
         name,
@@ -111,7 +111,7 @@ def check_model_request(
     )
 
 
-def _check_classes(scenario: str, classes: list[str] | None) -> list[str] | None:
+def _check_fixed_classes(scenario: str, classes: list[str] | None) -> list[str] | None:
     if classes is None:
         return None
     if scenario != "data":

@@ -15,7 +15,13 @@ from typing import Any
 
 import httpcore2
 
-from core.network.public_address import Network, Refused, Resolver, Target, resolve_allowed
+from core.network.public_address import (
+    Network,
+    Refused,
+    Resolver,
+    Target,
+    resolve_allowed_addresses,
+)
 
 ANSWER_BYTES = 4096
 """Maximum number of bytes read from a response's body."""
@@ -50,7 +56,9 @@ class Way:
     resolve: Resolver | None = None
 
 
-def post_body(target: Target, headers: Mapping[str, str], body: bytes, way: Way) -> Answer:
+def post_guarded_request(
+    target: Target, headers: Mapping[str, str], body: bytes, way: Way
+) -> Answer:
     """Send a body and read the response.
 
     Raises:
@@ -139,14 +147,14 @@ class _Backend(httpcore2.NetworkBackend):
     ) -> "_Stream":
         del host, port, timeout, local_address, socket_options
         failed = OSError()
-        for address in resolve_allowed(self._target, self._way.allow, self._way.resolve)[
+        for address in resolve_allowed_addresses(self._target, self._way.allow, self._way.resolve)[
             :_ADDRESSES
         ]:
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6
             connection = socket.socket(family, socket.SOCK_STREAM)
             try:
                 # Each call gets what is left of the whole: slow bytes gain a receiver no time.
-                connection.settimeout(_seconds_left(self._deadline))
+                connection.settimeout(_compute_seconds_left(self._deadline))
                 connection.connect((str(address), self._target.port))
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 return _Stream(connection, self._deadline)
@@ -167,14 +175,14 @@ class _Stream(httpcore2.NetworkStream):
         self._socket, self._deadline = connection, deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        self._socket.settimeout(_seconds_left(self._deadline))
+        self._socket.settimeout(_compute_seconds_left(self._deadline))
         return self._socket.recv(max_bytes)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         left = memoryview(buffer)
         try:
             while left:
-                self._socket.settimeout(_seconds_left(self._deadline))
+                self._socket.settimeout(_compute_seconds_left(self._deadline))
                 left = left[self._socket.send(left) :]
         # A TimeoutError is an OSError too, and must not become a WriteError.
         except TimeoutError:
@@ -192,7 +200,7 @@ class _Stream(httpcore2.NetworkStream):
         timeout: float | None = None,
     ) -> "_Stream":
         try:
-            self._socket.settimeout(_seconds_left(self._deadline))
+            self._socket.settimeout(_compute_seconds_left(self._deadline))
             return _Stream(
                 ssl_context.wrap_socket(self._socket, server_hostname=server_hostname),
                 self._deadline,
@@ -205,7 +213,7 @@ class _Stream(httpcore2.NetworkStream):
         return self._socket if info == "socket" else None
 
 
-def _seconds_left(deadline: float) -> float:
+def _compute_seconds_left(deadline: float) -> float:
     """Return the seconds that are left until the deadline.
 
     Raises:

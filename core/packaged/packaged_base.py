@@ -48,30 +48,30 @@ class PackagedBase(Document):
 
 
 @cache
-def load_description(name: str = PACKAGED) -> PackagedBase:
+def load_base_description(name: str = PACKAGED) -> PackagedBase:
     """Return the description of a packaged base.
 
     Raises:
         FileNotFoundError: the package has no base of this name.
     """
-    return PackagedBase.from_json(json.loads(_locate_file(name, "json").read_text()))
+    return PackagedBase.from_json(json.loads(_locate_base_file(name, "json").read_text()))
 
 
-def load_weights(channels: int, name: str = PACKAGED) -> bytes:
+def load_base_weights(channels: int, name: str = PACKAGED) -> bytes:
     """Return the backbone as safetensors, for images of 1 or 3 channels."""
     if channels == 3:
-        return _locate_file(name, "safetensors").read_bytes()
-    tensors = load_file(_locate_file(name, "safetensors"))
-    return save(convert_to_grey(tensors, load_description(name).normalise))
+        return _locate_base_file(name, "safetensors").read_bytes()
+    tensors = load_file(_locate_base_file(name, "safetensors"))
+    return save(convert_backbone_to_grey(tensors, load_base_description(name).normalise))
 
 
-def load_normalisation(channels: int, name: str = PACKAGED) -> Normalisation:
+def load_base_normalisation(channels: int, name: str = PACKAGED) -> Normalisation:
     """Return the normalisation of images of 1 or 3 channels for the base."""
-    rgb = load_description(name).normalise
-    return rgb if channels == 3 else _to_grey(rgb)
+    rgb = load_base_description(name).normalise
+    return rgb if channels == 3 else _convert_normalisation_to_grey(rgb)
 
 
-def convert_to_grey(
+def convert_backbone_to_grey(
     tensors: Mapping[str, NDArray[np.float32]], normalise: Normalisation
 ) -> dict[str, NDArray[np.float32]]:
     """Convert a backbone of three channels to one that takes grey images and responds equally.
@@ -88,10 +88,10 @@ def convert_to_grey(
     return {**tensors, STEM: stem.astype(np.float32)}
 
 
-def _to_grey(normalise: Normalisation) -> Normalisation:
+def _convert_normalisation_to_grey(normalise: Normalisation) -> Normalisation:
     mean, std = (float(np.mean(values)) for values in (normalise.mean, normalise.std))
     return Normalisation(mean=[mean], std=[std])
 
 
-def _locate_file(name: str, suffix: str) -> Path:
+def _locate_base_file(name: str, suffix: str) -> Path:
     return _FOLDER / f"{name.removeprefix(PREFIX)}.{suffix}"

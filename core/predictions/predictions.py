@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, exists, null, select
 from sqlalchemy.orm import aliased
 
 from core.contract.manifest import Manifest
-from core.contract.part_types import inference_part_types
+from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
 from core.database.tables import Alias, Damage, Model, Part, Version
@@ -51,21 +51,21 @@ class Predictable:
     parts: tuple[tuple[str, str], ...]
     sure: SureOut | None = None
 
-    def fetch_paths(self, blobs: Blobs) -> dict[str, str]:
+    def fetch_part_paths(self, blobs: Blobs) -> dict[str, str]:
         """Return the local, verified file of each part by the part's name.
 
         Raises:
-            StoreCorrupt, Unavailable: see `Blobs.fetch_file`.
+            StoreCorrupt, Unavailable: see `Blobs.fetch_verified_file`.
         """
-        return {name: str(blobs.fetch_file(sha256)) for name, sha256 in self.parts}
+        return {name: str(blobs.fetch_verified_file(sha256)) for name, sha256 in self.parts}
 
     def count_classes(self, task: int | None) -> int:
         """Return the number of classes that the version, or its head of a task, tells apart."""
-        head = None if task is None else self.manifest.head_of(task)
+        head = None if task is None else self.manifest.find_task_head(task)
         return len(head.classes if head is not None else self.manifest.classes or [])
 
 
-def find_predictable(
+def find_version_to_predict(
     db: Database, actor: Actor, model: str, version: str, task: int | None
 ) -> Predictable:
     """Return the version to predict with, after checking that it can answer the request.
@@ -88,14 +88,14 @@ def find_predictable(
             select(Part).where(Part.version_id == row.id).order_by(Part.position)
         )
         manifest = row.manifest
-        types = inference_part_types(manifest)
+        types = list_inference_part_types(manifest)
         used = tuple((p.name, p.sha256) for p in parts if p.type in types)
-        damage.refuse_marked_parts(
-            session, row, {Blobs.make_key(sha256): name for name, sha256 in used}
+        damage.refuse_damaged_parts(
+            session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in used}
         )
         number, scenario, version_id = row.number, owner.scenario, row.id
         sure = choose_sure_threshold(session, owner, number)
-    _check_task(manifest, scenario, number, task)
+    _check_requested_task(manifest, scenario, number, task)
     manifest_json = json.dumps(manifest.to_json()).encode()
     return Predictable(version_id, number, manifest, manifest_json, used, sure)
 
@@ -104,7 +104,8 @@ class AskedVersions:
     """Cache of recently used versions; their manifests and parts never change.
 
     Each request still asks the database, in one statement, for the version's id. Where that finds
-    nothing, `find_predictable` does the whole look-up and raises the error. Safe for threads.
+    nothing, `find_version_to_predict` does the whole look-up and raises the error. Safe for
+    threads.
     """
 
     def __init__(self, db: Database) -> None:
@@ -114,11 +115,15 @@ class AskedVersions:
 
     def find_version(self, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
         """Return the version to predict with; arguments and errors are those of
-        `find_predictable`.
+        `find_version_to_predict`.
         """
         with self._db.read() as session:
-            parameters = {"own": actor.owner_id, "model": model, "version": _parse_version(version)}
-            query = _build_query(is_id(model, "mdl"), _detect_naming(version))
+            parameters = {
+                "own": actor.owner_id,
+                "model": model,
+                "version": _parse_version_text(version),
+            }
+            query = _build_version_query(is_id(model, "mdl"), _detect_version_naming(version))
             row = session.connection().execute(query, parameters).first()
         if row is not None:
             with self._lock:
@@ -126,9 +131,9 @@ class AskedVersions:
                 if cached is not None:
                     self._kept.move_to_end(cached.id)
             if cached is not None:
-                _check_task(cached.manifest, row.scenario, cached.number, task)
+                _check_requested_task(cached.manifest, row.scenario, cached.number, task)
                 return cached
-        return self._cache_version(find_predictable(self._db, actor, model, version, task))
+        return self._cache_version(find_version_to_predict(self._db, actor, model, version, task))
 
     def _cache_version(self, version: Predictable) -> Predictable:
         """Cache a version, unless its manifest is large or confident predictions are promised."""
@@ -141,17 +146,21 @@ class AskedVersions:
         return version
 
 
-def explain_error(db: Database, version: Predictable, error: StoreCorrupt) -> StoreCorrupt:
+def explain_stored_object_error(
+    db: Database, version: Predictable, error: StoreCorrupt
+) -> StoreCorrupt:
     """Return the error about a stored object, explained for the version that was asked."""
     with db.read() as session:
-        return damage.explain_error(session, session.get_one(Version, version.id).model_id, error)
+        return damage.explain_damaged_object(
+            session, session.get_one(Version, version.id).model_id, error
+        )
 
 
-def _check_task(manifest: Manifest, scenario: str, number: int, task: int | None) -> None:
+def _check_requested_task(manifest: Manifest, scenario: str, number: int, task: int | None) -> None:
     """Check that the task is given where it is needed.
 
     Raises:
-        Invalid, WrongState: see `find_predictable`.
+        Invalid, WrongState: see `find_version_to_predict`.
     """
     if scenario == "task":
         tasks = [head.task for head in manifest.heads or []]
@@ -178,21 +187,21 @@ def _check_task(manifest: Manifest, scenario: str, number: int, task: int | None
 Naming = Literal["number", "latest", "alias"]
 
 
-def _parse_version(version: str) -> int | str:
+def _parse_version_text(version: str) -> int | str:
     """Return the version number, if `find_version` would read the text as one, else the text."""
     is_number = version.isascii() and version.isdecimal() and len(version) <= NUMBER_DIGITS
     # `find_version` reads a number with a leading zero as an alias, too.
     return int(version) if is_number and str(int(version)) == version else version
 
 
-def _detect_naming(version: str) -> Naming:
-    if isinstance(_parse_version(version), int):
+def _detect_version_naming(version: str) -> Naming:
+    if isinstance(_parse_version_text(version), int):
         return "number"
     return "latest" if version == LATEST else "alias"
 
 
 @cache
-def _build_query(by_id: bool, naming: Naming) -> Select[str, str]:
+def _build_version_query(by_id: bool, naming: Naming) -> Select[str, str]:
     """Return the statement that finds a version of the caller's own by its usual names.
 
     It finds nothing if an object is damaged or the model promises confident predictions, since

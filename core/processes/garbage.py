@@ -3,7 +3,7 @@
 import gc
 
 
-def freeze_imports() -> None:
+def exclude_imports_from_gc() -> None:
     """Exclude all objects that exist now from garbage collection.
 
     A full collection visits every live object. With all imported modules that takes tens of

@@ -15,7 +15,7 @@ _KEPT = re.compile(
 )
 
 
-def build_environment(**more: str) -> dict[str, str]:
+def build_helper_environment(**more: str) -> dict[str, str]:
     """Return the environment for a helper, extended by `more`.
 
     It has the paths of programs and libraries and the settings of threads and devices. Everything
@@ -24,7 +24,9 @@ def build_environment(**more: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)} | more
 
 
-def run_module(module: str, argument: str, timeout_s: float) -> "subprocess.CompletedProcess[str]":
+def run_python_module(
+    module: str, argument: str, timeout_s: float
+) -> "subprocess.CompletedProcess[str]":
     """Run a module with one argument to its end; return its status and output.
 
     Raises:
@@ -33,7 +35,7 @@ def run_module(module: str, argument: str, timeout_s: float) -> "subprocess.Comp
     return subprocess.run(
         [sys.executable, "-m", module, argument],
         cwd=ROOT,
-        env=build_environment(),
+        env=build_helper_environment(),
         capture_output=True,
         text=True,
         timeout=timeout_s,
@@ -42,7 +44,7 @@ def run_module(module: str, argument: str, timeout_s: float) -> "subprocess.Comp
     )
 
 
-def kill_and_close(process: "subprocess.Popen[bytes]") -> None:
+def kill_helper_process(process: "subprocess.Popen[bytes]") -> None:
     """Kill a helper, wait until it has ended, and close its pipes."""
     process.kill()
     # A child that nobody waits for stays a zombie as long as the service lives.

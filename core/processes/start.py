@@ -21,7 +21,7 @@ LEAST_CONNECTIONS = 16
 """Least number of connections: an API process with fewer would reject honest clients."""
 
 
-def require_start(settings: Settings) -> str | None:
+def check_startup_conditions(settings: Settings) -> str | None:
     """Check descriptors, data directory and database file, and make the directory private.
 
     Returns:
@@ -31,11 +31,11 @@ def require_start(settings: Settings) -> str | None:
         CannotStart: the process cannot work; the detail says why, and what to do.
     """
     require_descriptors(settings)
-    advice = _require_private(settings.data_dir)
+    advice = _make_directory_private(settings.data_dir)
     # Starting takes room as well, and only a started service can delete.
-    reserve.release_reserve_if_full(settings.data_dir)
-    _require_writable(settings.data_dir)
-    require_sound(settings)
+    reserve.remove_reserve_if_full(settings.data_dir)
+    _require_writable_directory(settings.data_dir)
+    require_sound_database(settings)
     return advice
 
 
@@ -58,25 +58,25 @@ def find_sqlite_file(settings: Settings) -> Path | None:
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
 
-def require_sound(settings: Settings) -> None:
+def require_sound_database(settings: Settings) -> None:
     """Raise CannotStart if a row of a table cannot be read or the file is not a database."""
     file = find_sqlite_file(settings)
     try:
-        damage = [] if file is None else soundness.read_rows(file)
+        damage = [] if file is None else soundness.check_first_rows(file)
     except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that
         return
     if file is not None and damage:
         raise CannotStart(soundness.describe_damage(file, damage))
 
 
-def _require_private(data_dir: Path) -> str | None:
+def _make_directory_private(data_dir: Path) -> str | None:
     try:
         return make_files_private(data_dir)
     except OSError as error:
-        raise _build_unwritable_error(data_dir, error) from error
+        raise _build_unwritable_directory_error(data_dir, error) from error
 
 
-def _require_writable(data_dir: Path) -> None:
+def _require_writable_directory(data_dir: Path) -> None:
     # A random name, because several processes may start at once.
     probe = data_dir / f".writable-{secrets.token_hex(4)}"
     try:
@@ -85,10 +85,10 @@ def _require_writable(data_dir: Path) -> None:
     except OSError as error:
         # A full disk can still serve and delete.
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise _build_unwritable_error(data_dir, error) from error
+            raise _build_unwritable_directory_error(data_dir, error) from error
 
 
-def _build_unwritable_error(data_dir: Path, error: OSError) -> CannotStart:
+def _build_unwritable_directory_error(data_dir: Path, error: OSError) -> CannotStart:
     return CannotStart(
         f"The data directory {data_dir.absolute()} cannot be written: {error.strerror}. Name "
         "another in PERENNIAL_DATA_DIR (perennial serve --data-dir FOLDER), or let this user write "

@@ -23,7 +23,7 @@ from core.lineage.lineage import read_numbered_tasks
 from core.lineage.row import read_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
-from core.recipe.passes import BASE_SIZE, find_pass
+from core.recipe.passes import BASE_SIZE, find_base_pass
 from core.text.steps import Step
 
 FAR = Fraction(1, 10)
@@ -46,13 +46,13 @@ class Accuracy:
     images: int
 
     @property
-    def share(self) -> Fraction:
+    def accuracy_share(self) -> Fraction:
         """Return the share of right answers, in [0, 1]."""
         return Fraction(self.right, self.images)
 
     def format_share(self) -> str:
         """Return `84 % (version 4)`."""
-        return f"{100 * float(self.share):.0f} % (version {self.version})"
+        return f"{100 * float(self.accuracy_share):.0f} % (version {self.version})"
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class _Condition:
     text: str
 
 
-def advise_once(
+def give_new_advice(
     session: Session,
     model: Model,
     version: Version,
@@ -90,7 +90,7 @@ def advise_once(
         confused: pairs of confused classes, the worst first.
         says_other: the version has another warning with a remedy already: no advice is added.
     """
-    conditions = _find_conditions(session, model, version, job, confused)
+    conditions = _find_version_problems(session, model, version, job, confused)
     before = _read_given_advice(session, model, version)
     # Recorded while they hold: a condition that ends and returns is advised on again.
     repeated_keys = [one.key for one in conditions if one.key in before]
@@ -112,8 +112,9 @@ def is_accuracy_falling(last: Sequence[Accuracy]) -> bool:
     if len(last) < _VERSIONS:
         return False
     first, second, third = last[-_VERSIONS:]
-    return first.share > second.share > third.share and _is_beyond_chance(
-        (first.right, first.images), (third.right, third.images)
+    return (
+        first.accuracy_share > second.accuracy_share > third.accuracy_share
+        and _is_beyond_chance((first.right, first.images), (third.right, third.images))
     )
 
 
@@ -121,7 +122,7 @@ def is_far_below_larger_base(own: Accuracy, larger: LargerBase) -> bool:
     """Return True if a version is over 10 points, and more than chance, below a larger base's
     features."""
     # Exact, since 0.8 - 0.7 exceeds 0.1 in floating point.
-    lead = Fraction(larger.right, larger.images) - own.share
+    lead = Fraction(larger.right, larger.images) - own.accuracy_share
     return lead > FAR and _is_beyond_chance((larger.right, larger.images), (own.right, own.images))
 
 
@@ -134,7 +135,7 @@ def _is_beyond_chance(better: tuple[int, int], worse: tuple[int, int]) -> bool:
     return bool(shares[0] - shares[1] > SPREADS * spread)
 
 
-def _find_conditions(
+def _find_version_problems(
     session: Session, model: Model, version: Version, job: Job, confused: Sequence[ConfusedPair]
 ) -> list[_Condition]:
     """Return all problems of a version, the one whose remedy helps most first."""
@@ -142,10 +143,10 @@ def _find_conditions(
     tasks = read_numbered_tasks(
         session, model, list_taught_tasks(version.manifest), with_reports=False
     )
-    last = _read_last(session, model, version)
+    last = _read_last_accuracies(session, model, version)
     # No move is advised to a base that this machine cannot provide.
-    can_move = model.base != imagenet_base.NAME and not imagenet_base.find_base_problem()
-    larger = _find_larger(session, model, tasks) if last and can_move else None
+    can_move = model.base != imagenet_base.NAME and not imagenet_base.find_imagenet_base_problem()
+    larger = _find_larger_base_model(session, model, tasks) if last and can_move else None
     if larger is not None and is_far_below_larger_base(last[-1], larger):
         text = (
             f"Version {version.number} gets {last[-1].right:,} of {last[-1].images:,} held-out "
@@ -157,15 +158,15 @@ def _find_conditions(
             _Condition(f"below:{larger.model}", f"{text} {_advise_rebase(session, model, tasks)}")
         )
     if is_accuracy_falling(last):
-        fell = words.join_words([one.format_share() for one in last[-_VERSIONS:]])
+        fell = words.join_words_with_conjunction([one.format_share() for one in last[-_VERSIONS:]])
         text = f"Accuracy over all tasks so far has fallen over the last three versions: {fell}."
         help_ = (
             _advise_rebase(session, model, tasks)
             if can_move
-            else _advise_on_worst_classes(session, model, version, job, tasks)
+            else _advise_on_worst_class(session, model, version, job, tasks)
         )
         conditions.append(_Condition("falls", f"{text} {help_}"))
-    conditions += [_describe_confusion(model, version, job, pair, tasks) for pair in confused]
+    conditions += [_describe_confused_pair(model, version, job, pair, tasks) for pair in confused]
     return conditions
 
 
@@ -185,7 +186,7 @@ def _read_given_advice(session: Session, model: Model, version: Version) -> set[
     return {key for detail in session.scalars(query) for key in detail["given"]}
 
 
-def _read_last(session: Session, model: Model, version: Version) -> list[Accuracy]:
+def _read_last_accuracies(session: Session, model: Model, version: Version) -> list[Accuracy]:
     """Return the accuracies of the last three versions of the lineage, the oldest first.
 
     A version without held-out images ends the search.
@@ -206,7 +207,9 @@ def _read_last(session: Session, model: Model, version: Version) -> list[Accurac
     return last
 
 
-def _find_larger(session: Session, model: Model, tasks: Sequence[Task]) -> LargerBase | None:
+def _find_larger_base_model(
+    session: Session, model: Model, tasks: Sequence[Task]
+) -> LargerBase | None:
     """Return the newest other model on the base for photos whose head learned all of these
     batches."""
     of_owner = (Model.owner_id == model.owner_id, Model.id != model.id, Model.deleted_at.is_(None))
@@ -253,7 +256,7 @@ def _advise_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str
             f"and let production move with POST {path}/finish."
         )
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
-    seconds = images * find_pass(imagenet_base.NAME, BASE_SIZE).forward_s
+    seconds = images * find_base_pass(imagenet_base.NAME, BASE_SIZE).forward_s
     begin = Step("POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME})
     return (
         f"Move the model to the base for photos, whose features tell more classes apart: "
@@ -262,7 +265,7 @@ def _advise_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str
     )
 
 
-def _advise_on_worst_classes(
+def _advise_on_worst_class(
     session: Session, model: Model, version: Version, job: Job, tasks: Sequence[Task]
 ) -> str:
     """Return a request for more images of the class with the lowest accuracy."""
@@ -289,7 +292,7 @@ def _advise_on_worst_classes(
     )
 
 
-def _describe_confusion(
+def _describe_confused_pair(
     model: Model, version: Version, job: Job, pair: ConfusedPair, tasks: Sequence[Task]
 ) -> _Condition:
     first, second = pair.labels
@@ -311,7 +314,9 @@ def _advise_more_images(
     """Return a request for as many images of some classes as were learned, with the expected
     seconds."""
     counts = {label: sum(task.classes.get(label, 0) for task in tasks) for label in labels}
-    counted_labels = words.join_words([f"{count:,} of {label}" for label, count in counts.items()])
+    counted_labels = words.join_words_with_conjunction(
+        [f"{count:,} of {label}" for label, count in counts.items()]
+    )
     text = (
         f"Send as many more images as it has learned, {counted_labels}: POST "
         f"/v1/models/{model.name}/tasks."

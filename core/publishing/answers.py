@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from core.contract.jobs.job_result import AnswersFile, JobResult, Measured
 from core.database.session import Database
 from core.database.tables import Job, Model, Result, Task
-from core.ingest.answers import NEW, draw_encryption_key, seal_files
+from core.ingest.answers import NEW, draw_encryption_key, encrypt_prediction_files
 from core.jobs.fence import Claim
 from core.storage import Blobs
 
@@ -68,7 +68,7 @@ def store_predictions(
             Result.answers.is_not(None),
         )
         stored_cells = {(version, task) for version, task in session.execute(query)}
-        keys = _read_keys(session, job.model_id, {file.task for file in answers})
+        keys = _read_prediction_keys(session, job.model_id, {file.task for file in answers})
     # Cells that have predictions keep them: a version's measurements never change.
     files = {
         (file.version, file.task): folder / file.file
@@ -83,7 +83,7 @@ def store_predictions(
     keys |= drawn
     # The number of the new version is known only in the publishing transaction.
     names = {(version, task): f"{older.get(version, NEW)}.{task}" for version, task in files}
-    seal_files(
+    encrypt_prediction_files(
         {names[key]: file for key, file in files.items()},
         {names[key]: keys[key[1]] for key in files},
         path,
@@ -92,7 +92,7 @@ def store_predictions(
     return Sealed(dict.fromkeys(files, blob), path, drawn)
 
 
-def _read_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, str]:
+def _read_prediction_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, str]:
     """Return the keys by which predictions on tasks can be read."""
     query = select(Task.number, Task.answers_key).where(
         Task.model_id == model_id, Task.number.in_(tasks)
@@ -100,7 +100,7 @@ def _read_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, st
     return {task: key for task, key in session.execute(query) if key is not None}
 
 
-def filter_retained(session: Session, model: Model, cells: StoredCells) -> StoredCells:
+def filter_retained_cells(session: Session, model: Model, cells: StoredCells) -> StoredCells:
     """Return the entries of tasks whose held-out images are still there.
 
     Predictions are retained as long as these.
@@ -111,7 +111,9 @@ def filter_retained(session: Session, model: Model, cells: StoredCells) -> Store
     return {key: stored for key, stored in cells.items() if key[1] not in tasks}
 
 
-def store_object_keys(session: Session, model: Model, sealed: Sealed, cells: StoredCells) -> None:
+def store_prediction_keys(
+    session: Session, model: Model, sealed: Sealed, cells: StoredCells
+) -> None:
     """Store the new object keys of the tasks whose predictions the cells refer to."""
     for task in sorted({task for _, task in cells} & sealed.keys.keys()):
         session.execute(
@@ -142,7 +144,7 @@ def fill_parent_cells(
         )
 
 
-def count_new_bytes(session: Session, model: Model, cells: StoredCells) -> int:
+def count_added_bytes(session: Session, model: Model, cells: StoredCells) -> int:
     """Return the bytes that the blob adds to the model; 0 if the model has it.
 
     Call this before cells refer to it.

@@ -14,7 +14,7 @@ from core.contract.manifest import AnytimeState, StoredPart
 from core.database.session import Database
 from core.database.tables import Event, Job, Model, Task
 from core.execution import snapshots
-from core.execution.result import read_anytime
+from core.execution.result import read_best_state
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.coverage import add_taught_task
@@ -39,11 +39,11 @@ def register_best_state(db: Database, store: Store, claim: Claim, path: Path) ->
         LeaseLost: the job belongs to another claim; nothing was registered or deleted.
         ValueError: the folder is incomplete, which is a fault of the learning code.
     """
-    result = read_anytime(path)
+    result = read_best_state(path)
     step, validation = result.document.steps, result.document.validation
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
-        registered, origin = job.anytime, snapshots.compute_origin(job)
+        registered, origin = job.anytime, snapshots.digest_snapshot_inputs(job)
         if (
             registered is not None
             # A state of another recipe or parent is replaced, however good it was.
@@ -57,7 +57,7 @@ def register_best_state(db: Database, store: Store, claim: Claim, path: Path) ->
         tasks = add_taught_task(parent.manifest, task.number)
     number = snapshots.find_next_state_number(registered, claim)
     key = f"{build_anytime_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
-    files = snapshots.upload_files(store, key, [part.path for part in result.parts])
+    files = snapshots.store_files_under_key(store, key, [part.path for part in result.parts])
     described = []
     for part in result.parts:
         sha256, size = files[part.path.name]
@@ -69,7 +69,7 @@ def register_best_state(db: Database, store: Store, claim: Claim, path: Path) ->
     content = content.model_copy(update={"anytime": state})
     # Last, since it lists the digests of the parts.
     (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))
-    files |= snapshots.upload_files(store, key, [path / MANIFEST])
+    files |= snapshots.store_files_under_key(store, key, [path / MANIFEST])
     with snapshots.delete_unregistered(store, key, files), db.write() as session:
         job = lock_claimed_job(session, claim)
         job.anytime = StoredAnytime(

@@ -30,20 +30,20 @@ def find_biased_head_warning(
     baselines = {
         by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(result, name))
     }
-    ahead = {by: baseline for by, baseline in baselines.items() if _is_ahead(baseline)}
+    ahead = {by: baseline for by, baseline in baselines.items() if _is_baseline_ahead(baseline)}
     if not ahead:
         return None
     by, best = max(ahead.items(), key=lambda item: item[1].all[0])
-    advice = _format_advice(model, version, result, part_types)
+    advice = _format_biased_head_advice(model, version, result, part_types)
     return (
         f"The features of version {version} tell the classes apart better than its head does: "
-        f"{_format_percent(best.all)} by {by}, {_format_percent(best.own)} by the head, of the "
+        f"{_format_percent_correct(best.all)} by {by}, {_format_percent_correct(best.own)} by the head, of the "
         f"same {best.all[1]:,} held-out "
         f"images. {advice}"
     )
 
 
-def _is_ahead(baseline: Baseline) -> bool:
+def _is_baseline_ahead(baseline: Baseline) -> bool:
     total = baseline.all[1]
     baseline_accuracy, head_accuracy = baseline.all[0] / total, baseline.own[0] / total
     variances = (p * (1 - p) for p in (baseline_accuracy, head_accuracy))
@@ -51,7 +51,7 @@ def _is_ahead(baseline: Baseline) -> bool:
     return bool(baseline_accuracy - head_accuracy > max(MARGIN, SPREADS * spread))
 
 
-def _format_advice(
+def _format_biased_head_advice(
     model: Model, version: int, result: JobResult, part_types: Collection[str]
 ) -> str:
     """Return the request that helps. Another method needs a model of its own.
@@ -61,13 +61,13 @@ def _format_advice(
     if result.method.name == "analytic":
         other_head = "ridge" if result.method.hyper.get("head") == "lda" else "lda"
         patch = {"method": {"name": "analytic", "head": other_head}}
-        return f"Send the next batch with another head: {_describe_next_request(model, patch)}."
+        return f"Send the next batch with another head: {_describe_remedy_request(model, patch)}."
     sentences = []
     plain = result.network is None
     # Rebalancing learns the head from stored images, so without any it would change nothing.
     if plain and not result.method.predicts_with and _KEPT_IMAGES & set(part_types):
         sentences.append(
-            f"Send the next batch with `rebalance`: {_describe_next_request(model, REBALANCE)}."
+            f"Send the next batch with `rebalance`: {_describe_remedy_request(model, REBALANCE)}."
         )
     again = "Or start" if sentences else "Start"
     if plain:
@@ -83,7 +83,7 @@ def _format_advice(
     return " ".join(sentences)
 
 
-def _describe_next_request(model: Model, recipe: Mapping[str, object]) -> Step:
+def _describe_remedy_request(model: Model, recipe: Mapping[str, object]) -> Step:
     return Step("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
 
 
@@ -100,5 +100,5 @@ def build_successor_request(model: Model, version: int) -> dict[str, object]:
     }
 
 
-def _format_percent(counts: tuple[int, int]) -> str:
+def _format_percent_correct(counts: tuple[int, int]) -> str:
     return f"{100 * counts[0] / counts[1]:.0f} %"

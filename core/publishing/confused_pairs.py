@@ -8,7 +8,7 @@ import numpy as np
 
 from core.contract.jobs.job_result import JobResult
 from core.execution.result import ResultFolder
-from core.ingest.answers import RankedAnswers, open_ranked_answers
+from core.ingest.answers import RankedAnswers, read_ranked_predictions
 
 SHARE = 0.25
 """Minimum share, in [0, 1], of each class's held-out images predicted as the other class."""
@@ -44,7 +44,9 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
     heads = {head.task: head.classes for head in document.heads}
     answers_by_task: dict[int, list[RankedAnswers]] = {}
     for file in document.answers:
-        ranked = open_ranked_answers(result.folder / file.file) if file.version == "new" else None
+        ranked = (
+            read_ranked_predictions(result.folder / file.file) if file.version == "new" else None
+        )
         if ranked is not None and len(ranked.rows):
             # Without heads a class is the same in all tasks, so its images are summed up.
             answers_by_task.setdefault(file.task if heads else 0, []).append(ranked)
@@ -52,13 +54,13 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
         pair
         for task, answers in answers_by_task.items()
         for pair in find_confused_pairs(
-            _count_pairs(answers), heads[task] if task else document.classes, task
+            _count_prediction_pairs(answers), heads[task] if task else document.classes, task
         )
     ]
-    return sorted(confused, key=_compute_least_share, reverse=True)
+    return sorted(confused, key=_compute_smaller_confused_share, reverse=True)
 
 
-def _count_pairs(answers: list[RankedAnswers]) -> Counter[tuple[int, int]]:
+def _count_prediction_pairs(answers: list[RankedAnswers]) -> Counter[tuple[int, int]]:
     """Return the number of images by (true row, predicted row)."""
     targets = np.concatenate([ranked.targets for ranked in answers]).astype(np.int64)
     rows = np.concatenate([ranked.rows for ranked in answers])
@@ -93,7 +95,7 @@ def find_confused_pairs(
             )
 
 
-def _compute_least_share(pair: ConfusedPair) -> float:
+def _compute_smaller_confused_share(pair: ConfusedPair) -> float:
     """Return the smaller share of confused images of the two classes."""
     return min(
         confused / images for confused, images in zip(pair.confused, pair.images, strict=True)

@@ -42,25 +42,27 @@ class Ancestor:
     is_good: bool
 
 
-def compare_features(session: Session, model: Model, job: Job, result: JobResult) -> FeatureCount:
+def compare_features_with_ancestors(
+    session: Session, model: Model, job: Job, result: JobResult
+) -> FeatureCount:
     """Compare the version that a job has learned with its ancestors."""
     if not trains_backbone(job.recipe):
-        return _build_missing("the batch leaves the features as they were")
+        return _build_missing_comparison("the batch leaves the features as they were")
     numbers = _list_ancestors(session, model, job.parent_version or 0)
     if not numbers:
-        return _build_missing("it is the first version of its line")
+        return _build_missing_comparison("it is the first version of its line")
     if result.baseline_lda is None:
-        return _build_missing(
+        return _build_missing_comparison(
             "the features of the version were not measured: too few held-out images, or too many "
             "features"
         )
     ancestors = _read_ancestors(session, model, numbers)
     if not ancestors:
-        return _build_missing("the features of no version before it were measured")
+        return _build_missing_comparison("the features of no version before it were measured")
     shares = [
         share
         for one in ancestors
-        if (share := count_share(model.scenario, result, one)) is not None
+        if (share := compare_feature_accuracy(model.scenario, result, one)) is not None
     ]
     why = (
         f"no version before it was measured on {LEAST_IMAGES} held-out images of the same tasks "
@@ -115,7 +117,9 @@ def _read_ancestors(session: Session, model: Model, numbers: list[int]) -> list[
     ]
 
 
-def count_share(scenario: str, result: JobResult, ancestor: Ancestor) -> FeatureShare | None:
+def compare_feature_accuracy(
+    scenario: str, result: JobResult, ancestor: Ancestor
+) -> FeatureShare | None:
     """Compare a version with an ancestor on the tasks of both.
 
     Return None for too few images or other classes.
@@ -157,6 +161,6 @@ def count_share(scenario: str, result: JobResult, ancestor: Ancestor) -> Feature
     }
 
 
-def _build_missing(why: str) -> FeatureCount:
+def _build_missing_comparison(why: str) -> FeatureCount:
     """Return a comparison without ancestors, with the reason."""
     return {"ancestors": [], "missing": why}

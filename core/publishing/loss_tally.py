@@ -24,7 +24,7 @@ class LossTally:
     labels: dict[ClassKey, str] = field(default_factory=dict)
     pictures: dict[ClassKey, list[LostImage]] = field(default_factory=dict)
 
-    def add_task(
+    def count_task_images(
         self,
         part: "PredictedPart",
         old: Rows,
@@ -63,7 +63,7 @@ class LossTally:
                     )
                 )
 
-    def add_tally(self, other: "LossTally") -> None:
+    def merge_tally(self, other: "LossTally") -> None:
         """Add the counts and pictures of another task."""
         for key, counts in other.counts.items():
             before = self.counts.get(key, [0, 0, 0, 0])
@@ -72,7 +72,7 @@ class LossTally:
         for key, pictures in other.pictures.items():
             self.pictures[key] = [*self.pictures.get(key, []), *pictures][:MOST_PICTURES]
 
-    def build_count(self, against: int | None, *, by_recall: bool = False) -> LossCount:
+    def build_loss_count(self, against: int | None, *, by_recall: bool = False) -> LossCount:
         """Return the counts as they are stored.
 
         Args:
@@ -95,12 +95,12 @@ class LossTally:
             "images": totals[0],
             "negative": totals[2],
             "positive": totals[3],
-            "classes": [self._describe_class(key) for key in keys[:MOST_CLASSES]],
-            "pictures": self._pick_pictures(keys),
+            "classes": [self._describe_class_loss(key) for key in keys[:MOST_CLASSES]],
+            "pictures": self._choose_loss_pictures(keys),
             "missing": None,
         }
 
-    def _describe_class(self, key: ClassKey) -> ClassLoss:
+    def _describe_class_loss(self, key: ClassKey) -> ClassLoss:
         images, before, negative, positive = self.counts[key]
         return {
             "label": self.labels[key],
@@ -111,7 +111,7 @@ class LossTally:
             "positive": positive,
         }
 
-    def _pick_pictures(self, keys: list[ClassKey]) -> list[LostImage]:
+    def _choose_loss_pictures(self, keys: list[ClassKey]) -> list[LostImage]:
         """Return one picture of each of the first classes, then a second of each, and so on."""
         of_classes = [self.pictures[key] for key in keys if key in self.pictures][:MOST_PICTURES]
         mixed = [

@@ -23,12 +23,12 @@ from core.database.tables import Job, Model, Result, Task, Version
 from core.edits.record import read_edited_tasks
 from core.errors import StoreCorrupt
 from core.execution.result import ResultFolder
-from core.ingest.answers import Place, open_answers, open_ranked_answers
+from core.ingest.answers import Place, read_encrypted_predictions, read_ranked_predictions
 from core.jobs.fence import Claim
 from core.lineage.checks import IMAGE_CHECKS
 from core.lineage.judgement import get_gate_limits
 from core.publishing.loss_tally import MOST_CLASSES, LossTally, PredictedPart, Rows
-from core.statistics.flips import Mask, mcnemar_worse
+from core.statistics.flips import Mask, compute_one_sided_mcnemar
 from core.statistics.power import SIGNIFICANT, find_detectable_loss
 from core.storage import Blobs
 
@@ -84,10 +84,10 @@ def count_losses(
     """
     if result.document.problem is not None:  # its predictions are no rows of classes
         return None
-    facts = _read_facts(db, claim, production)
+    facts = _read_comparison_rows(db, claim, production)
     if facts is None or not _extends_classes(result.document, facts.production):
         return None
-    return _Comparison(blobs, facts, result).count_all()
+    return _Comparison(blobs, facts, result).count_all_losses()
 
 
 def _extends_classes(document: JobResult, production: "_Answering | None") -> bool:
@@ -99,7 +99,7 @@ def _extends_classes(document: JobResult, production: "_Answering | None") -> bo
     return bool(document.heads) or document.classes[: len(known)] == known
 
 
-def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | None:
+def _read_comparison_rows(db: Database, claim: Claim, production: int | None) -> _Facts | None:
     """Read the rows that the comparisons need; None if the gate has no check by images."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -115,7 +115,11 @@ def _read_facts(db: Database, claim: Claim, production: int | None) -> _Facts | 
         numbers = {job.parent_version or 0, production or 0}
         stored = _read_answer_digests(session, model, numbers)
         # Without that check, no predictions of up to twenty more versions are read.
-        best = _find_best(session, model, tasks) if gate.get("drifted") is not None else {}
+        best = (
+            _find_best_earlier_versions(session, model, tasks)
+            if gate.get("drifted") is not None
+            else {}
+        )
         manifests = _read_manifests(session, model, {*numbers, *best.values()})
         stored |= _read_answer_digests(session, model, set(best.values()) - numbers)
         versions = {n: _Answering(n, manifests[n], stored.get(n, {})) for n in manifests}
@@ -145,7 +149,7 @@ def _read_answer_digests(
     return stored
 
 
-def _find_best(session: Session, model: Model, tasks: set[int]) -> dict[int, int]:
+def _find_best_earlier_versions(session: Session, model: Model, tasks: set[int]) -> dict[int, int]:
     """Return, by task, the one of the last published versions with most correct predictions.
 
     Of equal ones, it is the newest.
@@ -192,26 +196,29 @@ class _Comparison:
         self._drifts: dict[int, tuple[LossTally, TaskLoss]] = {}
         self._is_ranked = True
 
-    def count_all(self) -> Losses:
+    def count_all_losses(self) -> Losses:
         """Count the losses against production and the best earlier versions."""
         for task in sorted(self._facts.tasks):
-            if task != self._facts.own_task and (part := self._open_part(task)) is not None:
+            if (
+                task != self._facts.own_task
+                and (part := self._open_predicted_part(task)) is not None
+            ):
                 self._compare_with_production(part)
                 self._compare_with_best(part)
         production = self._facts.production
         against = None if production is None else production.number
-        forgotten = self._describe_tally(self._forgotten, against)
-        confused = self._describe_tally(self._confused, against)
-        if confused["missing"] is None and not self._brings_classes():
+        forgotten = self._build_described_loss_count(self._forgotten, against)
+        confused = self._build_described_loss_count(self._confused, against)
+        if confused["missing"] is None and not self._brings_new_classes():
             confused = _build_skipped_comparison(against, "the batch brings no new class")
-        new_classes, known_classes = self._count_own_batch()
+        new_classes, known_classes = self._count_own_batch_images()
         if self._facts.model.held_out == "counts":  # the batch's images are deleted by this publish
             new_classes["pictures"], known_classes["pictures"] = [], []
         return {
             "forgotten": forgotten,
             "confused": confused,
-            "class_lost": self._describe_tally(self._classes, against, by_recall=True),
-            "drifted": self._describe_drift(),
+            "class_lost": self._build_described_loss_count(self._classes, against, by_recall=True),
+            "drifted": self._build_drift_count(),
             "new": new_classes,
             "known": known_classes,
             "visible": vars(
@@ -219,12 +226,12 @@ class _Comparison:
             ),  # type: ignore[typeddict-item]
         }
 
-    def _open_part(self, task: int) -> PredictedPart | None:
+    def _open_predicted_part(self, task: int) -> PredictedPart | None:
         """Return the held-out images of a task as the new version predicts them, or None."""
         path = self._files.get(("new", task))
         if path is None:
             return None
-        ranked = open_ranked_answers(path)
+        ranked = read_ranked_predictions(path)
         if ranked is None:  # the job resumed from a snapshot written by an older release
             self._is_ranked = False
             return None
@@ -232,10 +239,10 @@ class _Comparison:
         names = self._heads.get(task, []) if is_apart else list(self._document.classes)
         return PredictedPart(task, task if is_apart else 0, names, ranked)
 
-    def _list_row_names(self, version: _Answering, task: int) -> list[str]:
+    def _list_prediction_classes(self, version: _Answering, task: int) -> list[str]:
         """Return the classes that a version's rows on a task stand for."""
         if self._facts.model.scenario == "task":
-            head = version.manifest.head_of(task)
+            head = version.manifest.find_task_head(task)
             return list(head.classes) if head is not None else []
         return list(version.manifest.classes or self._facts.model.classes or [])
 
@@ -245,7 +252,7 @@ class _Comparison:
         """Return a version's predictions on a task and its number of classes, or None if they
         cannot be compared.
         """
-        old_names = self._list_row_names(version, part.task)
+        old_names = self._list_prediction_classes(version, part.task)
         # Rows are compared as numbers, which fits only if both versions count the classes alike.
         if not old_names or part.names[: len(old_names)] != old_names:
             return None
@@ -254,22 +261,22 @@ class _Comparison:
         digest = version.predictions.get(part.task)
         place = None
         if path is None and digest is not None:
-            path = self._fetch_if_sound(digest)
+            path = self._fetch_predictions_if_sound(digest)
             place = Place(version.number, part.task, self._facts.keys[part.task])
         if path is None:
             return None
-        rows, _ = open_answers(path, place)
+        rows, _ = read_encrypted_predictions(path, place)
         # Other counts mean other images, which cannot be compared one by one.
         return (rows, len(old_names)) if len(rows) == len(part.ranked.rows) else None
 
-    def _fetch_if_sound(self, digest: str) -> Path | None:
+    def _fetch_predictions_if_sound(self, digest: str) -> Path | None:
         """Return the path of stored predictions.
 
         Return None if they are damaged or were deleted meanwhile. A missing comparison must not
         stop the lineage. The damage is marked for other users of the blob.
         """
         try:
-            return self._blobs.fetch_file(digest)
+            return self._blobs.fetch_verified_file(digest)
         except StoreCorrupt:
             return None
 
@@ -284,18 +291,22 @@ class _Comparison:
         old, n_known = old_predictions
         # Among the classes that production knows, since each new class is one more wrong answer.
         best, targets, all_images = (
-            part.ranked.best_of(n_known),
+            part.ranked.choose_best_rows(n_known),
             part.ranked.targets,
-            _select_all_images(part),
+            _mask_all_images(part),
         )
         right, still_right, now = old == targets, best == targets, part.ranked.rows == targets
-        self._forgotten.add_task(
+        self._forgotten.count_task_images(
             part, old, best, right & ~still_right, still_right & ~right, all_images
         )
-        self._classes.add_task(part, old, part.ranked.rows, right & ~now, now & ~right, all_images)
+        self._classes.count_task_images(
+            part, old, part.ranked.rows, right & ~now, now & ~right, all_images
+        )
         # Classes that are new in this batch come after those of the parent.
-        fresh = part.ranked.rows >= len(self._list_row_names(self._facts.parent, part.task))
-        self._confused.add_task(
+        fresh = part.ranked.rows >= len(
+            self._list_prediction_classes(self._facts.parent, part.task)
+        )
+        self._confused.count_task_images(
             part, old, part.ranked.rows, right & fresh, now & ~right, all_images
         )
 
@@ -309,11 +320,11 @@ class _Comparison:
             # with one class, images flip together whenever the balance between classes moves
             return
         old, n_known = old_predictions
-        best, targets = part.ranked.best_of(n_known), part.ranked.targets
+        best, targets = part.ranked.choose_best_rows(n_known), part.ranked.targets
         right, still_right = old == targets, best == targets
         negative, positive = right & ~still_right, still_right & ~right
         tally = LossTally()
-        tally.add_task(part, old, best, negative, positive, _select_all_images(part))
+        tally.count_task_images(part, old, best, negative, positive, _mask_all_images(part))
         counts = TaskLoss(
             task=part.task,
             against=version.number,
@@ -323,7 +334,7 @@ class _Comparison:
         )
         self._drifts[part.task] = (tally, counts)
 
-    def _describe_tally(
+    def _build_described_loss_count(
         self, tally: LossTally, against: int | None, *, by_recall: bool = False
     ) -> LossCount:
         if against is None:
@@ -332,7 +343,7 @@ class _Comparison:
             )
         if not tally.counts:
             return _build_skipped_comparison(against, self._explain_no_comparison())
-        return tally.build_count(against, by_recall=by_recall)
+        return tally.build_loss_count(against, by_recall=by_recall)
 
     def _explain_no_comparison(self) -> str:
         """Say why no image was compared."""
@@ -342,14 +353,14 @@ class _Comparison:
             return 'the model keeps counts of held-out images alone ("held_out": "counts")'
         return _NO_EARLIER
 
-    def _describe_drift(self) -> DriftCount:
+    def _build_drift_count(self) -> DriftCount:
         """Return the counts by task, most significant loss first, with classes and pictures of
         tasks that drifted.
         """
         limit = self._facts.gate.get("drifted") or 0.0
 
         def loss_p_value(counts: TaskLoss) -> float:
-            return mcnemar_worse(counts["negative"], counts["positive"])
+            return compute_one_sided_mcnemar(counts["negative"], counts["positive"])
 
         tasks = sorted((counts for _, counts in self._drifts.values()), key=loss_p_value)
         drifted = LossTally()
@@ -357,12 +368,12 @@ class _Comparison:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
             # Bonferroni's correction, as in the check.
             if net > limit and loss_p_value(counts) * len(tasks) < SIGNIFICANT:
-                drifted.add_tally(self._drifts[counts["task"]][0])
+                drifted.merge_tally(self._drifts[counts["task"]][0])
         why = (
             "no earlier task has held-out images of two classes" if self._forgotten.counts else None
         )
         described = (
-            drifted.build_count(None)
+            drifted.build_loss_count(None)
             if tasks
             else _build_skipped_comparison(None, why or self._explain_no_comparison())
         )
@@ -372,19 +383,19 @@ class _Comparison:
         }
         return {**described, **totals, "tasks": tasks[:MOST_CLASSES], "compared": len(tasks)}  # type: ignore[typeddict-item]
 
-    def _brings_classes(self) -> bool:
+    def _brings_new_classes(self) -> bool:
         """Return True if the batch brings new classes."""
         labels = self._heads.get(self._facts.own_task) if self._heads else self._document.classes
         return len(labels or []) > len(
-            self._list_row_names(self._facts.parent, self._facts.own_task)
+            self._list_prediction_classes(self._facts.parent, self._facts.own_task)
         )
 
-    def _count_own_batch(self) -> tuple[LossCount, LossCount]:
+    def _count_own_batch_images(self) -> tuple[LossCount, LossCount]:
         """Count the batch's own held-out images: those of its new classes, and those of classes
         that production knows.
         """
         part = (
-            self._open_part(self._facts.own_task)
+            self._open_predicted_part(self._facts.own_task)
             if self._facts.own_task in self._facts.tasks
             else None
         )
@@ -394,10 +405,10 @@ class _Comparison:
             nothing = _build_skipped_comparison(against, "the batch has no held-out images")
             return nothing, nothing
         targets, predicted = part.ranked.targets, part.ranked.rows
-        is_new = targets >= len(self._list_row_names(self._facts.parent, part.task))
+        is_new = targets >= len(self._list_prediction_classes(self._facts.parent, part.task))
         new_tally, known_tally = LossTally(), LossTally()
         # Nothing predicted these classes before: a wrong image counts as lost, a right one as gained.
-        new_tally.add_task(
+        new_tally.count_task_images(
             part, predicted, predicted, predicted != targets, predicted == targets, is_new
         )
         old_predictions = (
@@ -405,23 +416,23 @@ class _Comparison:
         )
         if old_predictions is not None:
             old, size = old_predictions
-            best = part.ranked.best_of(size)
+            best = part.ranked.choose_best_rows(size)
             right, still_right = old == targets, best == targets
-            known_tally.add_task(
+            known_tally.count_task_images(
                 part, old, best, right & ~still_right, still_right & ~right, targets < size
             )
         no_known = "production does not answer the batch's images"
         return (
-            new_tally.build_count(None)
+            new_tally.build_loss_count(None)
             if new_tally.counts
             else _build_skipped_comparison(None, "the batch has no held-out images of new classes"),
-            known_tally.build_count(against)
+            known_tally.build_loss_count(against)
             if known_tally.counts
             else _build_skipped_comparison(against, no_known),
         )
 
 
-def _select_all_images(part: PredictedPart) -> Mask:
+def _mask_all_images(part: PredictedPart) -> Mask:
     return np.ones(len(part.ranked.rows), bool)
 
 

@@ -12,7 +12,7 @@ from core.database import measurements
 from core.database.bulk import insert_rows
 from core.database.tables import Model, Result, Version
 from core.lineage.lineage import find_numbered_version
-from core.lineage.row import find_best_before, store_row_figures
+from core.lineage.row import find_best_earlier_accuracies, store_matrix_row_figures
 from core.publishing.answers import StoredCells
 from core.statistics.matrix_row import Cell
 
@@ -32,7 +32,7 @@ class Measurements:
     predictions: StoredCells
 
 
-def write_measured(
+def store_version_measurements(
     session: Session,
     model: Model,
     version: Version,
@@ -53,17 +53,19 @@ def write_measured(
     new_cells = [
         cell for (measured_version, _), cell in measured.items() if measured_version == "new"
     ]
-    best = find_best_before(session, parent, [cell.task for cell in new_cells])
-    cells = {cell.task: Cell(cell.count, cell.total, best.get(cell.task)) for cell in new_cells}
+    best = find_best_earlier_accuracies(session, parent, [cell.task for cell in new_cells])
+    cells = {
+        cell.task: Cell(cell.correct_count, cell.total, best.get(cell.task)) for cell in new_cells
+    }
     rows = [
-        _build_row(model, version.number, cell, best.get(cell.task), made.predictions)
+        _build_cell_row(model, version.number, cell, best.get(cell.task), made.predictions)
         for cell in new_cells
     ]
-    rows += _build_older_rows(
+    rows += _build_earlier_version_rows(
         session, model, {"base": 0, "parent": parent.number}, measured.values(), made.predictions
     )
     insert_rows(session, Result, rows)
-    store_row_figures(session, version, cells, model.scenario)
+    store_matrix_row_figures(session, version, cells, model.scenario)
     measurements.insert_measurement_rows(
         session,
         model.id,
@@ -72,7 +74,7 @@ def write_measured(
     )
 
 
-def _build_older_rows(
+def _build_earlier_version_rows(
     session: Session,
     model: Model,
     numbers: dict[str, int],
@@ -93,13 +95,13 @@ def _build_older_rows(
     existing = {(version, task) for version, task in session.execute(query)}
     return [
         # These versions were not taught the task, so there is no best accuracy since then.
-        _build_row(model, key[0], cell, None, predictions)
+        _build_cell_row(model, key[0], cell, None, predictions)
         for key, cell in older.items()
         if key not in existing
     ]
 
 
-def _build_row(
+def _build_cell_row(
     model: Model, version: int, cell: MeasuredCell, best: float | None, predictions: StoredCells
 ) -> dict[str, object]:
     """Return the row of a cell."""
@@ -108,7 +110,7 @@ def _build_row(
         "model_id": model.id,
         "version": version,
         "task": cell.task,
-        "correct": cell.count,
+        "correct": cell.correct_count,
         "total": cell.total,
         "per_class": cell.per_class,
         "best": best,

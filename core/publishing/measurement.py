@@ -9,14 +9,14 @@ from sqlalchemy import select
 from core.contract.base import ADOPTED_VERSION
 from core.contract.figures import Figures
 from core.contract.jobs.measure_job import MeasureResult
-from core.database.jobs import change_state
+from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import Action, State, find_next_state
 from core.database.tables import Job, Result, Task
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
 from core.publishing import answers
-from core.publishing.measured import Measurements, write_measured
+from core.publishing.measured import Measurements, store_version_measurements
 from core.retention import references, retention
 from core.retention.damage import Marks
 from core.storage import Blobs, Store
@@ -70,16 +70,16 @@ def publish_measurement(
         version = lineage.find_numbered_version(session, model, ADOPTED_VERSION)
         assert version is not None, "the version came with the model"
         now = db.now(session)
-        cells = answers.filter_retained(session, model, sealed.cells)
-        size = answers.count_new_bytes(session, model, cells)
+        cells = answers.filter_retained_cells(session, model, sealed.cells)
+        size = answers.count_added_bytes(session, model, cells)
         deleted = {task.number} if task.data_deleted_at is not None else set()
         measured = Measurements(result.results, Figures(calibration=result.calibration), cells)
         # After an attempt whose end was lost, the row is there already.
         if session.get(Result, (model.id, version.number, task.number)) is None:
-            write_measured(session, model, version, measured, deleted)
-            answers.store_object_keys(session, model, sealed, cells)
-        retention.mark_unneeded_files(model, task, published=True, now=now)
-        change_state(session, job, Action.FINISH, now)
+            store_version_measurements(session, model, version, measured, deleted)
+            answers.store_prediction_keys(session, model, sealed, cells)
+        retention.mark_unneeded_task_files(model, task, published=True, now=now)
+        change_job_state(session, job, Action.FINISH, now)
         session.flush()
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
         task_id = task.id

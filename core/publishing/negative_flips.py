@@ -22,14 +22,14 @@ from core.database.session import Database
 from core.database.tables import Alias, Job, Model, Result, Task, Version
 from core.edits.record import read_edited_tasks
 from core.execution.result import ResultFolder
-from core.ingest.answers import Place, open_answers
+from core.ingest.answers import Place, read_encrypted_predictions
 from core.ingest.dataset import open_dataset
 from core.jobs.fence import Claim
 from core.lineage.features import compute_feature_loss, find_best_ancestor
 from core.lineage.gate import Production
 from core.lineage.judgement import get_gate_limits
 from core.lineage.lineage import PRODUCTION
-from core.publishing.features import compare_features
+from core.publishing.features import compare_features_with_ancestors
 from core.publishing.losses import count_losses
 from core.statistics import flips
 from core.statistics.flips import Flips, Mask
@@ -52,7 +52,7 @@ class ProductionComparison:
     losses: Losses | None = None
     features: FeatureCount | None = None
 
-    def build_rows(self) -> list[Measured]:
+    def build_flip_rows(self) -> list[Measured]:
         """Return the counts as rows of measurements, for the verdict."""
         rows, flipped, losses = [], self.counted, self.losses
         if flipped is not None and flipped.images:
@@ -99,17 +99,17 @@ def compare_with_production(
     db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
     """Count flips and losses against production as the gate needs them, and compare features."""
-    comparison = _count_flips(db, blobs, claim, result)
+    comparison = _count_negative_flips(db, blobs, claim, result)
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
-        features = compare_features(
+        features = compare_features_with_ancestors(
             session, session.get_one(Model, job.model_id), job, result.document
         )
     losses = count_losses(db, blobs, claim, result, comparison.production)
     return replace(comparison, losses=losses, features=features)
 
 
-def _count_flips(
+def _count_negative_flips(
     db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
     """Count negative flips against production, if the gate limits them."""
@@ -195,12 +195,14 @@ def _count_stored_flips(
     for task in measured_tasks:
         if task.number not in mine:
             continue
-        _, labels = open_dataset(blobs.fetch_file(task.held_out))
+        _, labels = open_dataset(blobs.fetch_verified_file(task.held_out))
         # By labels and not by rows: the two versions may number their classes differently.
         truth = np.array(task.labels, object)[labels]
-        old_head = manifest.head_of(task.number)
-        old_rows, _ = open_answers(blobs.fetch_file(task.predictions), task.place)
-        new_rows, _ = open_answers(mine[task.number])
+        old_head = manifest.find_task_head(task.number)
+        old_rows, _ = read_encrypted_predictions(
+            blobs.fetch_verified_file(task.predictions), task.place
+        )
+        new_rows, _ = read_encrypted_predictions(mine[task.number])
         old = _mask_correct(
             old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth
         )

@@ -15,14 +15,14 @@ from sqlalchemy import select
 from core.contract.edit import EditResult
 from core.contract.responses.event import StateData
 from core.database import job_log, owner_events
-from core.database.jobs import change_state
+from core.database.jobs import change_job_state
 from core.database.kinds import Kind
 from core.database.session import Database
 from core.database.states import Action
 from core.database.tables import Model, Task, Version
 from core.execution import snapshots
-from core.execution.parent_parts import read_parts
-from core.execution.totals import write_totals
+from core.execution.parent_parts import list_parts_to_continue
+from core.execution.totals import record_totals
 from core.failpoints import hit_failpoint
 from core.jobs.fence import Claim
 from core.lineage import lineage, words
@@ -37,7 +37,7 @@ from core.publishing.version_rows import (
     store_files,
     write_version,
 )
-from core.publishing.version_warnings import Findings, describe_lacked_tasks, find_warnings
+from core.publishing.version_warnings import Findings, describe_missing_tasks, find_version_warnings
 from core.retention import retention
 from core.retention.answers import remove_predictions
 from core.retention.damage import Marks
@@ -60,13 +60,13 @@ def publish_result(
     Raises:
         LeaseLost: the job belongs to another claim; nothing was published.
         WrongState: a stop was requested meanwhile; nothing was published. The caller calls
-            `claim.explain_stop`.
+            `claim.explain_stopped_lineage`.
         ValueError: the result is incomplete, which is a fault of the learning code.
     """
     if claim.kind == Kind.MEASURE:
         return publish_measurement(db, store, claim, result, cache)
     # An earlier call may have committed without its caller learning of it, as in an outage.
-    done = _find_published(db, claim)
+    done = _find_published_version(db, claim)
     if done is None:
         blobs = Blobs(store, cache or result / "cache", marks=Marks(db))
         made = store_files(db, blobs, claim, result)
@@ -74,7 +74,7 @@ def publish_result(
         former = _find_former_digests(db, claim, made.edit)
         hit_failpoint("publish-stored")
         while done is None:  # None: production moved while the versions were compared
-            done = _try_publish(
+            done = _publish_in_transaction(
                 db,
                 blobs,
                 claim,
@@ -83,12 +83,12 @@ def publish_result(
             )
         hit_failpoint("publish-committed")
         delete_unnamed_objects(db, blobs, made, former)
-    _clean_up(db, store, claim)
+    _delete_job_leftovers(db, store, claim)
     hit_failpoint("publish-cleaned")
     return done
 
 
-def _find_published(db: Database, claim: Claim) -> Published | None:
+def _find_published_version(db: Database, claim: Claim) -> Published | None:
     """Return the version that the job has made already, or None."""
     with db.read() as session:
         query = select(Version.number, Version.status).where(Version.job_id == claim.job_id)
@@ -96,7 +96,7 @@ def _find_published(db: Database, claim: Claim) -> Published | None:
     return None if row is None else Published(*row)
 
 
-def _try_publish(
+def _publish_in_transaction(
     db: Database, blobs: Blobs, claim: Claim, made: Made, comparison: ProductionComparison
 ) -> Published | None:
     """Publish a job's result in one transaction.
@@ -115,21 +115,23 @@ def _try_publish(
             return None
         version, size = write_version(publishing, made, comparison)
         findings = Findings(document, comparison, made.confused)
-        warned = find_warnings(session, model, job, version, findings)
-        version.warnings = [*describe_lacked_tasks(session, model, version), *warned]
+        warned = find_version_warnings(session, model, job, version, findings)
+        version.warnings = [*describe_missing_tasks(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
             if made.totals is not None:  # the next job continues this version
-                size += write_totals(model, made.totals, read_parts(session, version))
+                size += record_totals(model, made.totals, list_parts_to_continue(session, version))
             lineage.publish_version(session, model, task, version, now)
         else:
-            lineage.record_hold(session, model, task, now)
+            lineage.record_held_version(session, model, task, now)
             owner_events.record_version_event(session, model, version, now)
-        _end_job(publishing, version, [*document.warnings, *warned])
+        _end_published_job(publishing, version, [*document.warnings, *warned])
         session.flush()
         # The standing of this task has changed, which may let an older held version pass.
-        lineage.judge_held_versions(session, model, now)
-        retention.mark_unneeded_files(model, task, published=version.status == "published", now=now)
+        lineage.rejudge_held_versions(session, model, now)
+        retention.mark_unneeded_task_files(
+            model, task, published=version.status == "published", now=now
+        )
         session.flush()
         # Predictions live as long as the held-out images, which may be deleted just now.
         if task.held_out_deleted_at is not None:
@@ -140,26 +142,28 @@ def _try_publish(
         return Published(version.number, version.status)
 
 
-def _end_job(publishing: Publishing, version: Version, warnings: list[str]) -> None:
+def _end_published_job(publishing: Publishing, version: Version, warnings: list[str]) -> None:
     """End the job: its state, its log lines, and the audit row."""
     session, now = publishing.session, publishing.now
     model, task, job = publishing.model, publishing.task, publishing.job
     for text in version.warnings:  # the job process has logged its own warnings
         job_log.add_log_line(session, job.id, ("warning", text), now)
     production = negative_flips.find_production_number(session, model.id)
-    job_log.add_log_line(session, job.id, _format_outcome(model, task, version, production), now)
+    job_log.add_log_line(
+        session, job.id, _format_outcome_line(model, task, version, production), now
+    )
     session.flush()  # event streams end with the event of the state, so the log lines come first
     data: StateData = {"version": version.number, "outcome": version.status, "warnings": warnings}
-    change_state(session, job, Action.PUBLISH, now, data)
+    change_job_state(session, job, Action.PUBLISH, now, data)
     job.version = version.number
     job.error = None
     # From here on they are garbage: their files are removed after the commit, or by a sweep.
     job.snapshot = job.anytime = None
     task.warnings = [*task.warnings, *(text for text in warnings if text not in task.warnings)]
-    lineage.record_publish(session, model, version, now, job=job.id)
+    lineage.record_publish_in_audit(session, model, version, now, job=job.id)
 
 
-def _format_outcome(
+def _format_outcome_line(
     model: Model, task: Task, version: Version, production: int | None
 ) -> job_log.Line:
     """Return the log line about the outcome of the job."""
@@ -180,13 +184,13 @@ def _format_outcome(
             "model's `warnings`."
         )
         return "info", f"Version {version.number} {text}"
-    stops = f"{words.explain_stop(model, task, version)} {words.SETTLED_BY}"
+    stops = f"{words.explain_stopped_lineage(model, task, version)} {words.SETTLED_BY}"
     next_ = (
         stops
         if task.stops
-        else words.describe_continuation(model, task, task.standing == "learned")
+        else words.describe_lineage_continuation(model, task, task.standing == "learned")
     )
-    return "warning", f"{words.explain_hold(version.number, version.gate)} {next_}"
+    return "warning", f"{words.explain_held_version(version.number, version.gate)} {next_}"
 
 
 def _format_visible_losses(version: Version) -> str:
@@ -211,7 +215,7 @@ def _find_former_digests(db: Database, claim: Claim, edit: EditResult | None) ->
     return {digest for digest in digests if digest is not None}
 
 
-def _clean_up(db: Database, store: Store, claim: Claim) -> None:
+def _delete_job_leftovers(db: Database, store: Store, claim: Claim) -> None:
     """Remove what the published job no longer needs; if this fails, the sweep repeats it."""
     for prefix in (
         snapshots.build_snapshot_prefix(claim.job_id),

@@ -9,7 +9,7 @@ from core.contract.jobs.trial import TrialFigures
 from core.contract.part_types import IMAGE_TYPES
 from core.database.session import Database
 from core.database.tables import Model, Version
-from core.files.safetensors_header import read_header
+from core.files.safetensors_header import read_safetensors_header
 from core.jobs.fence import Claim
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
@@ -111,7 +111,7 @@ def _count_images(made: Made) -> int:
         tensor.shape[0]
         for kind, path in first.items()
         if kind in IMAGE_TYPES
-        for tensor in read_header(path)
+        for tensor in read_safetensors_header(path)
         if tensor.name == "labels"
     ]
     return sum(counts)

@@ -23,11 +23,11 @@ from core.errors import Unavailable
 from core.execution.held_out_features import (
     BACKBONE,
     StoredFeatures,
-    store_features,
-    write_features,
+    record_stored_features,
+    store_result_features,
 )
 from core.execution.result import PartFile, ResultFolder, read_result
-from core.execution.totals import StoredTotals, store_totals
+from core.execution.totals import StoredTotals, store_result_totals
 from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs.fence import Claim, lock_claimed_job
@@ -38,7 +38,7 @@ from core.publishing import answers
 from core.publishing.answers import Sealed
 from core.publishing.confused_pairs import ConfusedPair, count_confused_pairs
 from core.publishing.manifest import JobRows, build_manifest
-from core.publishing.measured import Measurements, write_measured
+from core.publishing.measured import Measurements, store_version_measurements
 from core.publishing.negative_flips import ProductionComparison
 from core.retention import references, retention
 from core.storage import Blobs
@@ -108,8 +108,8 @@ def store_files(db: Database, blobs: Blobs, claim: Claim, result: Path) -> Made:
         result_folder,
         stored,
         sealed,
-        store_features(blobs, result_folder),
-        store_totals(blobs, result_folder),
+        store_result_features(blobs, result_folder),
+        store_result_totals(blobs, result_folder),
         count_confused_pairs(result_folder),
         record.read_edit_result(result),
     )
@@ -179,15 +179,19 @@ def _store_measurements(
     Return the added bytes of predictions and features.
     """
     document = made.folder.document
-    cells = answers.filter_retained(session, model, made.predictions.cells)
-    size = answers.count_new_bytes(session, model, cells)
+    cells = answers.filter_retained_cells(session, model, made.predictions.cells)
+    size = answers.count_added_bytes(session, model, cells)
     measured = Measurements(document.results, document, cells)
-    write_measured(session, model, version, measured, _find_deleted_tasks(session, model))
-    answers.store_object_keys(session, model, made.predictions, cells)
+    store_version_measurements(
+        session, model, version, measured, _find_deleted_tasks(session, model)
+    )
+    answers.store_prediction_keys(session, model, made.predictions, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
-    size += write_features(session, model, backbone, made.features)
+    size += record_stored_features(session, model, backbone, made.features)
     answers.fill_parent_cells(session, model, version.parent or 0, cells, document)
-    measurements.insert_measurement_rows(session, model.id, version.number, comparison.build_rows())
+    measurements.insert_measurement_rows(
+        session, model.id, version.number, comparison.build_flip_rows()
+    )
     return size
 
 
@@ -259,7 +263,7 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
         .join(Version, Version.id == Part.version_id)
         .where(
             Version.model_id == model.id,
-            references.avoid_digest_index(Part.sha256).in_(digests),
+            references.build_unindexed_digest(Part.sha256).in_(digests),
             Part.deleted_at.is_(None),
         )
     )

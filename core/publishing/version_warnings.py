@@ -9,10 +9,10 @@ from core.contract.features import FeatureCount
 from core.contract.jobs.job_result import JobResult
 from core.database.tables import Job, Model, Version
 from core.lineage import lineage, words
-from core.lineage.coverage import find_lacked_tasks, list_taught_tasks
-from core.lineage.features import find_last_good_ancestor, format_shares
+from core.lineage.coverage import find_missing_tasks, list_taught_tasks
+from core.lineage.features import find_last_good_ancestor, format_accuracies
 from core.publishing import biased_head
-from core.publishing.advice import advise_once
+from core.publishing.advice import give_new_advice
 from core.publishing.confused_pairs import ConfusedPair
 from core.publishing.negative_flips import ProductionComparison
 from core.text.steps import LEFT_OPEN, Step
@@ -33,16 +33,16 @@ class Findings:
     confused: Sequence[ConfusedPair]
 
 
-def describe_lacked_tasks(session: Session, model: Model, version: Version) -> list[str]:
+def describe_missing_tasks(session: Session, model: Model, version: Version) -> list[str]:
     """Return sentences about tasks that were learned once but that the version was not taught."""
-    missing_tasks = find_lacked_tasks(session, model, list_taught_tasks(version.manifest))
+    missing_tasks = find_missing_tasks(session, model, list_taught_tasks(version.manifest))
     return [
-        words.describe_missing(model, task, standing, f"Version {version.number}")
+        words.describe_missing_task(model, task, standing, f"Version {version.number}")
         for task, standing in missing_tasks
     ]
 
 
-def find_warnings(
+def find_version_warnings(
     session: Session, model: Model, job: Job, version: Version, findings: Findings
 ) -> list[str]:
     """Return the warnings of a version that was judged and is not yet published.
@@ -58,20 +58,22 @@ def find_warnings(
     )
     moves = passed and model.production_follows and not stays
     production = version.number if moves else findings.comparison.production
-    warning_text = warn_collapsed(model, version, findings.comparison.features, production)
+    warning_text = warn_of_feature_collapse(
+        model, version, findings.comparison.features, production
+    )
     if warning_text is None:
         warning_text = biased_head.find_biased_head_warning(
             model, version.number, findings.result, {part.type for part in findings.result.parts}
         )
     # Called even after another warning, since it also records the conditions that hold.
-    advice = advise_once(
+    advice = give_new_advice(
         session, model, version, job, findings.confused, says_other=warning_text is not None
     )
-    one_class = words.explain_one_class(version) if stays else None
+    one_class = words.explain_one_class_version(version) if stays else None
     return [text for text in (warning_text, advice, one_class) if text is not None]
 
 
-def warn_collapsed(
+def warn_of_feature_collapse(
     model: Model, version: Version, count: FeatureCount | None, production: int | None
 ) -> str | None:
     """Return the warning that features have collapsed: both figures, and the last good version.
@@ -86,19 +88,19 @@ def warn_collapsed(
     good = find_last_good_ancestor(count)
     if good is None:
         return None
-    now, before = format_shares(good)
+    now, before = format_accuracies(good)
     number, path = good["version"], f"/v1/models/{model.name}/aliases/production"
     return (
         f"The features of version {version.number} have collapsed: a linear discriminant on them "
         f"gets {now} held-out images of earlier tasks right, on those of version {number}, the "
-        f"last good version, {before}. {_describe_way_on(version, number, path, production)} Then send the "
+        f"last good version, {before}. {_describe_next_steps(version, number, path, production)} Then send the "
         f"batch with a smaller learning rate or a method that leaves the features as they are, or "
         f"start a model on the features of version {number}: "
         f"{Step('POST', '/v1/models', body=biased_head.build_successor_request(model, number))}."
     )
 
 
-def _describe_way_on(version: Version, good: int, path: str, production: int | None) -> str:
+def _describe_next_steps(version: Version, good: int, path: str, production: int | None) -> str:
     move = {"version": good, "reason": LEFT_OPEN}
     if production == good and not version.gate["passed"]:
         return (

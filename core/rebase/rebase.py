@@ -35,18 +35,18 @@ from core.models.new_model import (
     BeginsWith,
     Limits,
     add_model,
-    build_gate,
-    find_weights,
+    build_gate_limits,
+    find_model_weights,
     is_name_free,
-    make_taken_error,
+    make_name_taken_error,
     require_free_name,
 )
 from core.models.requested_model import AskedModel, check_model_request
 from core.packaged import imagenet_base, packaged_base
 from core.rebase.rebase_comparison import Comparison, comparison_to_json
-from core.rebase.rebase_plan import find_open_rebase, find_production, make_rebase_plan
+from core.rebase.rebase_plan import find_open_rebase, find_production_version, make_rebase_plan
 from core.recipe import start
-from core.recipe.resolve import complete_stored
+from core.recipe.resolve import complete_stored_recipe
 from core.requests import idempotency
 from core.requests.actor import Actor, Transaction, find_model
 from core.requests.class_only import require_classes
@@ -95,20 +95,20 @@ def begin_rebase(
         require_classes(old, "Rebases")
         fields = _build_new_model_request(session, actor, old, given)
         size = _sum_task_bytes(old, _list_retained_tasks(session, old))
-    checked = _check_new_model(resources.catalogue, fields, old, limits.admission)
+    checked = _check_rebased_model(resources.catalogue, fields, old, limits.admission)
     requested = _keep_old_decoding(checked, old)
     # With other images, the new model takes over no data, and batches are sent again.
     if size and requested.images.image == old.image:
         quota.require_storage_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
     # The weights count among the bytes of the models' owner, also if an administrator asks.
     owner = replace(actor, owner_id=old.owner_id)
-    begins = find_weights(resources, owner, requested, limits.terms)
+    begins = find_model_weights(resources, owner, requested, limits.terms)
     try:
         with db.write() as session:
             # Blobs of the old model's tasks must not be deleted before the new rows refer to them.
             references.lock_references_shared(session)
             now = db.now(session)
-            replay = idempotency.find_replay(session, actor, repeat)
+            replay = idempotency.find_earlier_response(session, actor, repeat)
             if replay is not None:
                 return cast(RebaseOut, replay.body), [], True
             order = _Order(Transaction(session, actor, now), resources, limits)
@@ -116,13 +116,13 @@ def begin_rebase(
             response, job_ids = _add_model_and_jobs(order, locked_old, requested, begins, given)
             location = {"Location": f"/v1/models/{response['new']['id']}/rebase"}
             stored_response = idempotency.Response(201, location, response)
-            idempotency.store_response(session, actor, repeat, stored_response, now)
+            idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
     except IntegrityError:  # a concurrent request was first with the name
-        raise make_taken_error(requested.name) from None
+        raise make_name_taken_error(requested.name) from None
     return response, job_ids, False
 
 
-def free_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
+def find_free_name(session: Session, owner_id: str, stem: str, ending: str) -> str:
     """Return an unused name `<stem>-<ending>`, with a number if that is taken."""
     number = 1
     while True:
@@ -150,7 +150,7 @@ def _require_rebasable(session: Session, old: Model) -> None:
             "could learn them. Create a new model, and send it images of all classes.",
             extra={"state": "adopted"},
         )
-    production = find_production(session, old)
+    production = find_production_version(session, old)
     if production is None or not list_taught_tasks(production.manifest):
         raise WrongState(
             f"Production of {old.name!r} has learned no batch yet, so there is nothing to move: "
@@ -172,11 +172,11 @@ def _build_new_model_request(session: Session, actor: Actor, old: Model, given: 
     fields = cast(
         NewModel,
         {
-            "name": given.name or free_name(session, old.owner_id, old.name, "rebased"),
+            "name": given.name or find_free_name(session, old.owner_id, old.name, "rebased"),
             "scenario": old.scenario,
             "problem": old.problem,
             "recipe": dict(old.recipe),
-            "gate": build_gate(old.gate, {}, old.answers),
+            "gate": build_gate_limits(old.gate, {}, old.answers),
             "answers": old.answers,
             "keep_training_data": old.keep_training_data,
             "held_out": old.held_out,
@@ -191,10 +191,12 @@ def _build_new_model_request(session: Session, actor: Actor, old: Model, given: 
             "classes": old.classes if old.scenario == "data" else None,
         },
     )
-    return cast(NewModel, {**fields, **_start_from(session, actor, old, given.base)})
+    return cast(NewModel, {**fields, **_build_starting_fields(session, actor, old, given.base)})
 
 
-def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> dict[str, object]:
+def _build_starting_fields(
+    session: Session, actor: Actor, old: Model, base: ModelBase
+) -> dict[str, object]:
     """Return base, architecture and image of the new model, as fields of a request.
 
     Raises:
@@ -218,7 +220,7 @@ def _start_from(session: Session, actor: Actor, old: Model, base: ModelBase) -> 
         fields = _read_packaged_base(old, base)
     else:
         row = session.scalar(
-            select(Base).where(Base.id == base, actor.filter_visible(Base.owner_id))
+            select(Base).where(Base.id == base, actor.build_visible_condition(Base.owner_id))
         )
         if row is None:
             raise _make_base_error(
@@ -240,7 +242,7 @@ def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
     if base == imagenet_base.NAME:
         return {"architecture": imagenet_base.ARCHITECTURE, "image": {}}
     if base == packaged_base.PACKAGED:
-        packaged = packaged_base.load_description()
+        packaged = packaged_base.load_base_description()
         return {
             "architecture": packaged.architecture,
             "image": {"size": packaged.size, "channels": old.image["channels"]},
@@ -251,14 +253,14 @@ def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
     )
 
 
-def _check_new_model(
+def _check_rebased_model(
     catalogue: Catalogue, given: NewModel, old: Model, admission: Admission
 ) -> AskedModel:
     """Check the new model; if the recipe does not fit the new base, use the default recipe."""
     try:
         return check_model_request(catalogue, given, admission)
     except (InvalidRecipe, JobTooLarge) as error:
-        seed = complete_stored(catalogue, old.scenario, old.recipe).get("seed", 0)
+        seed = complete_stored_recipe(catalogue, old.scenario, old.recipe).get("seed", 0)
         checked = check_model_request(catalogue, {**given, "recipe": {"seed": seed}}, admission)
         method = checked.resolved.recipe["method"]["name"]
         note = (
@@ -289,7 +291,9 @@ def _add_model_and_jobs(
     _require_rebasable(session, old)
     if given.name is None:
         # Chosen again under the lock, since the name of the first check may be taken by now.
-        requested = replace(requested, name=free_name(session, old.owner_id, old.name, "rebased"))
+        requested = replace(
+            requested, name=find_free_name(session, old.owner_id, old.name, "rebased")
+        )
     require_free_name(session, old.owner_id, requested.name)
     data: AuditData = {"name": requested.name, "model": old.id}
     audit = ("model.rebase", data)
@@ -299,14 +303,14 @@ def _add_model_and_jobs(
     new.rebased_from = old.id
     session.flush()
     job_ids = [] if new.base_job is None else [new.base_job]
-    job_ids += _queue_tasks(order, old, new, requested.resolved.recipe)
+    job_ids += _queue_retained_tasks(order, old, new, requested.resolved.recipe)
     session.flush()
     response = comparison_to_json(Comparison(make_rebase_plan(session, old, new), {}))
     response["warnings"] += new.warnings
     return response, job_ids
 
 
-def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[str]:
+def _queue_retained_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[str]:
     """Queue every task for the new model whose images are stored in the form that it reads.
 
     Returns:
@@ -316,16 +320,18 @@ def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> li
         return []
     session, now = order.transaction.session, order.transaction.now
     blobs, limits = order.resources.blobs, order.limits
-    stored_tasks = [task for task in _list_retained_tasks(session, old) if _is_stored(blobs, task)]
+    stored_tasks = [
+        task for task in _list_retained_tasks(session, old) if _are_task_files_stored(blobs, task)
+    ]
     job_ids = []
     for task in stored_tasks:
-        twin = _copy_task(new, task, now)
+        twin = _copy_task_to_model(new, task, now)
         session.add(twin)
         session.flush()
-        job = jobs.build_task_job(new, twin, {}, recipe, now)
+        job = jobs.build_queued_task_job(new, twin, {}, recipe, now)
         session.add(job)
         session.flush()
-        job_rows.record_creation(session, job, now)
+        job_rows.record_job_creation(session, job, now)
         text = (
             f"Task {twin.number} is learned from the images that {old.name} keeps of its task "
             f"{task.number}."
@@ -339,16 +345,16 @@ def _queue_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> li
             order.resources.catalogue, new.architecture, new.image, recipe, work
         )
         # Both come last, since they lock the owner's row.
-        quota.take_storage_room(
+        quota.count_accepted_upload(
             session, new.owner_id, limits.terms.max_owner_bytes, _sum_task_bytes(old, stored_tasks)
         )
-        quota.take_job_room(session, new.owner_id, limits.terms.max_open_jobs)
+        quota.require_added_job_allowed(session, new.owner_id, limits.terms.max_open_jobs)
     return job_ids
 
 
 def _list_retained_tasks(session: Session, old: Model) -> list[Task]:
     """Return production's tasks whose training and held-out images are both retained."""
-    production = find_production(session, old)
+    production = find_production_version(session, old)
     numbers = [] if production is None else list_taught_tasks(production.manifest)
     query = select(Task).where(
         Task.model_id == old.id,
@@ -361,7 +367,7 @@ def _list_retained_tasks(session: Session, old: Model) -> list[Task]:
     return list(session.scalars(query.order_by(Task.number)))
 
 
-def _is_stored(blobs: Blobs, task: Task) -> bool:
+def _are_task_files_stored(blobs: Blobs, task: Task) -> bool:
     """Return True if all files of a task are stored; the caller holds the lock on references."""
     parts = (task.train_sha256, task.held_out_sha256, task.traces_sha256, task.selection_sha256)
     return all(blobs.has(part) for part in parts if part is not None)
@@ -376,7 +382,7 @@ def _sum_task_bytes(model: Model, tasks: Sequence[Task]) -> int:
     return images * pixels + sum(task.traces_bytes or 0 for task in tasks)
 
 
-def _copy_task(new: Model, task: Task, now: float) -> Task:
+def _copy_task_to_model(new: Model, task: Task, now: float) -> Task:
     """Return the same batch as the next task of the new model, with the same blobs."""
     number = new.next_task
     new.next_task += 1

@@ -15,7 +15,7 @@ from core.comparisons.compare import flips_to_json
 from core.contract.responses.versions.rebase import RebaseMissing, RebaseOut, RebaseTask, Share
 from core.database.session import Database
 from core.errors import StoreCorrupt
-from core.ingest.answers import open_answers, open_ranked_answers
+from core.ingest.answers import read_encrypted_predictions, read_ranked_predictions
 from core.ingest.dataset import open_dataset
 from core.ingest.findings.traces import read_traces
 from core.rebase.rebase_plan import (
@@ -23,10 +23,10 @@ from core.rebase.rebase_plan import (
     Plan,
     PlannedTask,
     find_rebase,
+    find_rebase_of_row,
     make_rebase_plan,
-    search_rebase,
 )
-from core.requests.actor import Actor, find_model, guard_model_files
+from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.times import format_rfc3339
 from core.statistics import flips
 from core.statistics.flips import Flips
@@ -53,17 +53,17 @@ class Comparison:
     flips: dict[int, Flips]
 
 
-def read_comparison(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
+def read_rebase_comparison(db: Database, blobs: Blobs, actor: Actor, model: str) -> RebaseOut:
     """Compare both models as they are now.
 
     Raises:
         NotFound: the caller sees no such model, or no rebase of it.
         StoreCorrupt: a file is missing or damaged; the message says which one and what to do.
     """
-    return comparison_to_json(compare_models(db, blobs, actor, model))
+    return comparison_to_json(compare_rebased_models(db, blobs, actor, model))
 
 
-def compare_counts(db: Database, actor: Actor, model: str) -> RebaseOut | None:
+def compare_rebase_by_counts(db: Database, actor: Actor, model: str) -> RebaseOut | None:
     """Compare both models by the counts in the database alone.
 
     Return None if the model is in no rebase.
@@ -72,7 +72,7 @@ def compare_counts(db: Database, actor: Actor, model: str) -> RebaseOut | None:
         NotFound: the caller sees no such model.
     """
     with db.read() as session:
-        pair = search_rebase(session, find_model(session, actor, model))
+        pair = find_rebase_of_row(session, find_model(session, actor, model))
         return (
             None
             if pair is None
@@ -80,18 +80,18 @@ def compare_counts(db: Database, actor: Actor, model: str) -> RebaseOut | None:
         )
 
 
-def compare_models(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comparison:
+def compare_rebased_models(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comparison:
     """Compare both models, image by image where predictions of both are stored.
 
-    For errors see `read_comparison`.
+    For errors see `read_rebase_comparison`.
     """
     while True:
-        plan = _read_plan(db, actor, model)
+        plan = _read_rebase_plan(db, actor, model)
         try:
             # The default binds the plan of this turn, since the loop gives the name another one.
-            return _fetch_and_use(db, actor, plan, lambda plan=plan: _compare_images(blobs, plan))  # type: ignore[misc]
+            return _use_with_retry(db, actor, plan, lambda plan=plan: _compare_images(blobs, plan))  # type: ignore[misc]
         except StoreCorrupt:
-            if _read_plan(db, actor, model) == plan:
+            if _read_rebase_plan(db, actor, model) == plan:
                 # otherwise data was deleted between rows and files: try again with the new plan
                 raise
 
@@ -99,7 +99,7 @@ def compare_models(db: Database, blobs: Blobs, actor: Actor, model: str) -> Comp
 def comparison_to_json(comparison: Comparison) -> RebaseOut:
     """Return a comparison in the contract's form."""
     plan = comparison.plan
-    tasks = [_task_to_json(task, comparison.flips.get(task.number)) for task in plan.tasks]
+    tasks = [_rebase_task_to_json(task, comparison.flips.get(task.number)) for task in plan.tasks]
     total = sum(comparison.flips.values(), Flips())
     missing: list[RebaseMissing] = [{"task": None, "detail": text} for text in plan.waiting]
     missing += [{"task": one.number, "detail": one.missing} for one in plan.tasks if one.missing]
@@ -114,27 +114,30 @@ def comparison_to_json(comparison: Comparison) -> RebaseOut:
             "new": _build_share(both + total.positive, total.n),
             "flips": flips_to_json(total),
         },
-        "ready": plan.is_ready,
+        "ready": plan.is_nothing_missing,
         "missing": missing,
-        "next": _describe_next_step(plan, missing),
-        "warnings": _list_warnings(plan, total),
+        "next": _describe_next_rebase_step(plan, missing),
+        "warnings": _list_rebase_warnings(plan, total),
         "finished_at": format_rfc3339(plan.finished_at),
     }
 
 
-def _read_plan(db: Database, actor: Actor, model: str) -> Plan:
+def _read_rebase_plan(db: Database, actor: Actor, model: str) -> Plan:
     with db.read() as session:
         return make_rebase_plan(session, *find_rebase(session, actor, model))
 
 
-def _fetch_and_use(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made]) -> Made:
+def _use_with_retry(db: Database, actor: Actor, plan: Plan, use: Callable[[], Made]) -> Made:
     """Return the result of `use`.
 
     Damage of a file is explained for the model that it belongs to.
     """
     if plan.old["deleted"]:
         return use()
-    with guard_model_files(db, actor, plan.new["id"]), guard_model_files(db, actor, plan.old["id"]):
+    with (
+        translate_deleted_file_errors(db, actor, plan.new["id"]),
+        translate_deleted_file_errors(db, actor, plan.old["id"]),
+    ):
         return use()
 
 
@@ -157,7 +160,7 @@ def _compare_images(blobs: Blobs, plan: Plan) -> Comparison:
 def _count_flips(blobs: Blobs, old: Measured, new: Measured) -> tuple[str, Flips | None]:
     """Count the flips on the same images; return None with the reason if the images differ."""
     (truth, correct), (new_truth, new_correct) = (
-        _grade_predictions(blobs, side) for side in (old, new)
+        _read_labels_and_correctness(blobs, side) for side in (old, new)
     )
     if len(truth) != len(new_truth) or not np.array_equal(truth, new_truth):
         return _OTHER_LABELS, None
@@ -170,27 +173,27 @@ def _count_flips(blobs: Blobs, old: Measured, new: Measured) -> tuple[str, Flips
     return "", flips.count_flips(correct, new_correct)
 
 
-def _grade_predictions(
+def _read_labels_and_correctness(
     blobs: Blobs, side: Measured
 ) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
     """Return the true labels of the held-out images, and a mask of those predicted correctly."""
     assert side.predictions is not None, "it is compared image by image"
-    path = blobs.fetch_file(side.predictions)
+    path = blobs.fetch_verified_file(side.predictions)
     rows = np.array(side.rows, np.str_)
-    ranked = open_ranked_answers(path, side.place)
+    ranked = read_ranked_predictions(path, side.place)
     if ranked is not None:
-        predicted, truth = ranked.rows, _find_labels(rows, ranked.targets, side)
+        predicted, truth = ranked.rows, _map_rows_to_labels(rows, ranked.targets, side)
     else:  # stored by an older release, without the true rows beside the predictions
         assert side.held_out is not None, "answers are kept as long as the images"
-        predicted, _ = open_answers(path, side.place)
-        _, numbers = open_dataset(blobs.fetch_file(side.held_out))
+        predicted, _ = read_encrypted_predictions(path, side.place)
+        _, numbers = open_dataset(blobs.fetch_verified_file(side.held_out))
         truth = np.array(side.labels, np.str_)[numbers]
         if len(truth) != len(predicted):
             raise _make_corrupt_error(side, f"has {len(predicted)} answers to {len(truth)} images")
-    return truth, _find_labels(rows, predicted, side) == truth
+    return truth, _map_rows_to_labels(rows, predicted, side) == truth
 
 
-def _find_labels(
+def _map_rows_to_labels(
     rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: Measured
 ) -> npt.NDArray[np.str_]:
     if len(predicted) and not 0 <= int(predicted.min()) <= int(predicted.max()) < len(rows):
@@ -201,7 +204,7 @@ def _find_labels(
 
 
 def _make_corrupt_error(side: Measured, what: str) -> StoreCorrupt:
-    key = Blobs.make_key(side.predictions or "")
+    key = Blobs.make_blob_key(side.predictions or "")
     return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
 
 
@@ -209,13 +212,15 @@ def _read_paths(blobs: Blobs, side: Measured) -> list[str]:
     """Return the paths of the held-out images in their archive, in the order of the dataset."""
     assert side.traces is not None
     try:
-        traces = read_traces(blobs.fetch_file(side.traces))
+        traces = read_traces(blobs.fetch_verified_file(side.traces))
     except ValueError as error:
-        raise StoreCorrupt(str(error), extra={"object": Blobs.make_key(side.traces)}) from error
+        raise StoreCorrupt(
+            str(error), extra={"object": Blobs.make_blob_key(side.traces)}
+        ) from error
     return traces.names[len(traces.train) :]
 
 
-def _task_to_json(task: PlannedTask, task_flips: Flips | None) -> RebaseTask:
+def _rebase_task_to_json(task: PlannedTask, task_flips: Flips | None) -> RebaseTask:
     """Return the entry of a task."""
     comparable = task.old is not None and task.new is not None and task.arrived and not task.missing
     return {
@@ -229,20 +234,20 @@ def _task_to_json(task: PlannedTask, task_flips: Flips | None) -> RebaseTask:
         "new_task": task.new_task,
         "standing": task.standing,
         "arrived": task.arrived,
-        "old": _share_of(task.old),
-        "new": _share_of(task.new) if comparable else None,
+        "old": _build_measured_share(task.old),
+        "new": _build_measured_share(task.new) if comparable else None,
         "flips": None if task_flips is None else flips_to_json(task_flips),
         "detail": task.missing or task.detail or None,
     }
 
 
-def _share_of(measured: Measured | None) -> Share | None:
+def _build_measured_share(measured: Measured | None) -> Share | None:
     return None if measured is None else _build_share(measured.correct, measured.total)
 
 
 def _build_share(correct: int, total: int) -> Share | None:
     """Return the share of correct predictions with its confidence interval; None without images."""
-    interval = flips.wilson_interval(correct, total)
+    interval = flips.compute_wilson_interval(correct, total)
     if interval is None:
         return None
     return {
@@ -253,7 +258,7 @@ def _build_share(correct: int, total: int) -> Share | None:
     }
 
 
-def _describe_next_step(plan: Plan, missing: list[RebaseMissing]) -> str:
+def _describe_next_rebase_step(plan: Plan, missing: list[RebaseMissing]) -> str:
     """Say what to do next."""
     old, new = plan.old["name"], plan.new["name"]
     if plan.finished_at is not None:
@@ -271,7 +276,7 @@ def _describe_next_step(plan: Plan, missing: list[RebaseMissing]) -> str:
     )
 
 
-def _list_warnings(plan: Plan, total: Flips) -> list[str]:
+def _list_rebase_warnings(plan: Plan, total: Flips) -> list[str]:
     """Return the warnings about a rebase."""
     warnings = []
     if (

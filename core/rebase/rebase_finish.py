@@ -21,11 +21,11 @@ from core.errors import WrongState
 from core.keys.predict_keys import move_predict_keys
 from core.lineage.lineage import PRODUCTION
 from core.models.new_model import require_free_name
-from core.rebase.rebase import free_name
-from core.rebase.rebase_comparison import Comparison, compare_models, comparison_to_json
+from core.rebase.rebase import find_free_name
+from core.rebase.rebase_comparison import Comparison, compare_rebased_models, comparison_to_json
 from core.rebase.rebase_plan import Plan, find_rebase, make_rebase_plan
 from core.requests.actor import Actor, Transaction, find_model
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.storage import Blobs
 
 Missing = Literal["refuse", "allow"]
@@ -62,18 +62,18 @@ def finish_rebase(
         StoreCorrupt: a compared file is damaged.
     """
     # Before the transaction, since it reads many files; the locked rows must then agree with it.
-    comparison = compare_models(db, blobs, actor, model)
+    comparison = compare_rebased_models(db, blobs, actor, model)
     try:
         with db.write() as session:
-            old, new = _lock_pair(session, actor, model)
+            old, new = _lock_both_models(session, actor, model)
             plan = make_rebase_plan(session, old, new)
-            _require_compared(comparison.plan, plan, decision.seen_versions)
+            _require_comparison_current(comparison.plan, plan, decision.seen_versions)
             is_back = plan.finished_at is not None
             is_old = find_model(session, actor, model).id == old.id
             if is_back:
                 _require_old_model(is_old, old, new)
             else:
-                _require_ready(is_old, old, new, comparison, decision.missing)
+                _require_takeover_ready(is_old, old, new, comparison, decision.missing)
             transaction = Transaction(session, actor, db.now(session))
             pair = (old, new)
             return _swap_names(transaction, pair, comparison, decision.reason, is_back=is_back)
@@ -85,7 +85,7 @@ def finish_rebase(
         ) from None
 
 
-def _lock_pair(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
+def _lock_both_models(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
     """Lock both rows in the order of their ids, so that two requests cannot deadlock."""
     pair = find_rebase(session, actor, model)
     ids = sorted(one.id for one in pair)
@@ -95,7 +95,7 @@ def _lock_pair(session: Session, actor: Actor, model: str) -> tuple[Model, Model
     return find_rebase(session, actor, model)
 
 
-def _require_compared(before: Plan, now: Plan, seen: tuple[int, int] | None) -> None:
+def _require_comparison_current(before: Plan, now: Plan, seen: tuple[int, int] | None) -> None:
     """Check that the compared versions and tasks are still current, and those the person saw."""
     compared, current = ((one.old, one.new, one.finished_at) for one in (before, now))
     arrived = [{task.number for task in one.tasks if task.arrived} for one in (before, now)]
@@ -109,7 +109,7 @@ def _require_compared(before: Plan, now: Plan, seen: tuple[int, int] | None) -> 
         )
 
 
-def _require_ready(
+def _require_takeover_ready(
     is_old: bool, old: Model, new: Model, comparison: Comparison, missing: Missing
 ) -> None:
     """Check that the new model can take over."""
@@ -159,7 +159,7 @@ def _swap_names(
     comes, goes, ending = (old, new, "rebased") if is_back else (new, old, "before-rebase")
     name, former_name = goes.name, comes.name
     if goes.deleted_at is None:
-        goes.name = free_name(session, goes.owner_id, name, ending)
+        goes.name = find_free_name(session, goes.owner_id, name, ending)
         # Flushed before the other model takes the name, since names of an owner are unique.
         session.flush()
     else:
@@ -178,7 +178,9 @@ def _swap_names(
         "reason": reason,
         "former_name": former_name,
     }
-    record_action(session, actor, Entry("model.finish-rebase", comes.id, data, model=comes.id), now)
+    record_audit_entry(
+        session, actor, Entry("model.finish-rebase", comes.id, data, model=comes.id), now
+    )
     moved: AliasMoved = {
         "alias": PRODUCTION,
         "version": side["version"],

@@ -99,7 +99,7 @@ class Plan:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def is_ready(self) -> bool:
+    def is_nothing_missing(self) -> bool:
         """True if nothing is missing."""
         return not self.waiting and not any(task.missing for task in self.tasks)
 
@@ -126,7 +126,7 @@ def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Mode
         NotFound: the caller sees no such model, or no rebase of it.
     """
     row = find_model(session, actor, model)
-    pair = search_rebase(session, row)
+    pair = find_rebase_of_row(session, row)
     if pair is None:
         raise NotFound(
             f"Model {row.name!r} is not on its way to another base. "
@@ -135,7 +135,7 @@ def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Mode
     return pair
 
 
-def search_rebase(session: Session, row: Model) -> tuple[Model, Model] | None:
+def find_rebase_of_row(session: Session, row: Model) -> tuple[Model, Model] | None:
     """Return both models of a model's rebase, the old one first, or None.
 
     Of several rebases the open one is returned, else the newest.
@@ -160,7 +160,7 @@ def find_open_rebase(session: Session, old: Model) -> Model | None:
     return session.scalars(query.order_by(Model.id.desc()).limit(1)).one_or_none()
 
 
-def find_production(session: Session, model: Model) -> Version | None:
+def find_production_version(session: Session, model: Model) -> Version | None:
     """Return the version in production, or None while the base is fetched."""
     alias = session.get(Alias, (model.id, PRODUCTION))
     return None if alias is None else find_numbered_version(session, model, alias.version)
@@ -168,18 +168,24 @@ def find_production(session: Session, model: Model) -> Version | None:
 
 def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
     """Compute which tasks of the old model have arrived, in a fixed number of queries."""
-    old_version, new_version = find_production(session, old), find_production(session, new)
-    sides = (_build_side(old, old_version), _build_side(new, new_version))
+    old_version, new_version = (
+        find_production_version(session, old),
+        find_production_version(session, new),
+    )
+    sides = (_build_rebase_side(old, old_version), _build_rebase_side(new, new_version))
     if old.deleted_at is not None:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
         return Plan(*sides, [], new.rebased_at, [text])
-    tasks = read_numbered_tasks(session, old, _list_taught(old_version))
-    twins = _find_newest_by_archive(
-        session, new, {task.sha256 for task in tasks}, _list_taught(new_version)
+    tasks = read_numbered_tasks(session, old, _list_taught_tasks(old_version))
+    twins = _find_tasks_by_archive(
+        session, new, {task.sha256 for task in tasks}, _list_taught_tasks(new_version)
     )
     standings = read_standings(session, new.id, list(twins.values()))
-    cells = (_find_results(session, old, old_version), _find_results(session, new, new_version))
-    rebase = _Rebase(old, new, standings, set(_list_taught(new_version)))
+    cells = (
+        _find_measured_results(session, old, old_version),
+        _find_measured_results(session, new, new_version),
+    )
+    rebase = _Rebase(old, new, standings, set(_list_taught_tasks(new_version)))
     planned: list[PlannedTask] = []
     first: dict[str, int] = {}
     for task in tasks:
@@ -192,11 +198,13 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
         # An archive that was sent twice has the same images, which count once.
         first.setdefault(task.sha256, task.number)
         planned.append(one)
-    waiting = _describe_missing(session, old, new, [task.number for task in tasks])
-    return Plan(*sides, planned, new.rebased_at, waiting, _list_notes(session, old, new, planned))
+    waiting = _describe_missing_things(session, old, new, [task.number for task in tasks])
+    return Plan(
+        *sides, planned, new.rebased_at, waiting, _list_plan_warnings(session, old, new, planned)
+    )
 
 
-def _build_side(model: Model, version: Version | None) -> RebaseSide:
+def _build_rebase_side(model: Model, version: Version | None) -> RebaseSide:
     return {
         "id": model.id,
         "name": model.name,
@@ -207,11 +215,11 @@ def _build_side(model: Model, version: Version | None) -> RebaseSide:
     }
 
 
-def _list_taught(version: Version | None) -> list[int]:
+def _list_taught_tasks(version: Version | None) -> list[int]:
     return [] if version is None else list_taught_tasks(version.manifest)
 
 
-def _find_newest_by_archive(
+def _find_tasks_by_archive(
     session: Session, new: Model, archives: Collection[str], taught: Collection[int]
 ) -> dict[str, Task]:
     """Return the new model's task by archive digest: one taught to production, else the newest."""
@@ -223,7 +231,9 @@ def _find_newest_by_archive(
     return by_archive | {task.sha256: task for task in tasks if task.number in taught}
 
 
-def _find_results(session: Session, model: Model, version: Version | None) -> dict[int, Result]:
+def _find_measured_results(
+    session: Session, model: Model, version: Version | None
+) -> dict[int, Result]:
     """Return the measured results of a version by task."""
     if version is None:
         return {}
@@ -240,7 +250,7 @@ def _build_measured(
         return None
     is_kept = task.held_out_deleted_at is None and task.data_deleted_at is None
     if model.scenario == "task":
-        head = version.manifest.head_of(task.number)
+        head = version.manifest.find_task_head(task.number)
         rows = list(head.classes) if head is not None else []
     else:
         rows = list(version.manifest.classes or model.classes or [])
@@ -273,12 +283,12 @@ def _describe_task_state(
     old, new, standings = rebase.old, rebase.new, rebase.standings
     arrived, detail, by_image = twin is not None and twin.number in rebase.taught, "", False
     if twin is None:
-        missing = _ask_for_archive(old, new, task)
+        missing = _describe_archive_request(old, new, task)
     elif not arrived:
-        missing = _describe_next_step(new, twin, standings[twin.number])
+        missing = _describe_next_task_step(new, twin, standings[twin.number])
     else:
-        detail, by_image = _check_comparable(task, measured)
-        missing = "" if by_image or _is_measured(task, measured) else detail
+        detail, by_image = _check_task_comparable(task, measured)
+        missing = "" if by_image or _is_measured_equally(task, measured) else detail
     if by_image and same_as is not None:
         detail, by_image = f"Its archive is that of task {same_as}: it is counted there.", False
     arrival: Arrival = "send_again"
@@ -304,7 +314,7 @@ def _describe_task_state(
     )
 
 
-def _ask_for_archive(old: Model, new: Model, task: Task) -> str:
+def _describe_archive_request(old: Model, new: Model, task: Task) -> str:
     """Say that the task's archive must be sent again."""
     name = words.describe_task(task)
     gone = (
@@ -316,7 +326,7 @@ def _ask_for_archive(old: Model, new: Model, task: Task) -> str:
     return f"Send the archive of {name} to {new.name} again.{gone}"
 
 
-def _describe_next_step(new: Model, twin: Task, standing: Standing) -> str:
+def _describe_next_task_step(new: Model, twin: Task, standing: Standing) -> str:
     """Say what is left to do before a task of the new model is in production."""
     name = words.describe_task(twin)
     if standing in _UNDER_WAY:
@@ -331,17 +341,17 @@ def _describe_next_step(new: Model, twin: Task, standing: Standing) -> str:
     return f"{name[0].upper()}{name[1:]} of {new.name} is {standing_text}. {words.SETTLED_BY}"
 
 
-def _check_comparable(
+def _check_task_comparable(
     task: Task, measured: tuple[Measured | None, Measured | None]
 ) -> tuple[str, bool]:
     """Return why a task cannot be compared image by image ("" if it can), and True if it can."""
     old, new = measured
-    if not _has_held_out(task, old):
+    if not _has_held_out_images(task, old):
         return "It has no held-out images: nothing was measured.", False
     if old is None or new is None:
         side = "old" if old is None else "new"
         return f"The version in production of the {side} model was not measured on it.", False
-    if not _is_same_part(old, new):
+    if not _have_equal_counts(old, new):
         return (
             f"Other images are held out in the new model ({new.total} beside {old.total}): its "
             "batch was sent with another treatment of duplicates, or other images of it could be "
@@ -357,19 +367,19 @@ def _check_comparable(
     return "", True
 
 
-def _has_held_out(task: Task, old: Measured | None) -> bool:
+def _has_held_out_images(task: Task, old: Measured | None) -> bool:
     return bool(task.n_held_out) and (old is None or old.total > 0)
 
 
-def _is_measured(task: Task, measured: tuple[Measured | None, Measured | None]) -> bool:
+def _is_measured_equally(task: Task, measured: tuple[Measured | None, Measured | None]) -> bool:
     """Return True if both models counted the same held-out images of a task, or it has none."""
     old, new = measured
-    if not _has_held_out(task, old):
+    if not _has_held_out_images(task, old):
         return True
-    return old is not None and new is not None and _is_same_part(old, new)
+    return old is not None and new is not None and _have_equal_counts(old, new)
 
 
-def _is_same_part(old: Measured, new: Measured) -> bool:
+def _have_equal_counts(old: Measured, new: Measured) -> bool:
     """Return True if both have as many held-out images of each class.
 
     Without counts by class, equal totals suffice.
@@ -382,7 +392,7 @@ def _is_same_part(old: Measured, new: Measured) -> bool:
     return not of_old or not of_new or of_old == of_new
 
 
-def _describe_missing(
+def _describe_missing_things(
     session: Session, old: Model, new: Model, numbers: Collection[int]
 ) -> list[str]:
     """Return sentences about missing things other than tasks of production."""
@@ -393,7 +403,7 @@ def _describe_missing(
         )
     unfinished = sorted(set(read_open_task_states(session, old.id)) - set(numbers))
     if unfinished:
-        listed = words.join_words([str(number) for number in unfinished])
+        listed = words.join_words_with_conjunction([str(number) for number in unfinished])
         several = "s" * (len(unfinished) > 1)
         sentences.append(
             f"{old.name} is just learning its task{several} {listed}: wait for it, and send the "
@@ -402,7 +412,7 @@ def _describe_missing(
     return sentences
 
 
-def _list_notes(
+def _list_plan_warnings(
     session: Session, old: Model, new: Model, planned: Collection[PlannedTask]
 ) -> list[str]:
     """Return warnings about effects on clients and about figures that look too good."""
@@ -418,7 +428,9 @@ def _list_notes(
         )
     moved = [task for task in planned if task.new_task not in (None, task.number)]
     if old.scenario == "task" and moved:
-        pairs = words.join_words([f"{task.number} is {task.new_task}" for task in moved], 10)
+        pairs = words.join_words_with_conjunction(
+            [f"{task.number} is {task.new_task}" for task in moved], 10
+        )
         sentences.append(
             f"Tasks have other numbers in {new.name}, by which clients ask for their heads: "
             f"{pairs}."
@@ -427,7 +439,7 @@ def _list_notes(
     lacking = sorted(set.difference(*(set(session.scalars(query)) for query in aliases)))
     if lacking and new.base_job is None:
         sentences.append(
-            f"{new.name} has no alias {words.join_words(lacking, 10, 'or')}, as {old.name} has: "
+            f"{new.name} has no alias {words.join_words_with_conjunction(lacking, 10, 'or')}, as {old.name} has: "
             "put it there before production moves, if clients ask by it."
         )
     archives = select(Task.sha256).where(Task.model_id == old.id)
@@ -436,7 +448,7 @@ def _list_notes(
     if extra and any(task.arrival == "send_again" for task in planned):
         several = "s" * (len(extra) > 1)
         sentences.append(
-            f"Task{several} {words.join_words(extra)} of {new.name} came from other archives than "
+            f"Task{several} {words.join_words_with_conjunction(extra)} of {new.name} came from other archives than "
             f"{old.name} has learned: "
             "a batch that was packed again has other bytes, and is not compared. Send the same "
             "files as then."

@@ -6,10 +6,15 @@ from typing import Any, cast
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import Invalid
-from core.recipe.pretrained import ARCHITECTURE, SHORT, find_image_errors, find_named_weights
-from core.recipe.schema import FieldError, describe_errors, find_errors_in, list_error_fields
+from core.recipe.pretrained import (
+    ARCHITECTURE,
+    SHORT,
+    find_named_weights,
+    find_unfit_image_settings,
+)
+from core.recipe.schema import FieldError, describe_errors, find_schema_errors, list_error_fields
 from core.text.nearest import list_schema_paths
-from core.text.plain import describe_options
+from core.text.plain import describe_allowed_names
 
 
 def complete_architecture(
@@ -25,11 +30,11 @@ def complete_architecture(
     """
     weights = find_named_weights(catalogue, asked)
     # A copy, since `pop` must not change the request.
-    hyper_parameters = dict(_expand_short_form(asked) if isinstance(asked, str) else asked)
+    hyper_parameters = dict(_expand_architecture_name(asked) if isinstance(asked, str) else asked)
     name = hyper_parameters.pop("name", None)
     architectures = catalogue["architectures"]
     if not isinstance(name, str) or name not in architectures:
-        unknown = f"unknown architecture; {describe_options(name, sorted(architectures))}"
+        unknown = f"unknown architecture; {describe_allowed_names(name, sorted(architectures))}"
         raise _build_error([("architecture.name", unknown)], "Unknown architecture")
     entry = architectures[name]
     hyper = {**entry.get("defaults", {}), **hyper_parameters}
@@ -37,20 +42,20 @@ def complete_architecture(
         f"architecture.{path}" for path in ("name", *list_schema_paths(entry["schema"]))
     ]
     # Collected instead of raised, so that one response names every wrong field.
-    errors = list(find_errors_in(entry["schema"], hyper, "architecture", known_fields))
+    errors = list(find_schema_errors(entry["schema"], hyper, "architecture", known_fields))
     if scenario not in entry.get("scenarios", [scenario]):
         errors.append(("architecture.name", f"{name} does not work in the {scenario} scenario"))
     smallest = entry.get("min_size") or 1
     if image["size"] < smallest:
         errors.append(("image.size", f"{name} needs images of at least {smallest} pixels"))
     if weights is not None:
-        errors += find_image_errors(weights, image)
+        errors += find_unfit_image_settings(weights, image)
     if errors:
         raise _build_error(errors, "Unusable architecture")
     return cast(ArchitectureChoice, {"name": name, **hyper})
 
 
-def _expand_short_form(asked: str) -> Mapping[str, str]:
+def _expand_architecture_name(asked: str) -> Mapping[str, str]:
     if asked.startswith(SHORT):
         return {"name": ARCHITECTURE, "model": asked.removeprefix(SHORT)}
     return {"name": asked}

@@ -63,7 +63,7 @@ def _write_catalogue(path: Path) -> None:
     os.close(descriptor)
     try:
         # In another process, because the learning code imports torch.
-        done = helper_process.run_module("core.learning.catalogue", name, WRITE_TIMEOUT_S)
+        done = helper_process.run_python_module("core.learning.catalogue", name, WRITE_TIMEOUT_S)
         if done.returncode != 0:
             # The end of a traceback names the error.
             raise Unavailable(f"The learning code cannot be loaded: {done.stderr.strip()[-500:]}")
@@ -83,7 +83,7 @@ class Catalogue:
         self._value: Content | None = None
 
     @property
-    def ready(self) -> Content | None:
+    def loaded_content(self) -> Content | None:
         """The catalogue if it is loaded already, else None. Does not wait."""
         return self._value
 

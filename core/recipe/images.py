@@ -33,7 +33,7 @@ DECODING = 2
 """Decoding version of new models: how files become images (`core.ingest.decoding.resizing.LATEST`)."""
 
 
-def resolve_images(
+def resolve_image_settings(
     catalogue: Catalogue, architecture: str | Mapping[str, Any], asked: AskedImage
 ) -> Images:
     """Return the images for an architecture that has not been checked yet.

@@ -29,21 +29,21 @@ def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObj
     Hyper-parameters of one method mean nothing to another, so a patch that names a different method
     replaces the whole block.
     """
-    before, after = _expand_method(target), _expand_method(patch)
-    if _is_other_method(before.get("method"), after.get("method")):
+    before, after = _expand_method_name(target), _expand_method_name(patch)
+    if _names_other_method(before.get("method"), after.get("method")):
         # `before` is a new object, so that the caller's recipe does not change.
         del before["method"]
     merged: JsonObject = merge_patch(before, after)
     return merged
 
 
-def _is_other_method(old: Any, new: Any) -> bool:
+def _names_other_method(old: Any, new: Any) -> bool:
     """Return whether `new` names a different method from `old`."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return False
     return bool(new.get("name", old.get("name")) != old.get("name"))
 
 
-def _expand_method(recipe: Mapping[str, Any]) -> JsonObject:
+def _expand_method_name(recipe: Mapping[str, Any]) -> JsonObject:
     method = recipe.get("method")
     return {**recipe, "method": {"name": method}} if isinstance(method, str) else dict(recipe)

@@ -40,7 +40,7 @@ PASSES: Mapping[str, tuple[Pass, ...]] = {
 """Measured passes by base, from `python -m bench.service.passes`."""
 
 
-def estimate_passes_s(
+def estimate_pass_seconds(
     catalogue: Catalogue, base: str, size: int, recipe: RecipeOut, images: int, answered: int = 0
 ) -> float:
     """Return the seconds of one core that a recipe's passes over images take.
@@ -52,10 +52,10 @@ def estimate_passes_s(
         images: that are learned.
         answered: that are held out, and only answered.
     """
-    return compute_relative_s(catalogue, find_pass(base, size), recipe, images, answered)
+    return compute_recipe_seconds(catalogue, find_base_pass(base, size), recipe, images, answered)
 
 
-def find_pass(base: str, size: int) -> Pass:
+def find_base_pass(base: str, size: int) -> Pass:
     """Return the pass over images of a size on a base of `PASSES`."""
     # The nearest size, since the time does not grow exactly with the area.
     nearest = min(PASSES[base], key=lambda known: abs(known.size - size))
@@ -63,11 +63,11 @@ def find_pass(base: str, size: int) -> Pass:
     return Pass(size, area * nearest.forward_s, area * nearest.training_s)
 
 
-def compute_relative_s(
+def compute_recipe_seconds(
     catalogue: Catalogue, base_pass: Pass, recipe: RecipeOut, images: int, answered: int
 ) -> float:
     """Return the seconds that a recipe needs, given the duration of one pass; see
-    `estimate_passes_s`.
+    `estimate_pass_seconds`.
     """
     entry = catalogue["methods"][recipe["method"]["name"]]
     return (

@@ -16,7 +16,7 @@ HEAD_ALONE = 1
 """The depth at which nothing but the head is trained."""
 
 
-def is_base_open(given: NewModel) -> bool:
+def is_base_unspecified(given: NewModel) -> bool:
     """Return True if a request names no architecture, base or image size, and does not ask for grey
     images."""
     image: AskedImage = given.get("image") or {}
@@ -25,7 +25,7 @@ def is_base_open(given: NewModel) -> bool:
     return not named and image.get("channels") != 1
 
 
-def find_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut | None:
+def find_default_base_recipe(catalogue: Catalogue, given: NewModel) -> RecipeOut | None:
     """Return the complete recipe of a new model on this base; None if its method does not accept
     it."""
     patch = start.build_new_recipe(

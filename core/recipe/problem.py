@@ -7,10 +7,10 @@ from core.contract.problem import CLASSIFICATION
 from core.contract.responses.recipe import RecipeOut
 from core.errors import Invalid
 from core.recipe.schema import FieldError
-from core.text.plain import describe_options
+from core.text.plain import describe_allowed_names
 
 
-def check_problem(catalogue: Catalogue, problem: str | None) -> str | None:
+def check_requested_problem(catalogue: Catalogue, problem: str | None) -> str | None:
     """Return a requested problem as it is stored: None for classification.
 
     Raises:
@@ -19,7 +19,7 @@ def check_problem(catalogue: Catalogue, problem: str | None) -> str | None:
     if problem is None or problem == CLASSIFICATION:
         return None
     if problem not in catalogue["problems"]:
-        choice = describe_options(problem, sorted(catalogue["problems"]))
+        choice = describe_allowed_names(problem, sorted(catalogue["problems"]))
         raise Invalid(
             f"There is no problem {problem!r}; {choice}.",
             fields=[{"field": "problem", "message": f"unknown problem; {choice}"}],
@@ -37,7 +37,7 @@ def find_problem_errors(
     if entry is None:
         yield (
             "problem",
-            f"unknown problem; {describe_options(problem, sorted(catalogue['problems']))}",
+            f"unknown problem; {describe_allowed_names(problem, sorted(catalogue['problems']))}",
         )
         return
     method = recipe["method"]["name"]

@@ -16,14 +16,14 @@ from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.catalogue import MethodEntry
 from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe
-from core.recipe.combination import find_errors
+from core.recipe.combination import find_combination_errors
 from core.recipe.merge import merge_recipe
 from core.recipe.problem import find_problem_errors
-from core.recipe.schema import FieldError, describe_errors, find_errors_in, list_error_fields
+from core.recipe.schema import FieldError, describe_errors, find_schema_errors, list_error_fields
 from core.recipe.start import FROM_RANDOM
-from core.recipe.weaknesses import find_weaknesses, warn_without_effect
+from core.recipe.weaknesses import find_recipe_weaknesses, warn_of_ineffective_fields
 from core.text.nearest import list_schema_paths
-from core.text.plain import describe_options
+from core.text.plain import describe_allowed_names
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,12 @@ def resolve_recipe(
     for override in patches:
         patch = merge_recipe(patch, override)
     recipe, name, hyper = _complete_patch(catalogue, None if stored else scenario, patch)
-    known_fields = [f"recipe.{path}" for path in list_known_paths(catalogue, name)]
+    known_fields = [f"recipe.{path}" for path in list_recipe_paths(catalogue, name)]
     errors = [
-        *find_errors_in(catalogue["recipe"]["schema"], recipe, "recipe", known_fields),
-        *find_errors_in(catalogue["methods"][name]["schema"], hyper, "recipe.method", known_fields),
+        *find_schema_errors(catalogue["recipe"]["schema"], recipe, "recipe", known_fields),
+        *find_schema_errors(
+            catalogue["methods"][name]["schema"], hyper, "recipe.method", known_fields
+        ),
     ]
     errors = [
         (field, message + _name_other_methods(catalogue, name, field)) for field, message in errors
@@ -71,17 +73,21 @@ def resolve_recipe(
     complete = cast(RecipeOut, recipe)
     # These checks rely on valid values, so they run only if there is no other error.
     errors = errors or [
-        *find_errors(catalogue, scenario, complete, architecture),
+        *find_combination_errors(catalogue, scenario, complete, architecture),
         *find_problem_errors(catalogue, problem, complete),
     ]
     if errors:
         raise _build_error(errors)
     # A stored recipe has every field, as if somebody had asked for all of them.
-    ineffective = [] if stored else warn_without_effect(catalogue, patch, complete)
-    return Resolved(complete, [*find_weaknesses(catalogue, scenario, complete), *ineffective])
+    ineffective = [] if stored else warn_of_ineffective_fields(catalogue, patch, complete)
+    return Resolved(
+        complete, [*find_recipe_weaknesses(catalogue, scenario, complete), *ineffective]
+    )
 
 
-def complete_stored(catalogue: Catalogue, scenario: str, patch: Mapping[str, Any]) -> RecipeOut:
+def complete_stored_recipe(
+    catalogue: Catalogue, scenario: str, patch: Mapping[str, Any]
+) -> RecipeOut:
     """Complete a stored patch with its defaults for display, without checking it again.
 
     A patch that this code version cannot complete (for example because its method was removed) is
@@ -93,7 +99,7 @@ def complete_stored(catalogue: Catalogue, scenario: str, patch: Mapping[str, Any
         return cast(RecipeOut, dict(patch))
 
 
-def list_known_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
+def list_recipe_paths(catalogue: Catalogue, method: str | None = None) -> list[str]:
     """Return the dotted paths of all fields of a recipe, with the hyper-parameters of one method.
 
     Args:
@@ -124,12 +130,21 @@ def _complete_patch(
         presets = catalogue["presets"]
         if not isinstance(preset, str) or preset not in presets:
             raise _build_error(
-                [("recipe.preset", f"unknown preset; {describe_options(preset, sorted(presets))}")]
+                [
+                    (
+                        "recipe.preset",
+                        f"unknown preset; {describe_allowed_names(preset, sorted(presets))}",
+                    )
+                ]
             )
         base = merge_recipe(base, presets[preset])
     requested = merge_recipe(base, patch)
-    name, hyper = _complete_method(catalogue, scenario, requested.pop("method", None), preset)
-    requested = merge_recipe(_select_advice(catalogue["methods"][name], requested), requested)
+    name, hyper = _complete_method_fields(
+        catalogue, scenario, requested.pop("method", None), preset
+    )
+    requested = merge_recipe(
+        _select_method_advice(catalogue["methods"][name], requested), requested
+    )
     recipe = _fill_defaults(cast(JsonObject, defaults), requested)
     recipe["method"] = {"name": name, **hyper}
     depths = catalogue["methods"][name].get("accepts", {}).get("depths")
@@ -145,7 +160,7 @@ def _complete_patch(
     return recipe, name, hyper
 
 
-def _select_advice(entry: MethodEntry, recipe: Mapping[str, Any]) -> JsonObject:
+def _select_method_advice(entry: MethodEntry, recipe: Mapping[str, Any]) -> JsonObject:
     """Return the method's advice for the fields that a recipe leaves open.
 
     The advised rate for random weights holds for SGD only, so other optimizers do not get it.
@@ -160,7 +175,7 @@ def _select_advice(entry: MethodEntry, recipe: Mapping[str, Any]) -> JsonObject:
     return merge_recipe(advice, {"optimizer": sgd_options}) if sgd_options else advice
 
 
-def _complete_method(
+def _complete_method_fields(
     catalogue: Catalogue, scenario: str | None, method: Any, preset: object
 ) -> tuple[str, JsonObject]:
     if not isinstance(method, Mapping):
@@ -171,7 +186,12 @@ def _complete_method(
     methods = catalogue["methods"]
     if not isinstance(name, str) or name not in methods:
         raise _build_error(
-            [("recipe.method.name", f"unknown method; {describe_options(name, sorted(methods))}")]
+            [
+                (
+                    "recipe.method.name",
+                    f"unknown method; {describe_allowed_names(name, sorted(methods))}",
+                )
+            ]
         )
     requested = {k: v for k, v in method.items() if k != "name"}
     entry = methods[name]

@@ -9,8 +9,8 @@ from jsonschema.validators import extend
 
 from core.contract.document import JsonObject
 from core.text.nearest import describe_unknown_field
-from core.text.plain import describe_found as found_text
-from core.text.plain import describe_required_options, describe_requirement, describe_types
+from core.text.plain import describe_found_value as found_text
+from core.text.plain import describe_json_types, describe_required_name, describe_schema_requirement
 
 FieldError = tuple[str, str]
 """A dotted path and the error message for it."""
@@ -41,7 +41,7 @@ _Validator = extend(
 )
 
 
-def find_errors_in(
+def find_schema_errors(
     schema: JsonObject, value: Any, root: str, known_fields: Sequence[str]
 ) -> Iterable[FieldError]:
     """Yield the errors of a value; their paths begin with `root`.
@@ -54,7 +54,7 @@ def find_errors_in(
     for top_error in sorted(
         validator.iter_errors(value), key=lambda e: [str(p) for p in e.absolute_path]
     ):
-        for error in _choose_alternative(top_error):
+        for error in _choose_matching_alternative(top_error):
             path = ".".join([root, *(str(p) for p in error.absolute_path)])
             if error.validator == "additionalProperties" and isinstance(error.instance, Mapping):
                 allowed = sorted(error.schema.get("properties", {}))
@@ -65,7 +65,7 @@ def find_errors_in(
                         describe_unknown_field(unknown, known_fields, path, allowed),
                     )
             else:
-                yield path, _build_message(error)
+                yield path, _build_schema_error_message(error)
 
 
 def list_error_fields(errors: Sequence[FieldError]) -> list[dict[str, str]]:
@@ -80,13 +80,13 @@ def describe_errors(errors: Sequence[FieldError], what: str) -> str:
     return f"{what}: {field}: {message}{more}{'' if (more or message).endswith('?') else '.'}"
 
 
-def _build_message(error: jsonschema.ValidationError) -> str:
+def _build_schema_error_message(error: jsonschema.ValidationError) -> str:
     if error.validator == "enum":
-        return describe_required_options(error.instance, error.validator_value)
+        return describe_required_name(error.instance, error.validator_value)
     types = [str(e.validator_value) for e in error.context or [] if e.validator == "type"]
     if error.validator == "anyOf" and types:
-        return f"must be {describe_types(types)}{found_text(error.instance)}"
-    requirement = describe_requirement(str(error.validator), error.validator_value)
+        return f"must be {describe_json_types(types)}{found_text(error.instance)}"
+    requirement = describe_schema_requirement(str(error.validator), error.validator_value)
     return (
         f"{requirement}{found_text(error.instance)}"
         if requirement
@@ -94,7 +94,9 @@ def _build_message(error: jsonschema.ValidationError) -> str:
     )
 
 
-def _choose_alternative(error: jsonschema.ValidationError) -> list[jsonschema.ValidationError]:
+def _choose_matching_alternative(
+    error: jsonschema.ValidationError,
+) -> list[jsonschema.ValidationError]:
     """Return the errors of the alternative of the right type, or the error itself.
 
     The alternatives matter for a value that may also be null.

@@ -43,13 +43,13 @@ def choose_default_architecture(base: ModelBase | None) -> Mapping[str, Any]:
     base."""
     if base == imagenet_base.NAME:
         return imagenet_base.ARCHITECTURE
-    return packaged_base.load_description().architecture
+    return packaged_base.load_base_description().architecture
 
 
 def choose_default_base(architecture: ArchitectureChoice) -> str:
     """Return the name of the default weights for an architecture: the package's, timm's, or random
     ones."""
-    if architecture == packaged_base.load_description().architecture:
+    if architecture == packaged_base.load_base_description().architecture:
         return packaged_base.PACKAGED
     return PRETRAINED if architecture["name"] == ARCHITECTURE else RANDOM
 

@@ -8,7 +8,7 @@ from core.contract.catalogue import Catalogue
 from core.contract.patch import RecipePatch
 from core.errors import InvalidRecipe
 from core.recipe.merge import merge_recipe
-from core.recipe.resolve import list_known_paths
+from core.recipe.resolve import list_recipe_paths
 
 MAX_RECIPE_BYTES = 64 << 10
 """Maximum size of a patch as sent, in UTF-8 bytes. The stored form is smaller."""
@@ -24,7 +24,7 @@ def build_stored_patch(
     Raises:
         InvalidRecipe: the patch is larger than `MAX_RECIPE_BYTES`.
     """
-    _check_size(patch)
+    _check_patch_size(patch)
     return dict[str, object](merge_recipe(merge_recipe({}, before or {}), patch))
 
 
@@ -36,10 +36,10 @@ def build_stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> Rec
     Raises:
         InvalidRecipe: the patch is larger than `MAX_RECIPE_BYTES`.
     """
-    _check_size(patch)
+    _check_patch_size(patch)
     # Most overrides are empty, and the paths of all methods are many.
     paths = (
-        [path for method in catalogue["methods"] for path in list_known_paths(catalogue, method)]
+        [path for method in catalogue["methods"] for path in list_recipe_paths(catalogue, method)]
         if patch
         else []
     )
@@ -54,7 +54,7 @@ def _drop_unknown_nulls(patch: Mapping[str, Any], known_names: set[str]) -> Reci
     }
 
 
-def _check_size(patch: Mapping[str, Any]) -> None:
+def _check_patch_size(patch: Mapping[str, Any]) -> None:
     # As sent: escapes would make one letter up to six bytes.
     size = len(json.dumps(patch, ensure_ascii=False).encode())
     if size > MAX_RECIPE_BYTES:

@@ -23,7 +23,7 @@ SUMS = "analytic"
 """Inference type of methods that solve for the classifier from sums over all batches."""
 
 
-def find_weaknesses(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> list[str]:
+def find_recipe_weaknesses(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> list[str]:
     """Return warnings about a resolved recipe in a scenario, the method's own first."""
     methods = catalogue["methods"]
     name = recipe["method"]["name"]
@@ -64,7 +64,7 @@ def find_weaknesses(catalogue: Catalogue, scenario: str, recipe: RecipeOut) -> l
     return warnings
 
 
-def warn_without_effect(
+def warn_of_ineffective_fields(
     catalogue: Catalogue, asked: Mapping[str, object], recipe: RecipeOut
 ) -> list[str]:
     """Return a warning about requested fields that have no effect on a method without training.

@@ -106,7 +106,7 @@ class Actor:
         """Return True if objects of that owner exist for this caller."""
         return self.is_admin or owner_id == self.owner_id
 
-    def filter_visible(self, column: InstrumentedAttribute[str]) -> ColumnElement[bool]:
+    def build_visible_condition(self, column: InstrumentedAttribute[str]) -> ColumnElement[bool]:
         """Return the condition that selects only rows that this caller sees.
 
         Args:
@@ -154,10 +154,10 @@ def require_valid_key(session: Session, actor: Actor, now: float) -> None:
     if actor.key_id is None:
         return
     if session.scalar(select(Key.id).where(is_valid_key(actor.key_id, now))) is None:
-        raise make_ended_key_error()
+        raise make_expired_key_error()
 
 
-def make_ended_key_error() -> NotAuthenticated:
+def make_expired_key_error() -> NotAuthenticated:
     """Return the error for a key that ended while its request was under way."""
     return NotAuthenticated(
         "The key was revoked or has expired while this request was under way: nothing of it "
@@ -190,14 +190,14 @@ def find_model_row(
     Args:
         query: selects `Model` first, and then whatever else is read of it with the same statement.
     """
-    query = query.where(Model.deleted_at.is_(None), actor.filter_visible(Model.owner_id))
+    query = query.where(Model.deleted_at.is_(None), actor.build_visible_condition(Model.owner_id))
     # No name has the form of an id (`core.ids.is_name`), so the form decides which of them it is.
     if is_id(model, "mdl"):
         query = query.where(Model.id == model)
     elif actor.is_admin and lock:
         # The owner is resolved first, so that only the row of the intended model is locked.
         query = query.where(
-            Model.name == model, Model.owner_id == _find_meant_owner(session, actor, model)
+            Model.name == model, Model.owner_id == _find_owner_by_model(session, actor, model)
         )
     else:
         query = (
@@ -213,7 +213,7 @@ def find_model_row(
     return rows[0]
 
 
-def _find_meant_owner(session: Session, actor: Actor, name: str) -> str:
+def _find_owner_by_model(session: Session, actor: Actor, name: str) -> str:
     """Return the owner of the model that an administrator means by this name.
 
     Raises:
@@ -243,7 +243,7 @@ def _make_ambiguous_error(session: Session, name: str) -> NameAmbiguous:
 
 
 @contextmanager
-def guard_model_files(db: Database, actor: Actor, model: str) -> Iterator[None]:
+def translate_deleted_file_errors(db: Database, actor: Actor, model: str) -> Iterator[None]:
     """Guard code that reads a model's files, which may be deleted before they are read.
 
     Raises:
@@ -255,6 +255,6 @@ def guard_model_files(db: Database, actor: Actor, model: str) -> Iterator[None]:
     except StoreCorrupt as error:
         # The model is looked up first: if it was deleted, its missing files are no damage.
         with db.read() as session:
-            raise damage.explain_error(
+            raise damage.explain_damaged_object(
                 session, find_model(session, actor, model).id, error
             ) from error

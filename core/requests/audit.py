@@ -12,8 +12,8 @@ from core.contract.responses.audit import AuditData, AuditOut, AuditPage
 from core.database.session import Database
 from core.database.tables import Audit, Key, Model, Owner
 from core.ids import is_id
-from core.requests.actor import Actor, find_model, is_valid_key, make_ended_key_error
-from core.requests.pages import Page, decode_cursor, read_page
+from core.requests.actor import Actor, find_model, is_valid_key, make_expired_key_error
+from core.requests.pages import Page, decode_cursor, read_query_page
 from core.requests.times import format_rfc3339
 
 MAX_DATA_BYTES = 16 << 10
@@ -67,7 +67,7 @@ class Entry:
     model: str | None = None
 
 
-def record_action(session: Session, actor: Actor, entry: Entry, now: float) -> None:
+def record_audit_entry(session: Session, actor: Actor, entry: Entry, now: float) -> None:
     """Add a row to the caller's transaction.
 
     Args:
@@ -93,11 +93,11 @@ def record_action(session: Session, actor: Actor, entry: Entry, now: float) -> N
     # A session can be ended after its key has ended, and without authentication there is no key.
     if entry.action == LOG_OUT or actor.key_id is None:
         session.add(Audit(**row))
-    elif not _add_with_key(session, row, is_valid_key(actor.key_id, now)):
-        raise make_ended_key_error()
+    elif not _add_if_key_valid(session, row, is_valid_key(actor.key_id, now)):
+        raise make_expired_key_error()
 
 
-def _add_with_key(session: Session, row: dict[str, Any], is_valid: ColumnElement[bool]) -> bool:
+def _add_if_key_valid(session: Session, row: dict[str, Any], is_valid: ColumnElement[bool]) -> bool:
     """Add a row if its key is valid, in one statement; return False if it is not."""
     values = [literal(value, Audit.__table__.c[name].type) for name, value in row.items()]
     with_key = select(*values).select_from(Key).where(is_valid)
@@ -115,17 +115,18 @@ def list_audit(
     """
     with db.read() as session:
         query = select(Audit).where(
-            actor.filter_visible(Audit.owner_id), *_build_conditions(session, actor, wanted)
+            actor.build_visible_condition(Audit.owner_id),
+            *_build_audit_conditions(session, actor, wanted),
         )
         if wanted.action is not None:
-            query = _filter_by_action(
+            query = _filter_audit_by_action(
                 session, query, wanted.action, cursor, newest_first=wanted.newest_first
             )
-        rows: Page[Audit] = read_page(
+        rows: Page[Audit] = read_query_page(
             session, query, Audit.id, limit, cursor, descending=wanted.newest_first
         )
         return {
-            "items": [_change_to_json(row) for row in rows.rows],
+            "items": [_audit_row_to_json(row) for row in rows.rows],
             "next_cursor": rows.next_cursor,
         }
 
@@ -143,12 +144,12 @@ def find_display_names(db: Database, actor: Actor, rows: Sequence[AuditOut]) -> 
             for id_, key, owner in session.execute(of_keys.where(Key.id.in_(keys)))
         }
         of_models = select(Model.id, Model.name).where(
-            Model.id.in_(models), actor.filter_visible(Model.owner_id)
+            Model.id.in_(models), actor.build_visible_condition(Model.owner_id)
         )
         return names_by_id | {id_: name for id_, name in session.execute(of_models)}
 
 
-def _filter_by_action(
+def _filter_audit_by_action(
     session: Session, query: Select[Any], action: str, cursor: str | None, *, newest_first: bool
 ) -> Select[Any]:
     """Restrict a query to an action, in an order that only the index on actions provides.
@@ -170,7 +171,9 @@ def _filter_by_action(
     )
 
 
-def _build_conditions(session: Session, actor: Actor, wanted: Wanted) -> list[ColumnElement[bool]]:
+def _build_audit_conditions(
+    session: Session, actor: Actor, wanted: Wanted
+) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if wanted.model is not None:
         # An id is not looked up, so that the trail of a deleted model can still be read.
@@ -188,7 +191,7 @@ def _build_conditions(session: Session, actor: Actor, wanted: Wanted) -> list[Co
     return conditions
 
 
-def _change_to_json(row: Audit) -> AuditOut:
+def _audit_row_to_json(row: Audit) -> AuditOut:
     return {
         "id": row.id,
         "at": format_rfc3339(row.at),

@@ -98,7 +98,7 @@ def digest_request_parts(*parts: str | None) -> str:
     return digest.hexdigest()
 
 
-def make_mismatch_error() -> IdempotencyMismatch:
+def make_reused_key_error() -> IdempotencyMismatch:
     """Return the error for a key that was used with another request."""
     return IdempotencyMismatch(
         "This Idempotency-Key was used with another request: take a new key for a new request."
@@ -113,7 +113,7 @@ def build_in_flight_error() -> IdempotencyInFlight:
     )
 
 
-def find_replay(session: Session, actor: Actor, request: Request | None) -> Replay | None:
+def find_earlier_response(session: Session, actor: Actor, request: Request | None) -> Replay | None:
     """Return the earlier response to this request, or None if there is none or no key.
 
     Raises:
@@ -122,20 +122,20 @@ def find_replay(session: Session, actor: Actor, request: Request | None) -> Repl
     """
     if request is None:
         return None
-    row = _find_live_row(session, actor, request)
+    row = _find_unexpired_row(session, actor, request)
     if row is None:
         return None
     if row.status is None:
-        # `begin_request` has added this row for the very same request.
+        # `begin_idempotent_request` has added this row for the very same request.
         if row.headers.get(_TOKEN) == request.token:
             return None
         raise build_in_flight_error()
     if row.fingerprint != request.fingerprint:
-        raise make_mismatch_error()
-    return _build_replay(row)
+        raise make_reused_key_error()
+    return _build_earlier_response(row)
 
 
-def store_response(
+def store_idempotent_response(
     session: Session, actor: Actor, request: Request | None, response: Response, now: float
 ) -> None:
     """Store the response in the transaction of the work itself.
@@ -158,11 +158,11 @@ def store_response(
     }
     # A row without a token has a response already; it is not equal to any token.
     is_own = Idempotency.headers[_TOKEN].as_string() == request.token
-    if not _write_row(session, actor, request, values, is_own):
+    if not _write_idempotency_row(session, actor, request, values, is_own):
         raise build_in_flight_error()
 
 
-def begin_request(db: Database, actor: Actor, request: Request) -> Replay | None:
+def begin_idempotent_request(db: Database, actor: Actor, request: Request) -> Replay | None:
     """Mark the key as in flight before a stream is read, or return the earlier response.
 
     Raises:
@@ -180,27 +180,27 @@ def begin_request(db: Database, actor: Actor, request: Request) -> Replay | None
         }
         # One statement, since nearly every upload has a new key. Of two requests at once, the
         # second waits here until the first has committed its row.
-        if _write_row(session, actor, request, values, _has_ended(now)):
+        if _write_idempotency_row(session, actor, request, values, _build_ended_condition(now)):
             return None
-        row = _find_live_row(session, actor, request)
+        row = _find_unexpired_row(session, actor, request)
         if row is None or row.status is None:
             raise build_in_flight_error()
-        return _build_replay(row)
+        return _build_earlier_response(row)
 
 
-def renew_request(db: Database, actor: Actor, request: Request) -> None:
+def renew_idempotent_request(db: Database, actor: Actor, request: Request) -> None:
     """Mark the request as still under way; call this every `RENEW_S` seconds."""
     with db.write() as session:
         now = db.now(session)
         session.execute(
             update(Idempotency)
             # Once the response is stored, its 24 h run: a late renewal must not begin them again.
-            .where(*_match_key(actor, request), Idempotency.status.is_(None))
+            .where(*_build_key_conditions(actor, request), Idempotency.status.is_(None))
             .values(created_at=now)
         )
 
 
-def abandon_request(db: Database, actor: Actor, request: Request) -> None:
+def release_idempotency_key(db: Database, actor: Actor, request: Request) -> None:
     """Release the key of a request that failed."""
     with db.write() as session:
         row = session.get(Idempotency, (actor.owner_id, request.route, request.key))
@@ -209,7 +209,7 @@ def abandon_request(db: Database, actor: Actor, request: Request) -> None:
             session.delete(row)
 
 
-def _match_key(actor: Actor, request: Request) -> tuple[Any, ...]:
+def _build_key_conditions(actor: Actor, request: Request) -> tuple[Any, ...]:
     return (
         Idempotency.owner_id == actor.owner_id,
         Idempotency.route == request.route,
@@ -217,13 +217,13 @@ def _match_key(actor: Actor, request: Request) -> tuple[Any, ...]:
     )
 
 
-def _has_ended(now: ColumnElement[float]) -> ColumnElement[bool]:
+def _build_ended_condition(now: ColumnElement[float]) -> ColumnElement[bool]:
     """Select rows whose key is free again: abandoned ones, and responses kept long enough."""
     kept_s = case((Idempotency.status.is_(None), STALE_S), else_=Idempotency.KEPT_S)
     return now - Idempotency.created_at > kept_s
 
 
-def _write_row(
+def _write_idempotency_row(
     session: Session,
     actor: Actor,
     request: Request,
@@ -241,10 +241,10 @@ def _write_row(
     return session.execute(upsert.returning(Idempotency.key)).first() is not None
 
 
-def _find_live_row(session: Session, actor: Actor, request: Request) -> Idempotency | None:
+def _find_unexpired_row(session: Session, actor: Actor, request: Request) -> Idempotency | None:
     """Return the live row of the key; a stale or expired row is removed."""
-    query = select(Idempotency, _has_ended(build_clock_expression(session))).where(
-        *_match_key(actor, request)
+    query = select(Idempotency, _build_ended_condition(build_clock_expression(session))).where(
+        *_build_key_conditions(actor, request)
     )
     # Locked, so that of two repetitions at once the second waits for the response of the first.
     query = query.with_for_update().execution_options(populate_existing=True)
@@ -253,14 +253,14 @@ def _find_live_row(session: Session, actor: Actor, request: Request) -> Idempote
         return None
     row, has_ended = match
     if has_ended:
-        session.execute(delete(Idempotency).where(*_match_key(actor, request)))
+        session.execute(delete(Idempotency).where(*_build_key_conditions(actor, request)))
         # The row was deleted by SQL, so the session must not return it for the same key.
         session.expunge(row)
         return None
     return row
 
 
-def _build_replay(row: Idempotency) -> Replay:
+def _build_earlier_response(row: Idempotency) -> Replay:
     headers = {k: v for k, v in row.headers.items() if not k.startswith(":")}
     return Replay(
         row.status or 200,

@@ -49,7 +49,7 @@ def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
     Raises:
         Invalid: the cursor was not made by such a list.
     """
-    wrong = _build_cursor_error()
+    wrong = _build_invalid_cursor_error()
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -70,18 +70,18 @@ def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
     return str(value)
 
 
-def cut_page(items: Mapping[str, T], limit: int, cursor: str | None) -> Page[T]:
+def cut_page_from_mapping(items: Mapping[str, T], limit: int, cursor: str | None) -> Page[T]:
     """Return one page of a mapping in memory, in its order; the cursor is the last item's key.
 
     Raises:
         Invalid: the limit is out of range, or the cursor belongs to another list.
     """
-    _check_limit(limit)
+    _check_page_limit(limit)
     start, names = 0, list(items)
     if cursor is not None:
         last = decode_cursor(cursor, str)
         if last not in names:
-            raise _build_cursor_error()
+            raise _build_invalid_cursor_error()
         start = names.index(str(last)) + 1
     page_names = names[start : start + limit]
     more = len(names) > start + limit
@@ -90,7 +90,7 @@ def cut_page(items: Mapping[str, T], limit: int, cursor: str | None) -> Page[T]:
     )
 
 
-def read_page(
+def read_query_page(
     session: Session,
     query: Select[Any],
     column: InstrumentedAttribute[Any],
@@ -113,12 +113,12 @@ def read_page(
     Raises:
         Invalid: the limit is out of range, or the cursor belongs to another list.
     """
-    _check_limit(limit)
+    _check_page_limit(limit)
     if cursor is not None:
         after = decode_cursor(cursor, column.type.python_type)
         query = query.where(column < after if descending else column > after)
     order = column.desc() if descending else column.asc()
-    fitting = _count_fitting(session, query.order_by(order), column, limit)
+    fitting = _count_rows_that_fit(session, query.order_by(order), column, limit)
     ordered = query.add_columns(column.label("page_key")).order_by(order)
     # One row more than the page shows tells if there is a next page.
     rows = session.execute(ordered.limit(fitting + 1)).all()
@@ -131,7 +131,7 @@ def read_page(
     )
 
 
-def _count_fitting(
+def _count_rows_that_fit(
     session: Session, ordered: Select[Any], column: InstrumentedAttribute[Any], limit: int
 ) -> int:
     """Return the number of the first `limit` rows that fit into a page, at least one.
@@ -164,7 +164,7 @@ def _sum_row_bytes(column: InstrumentedAttribute[Any]) -> ColumnElement[int] | N
     return sum(sizes[1:], sizes[0]) if sizes else None
 
 
-def _check_limit(limit: int) -> None:
+def _check_page_limit(limit: int) -> None:
     """Check that the limit is in its range."""
     if not 1 <= limit <= MAX_LIMIT:
         raise Invalid(
@@ -173,7 +173,7 @@ def _check_limit(limit: int) -> None:
         )
 
 
-def _build_cursor_error() -> Invalid:
+def _build_invalid_cursor_error() -> Invalid:
     return Invalid(
         "The cursor is not one that this list has given out.",
         fields=[{"field": "cursor", "message": "unknown cursor"}],

@@ -32,7 +32,7 @@ class KeptAnswers:
         self._lock = Lock()
         self._kept: OrderedDict[bytes, KeptAnswer] = OrderedDict()
 
-    def get_or_make(self, digest: bytes, make: Callable[[], bytes]) -> KeptAnswer:
+    def get_or_build_response(self, digest: bytes, make: Callable[[], bytes]) -> KeptAnswer:
         """Return the response for a digest, and call `make` for its body if it is not cached.
 
         Two threads may both call `make`, since the lock is not held meanwhile.

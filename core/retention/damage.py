@@ -49,7 +49,7 @@ def mark_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -
     # Downloads are made of blobs alone; an archive is in none.
     if not key.startswith(_BLOBS):
         return []
-    digest = _get_digest_of_store_key(key)
+    digest = _parse_digest_from_key(key)
     holders = select(Part.version_id).where(Part.sha256 == digest)
     query = select(Export).where(or_(Export.sha256 == digest, Export.version_id.in_(holders)))
     exports = list(session.scalars(query))
@@ -114,7 +114,7 @@ def count_damage_marks(session: Session) -> int:
     return session.scalar(select(func.count()).select_from(Damage)) or 0
 
 
-def refuse_marked_parts(session: Session, version: Version, keys: Mapping[str, str]) -> None:
+def refuse_damaged_parts(session: Session, version: Version, keys: Mapping[str, str]) -> None:
     """Raise an error if a part of a version is marked.
 
     Args:
@@ -126,10 +126,10 @@ def refuse_marked_parts(session: Session, version: Version, keys: Mapping[str, s
     query = select(Damage.key).where(Damage.key.in_(sorted(keys))).order_by(Damage.key).limit(1)
     marked_key = session.scalar(query)
     if marked_key is not None:
-        raise _build_part_error(session, version, keys[marked_key], marked_key)
+        raise _build_damaged_part_error(session, version, keys[marked_key], marked_key)
 
 
-def refuse_marked_objects(session: Session, model_id: str, keys: Iterable[str]) -> None:
+def refuse_damaged_objects(session: Session, model_id: str, keys: Iterable[str]) -> None:
     """Raise an error if one of the objects of a model is marked.
 
     Raises:
@@ -143,19 +143,19 @@ def refuse_marked_objects(session: Session, model_id: str, keys: Iterable[str]) 
         error = StoreCorrupt(
             f"The stored object {marked_key} is damaged.", extra={"object": marked_key}
         )
-        raise explain_error(session, model_id, error)
+        raise explain_damaged_object(session, model_id, error)
 
 
-def find_marked_digests(session: Session, digests: Collection[str]) -> set[str]:
+def find_damaged_digests(session: Session, digests: Collection[str]) -> set[str]:
     """Return the digests that are marked, so that a job can go on without reading these blobs."""
     keys = {_BLOBS + f"{digest[:2]}/{digest}" for digest in digests}
     return {
-        _get_digest_of_store_key(key)
+        _parse_digest_from_key(key)
         for key in session.scalars(select(Damage.key).where(Damage.key.in_(sorted(keys))))
     }
 
 
-def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorrupt:
+def explain_damaged_object(session: Session, model_id: str, error: StoreCorrupt) -> StoreCorrupt:
     """Return the error about an object, reworded in terms of the model that has it.
 
     The error is returned unchanged if the model does not have the object.
@@ -166,14 +166,14 @@ def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> Store
         return error
     query = select(Version, Part.name).join(Part, Part.version_id == Version.id)
     # The concatenation keeps the planner from the index of digests: a base may be a part of
-    # thousands of models (`core.retention.references.avoid_digest_index`).
+    # thousands of models (`core.retention.references.build_unindexed_digest`).
     query = query.where(
-        Version.model_id == model_id, Part.sha256 + "" == _get_digest_of_store_key(key)
+        Version.model_id == model_id, Part.sha256 + "" == _parse_digest_from_key(key)
     )
     part = session.execute(query.order_by(Version.number).limit(1)).first()
     if part is not None:
-        return _build_part_error(session, part[0], part[1], key)
-    digest = _get_digest_of_store_key(key)
+        return _build_damaged_part_error(session, part[0], part[1], key)
+    digest = _parse_digest_from_key(key)
     blobs = (
         *(Task.train_sha256, Task.held_out_sha256, Task.traces_sha256),
         *(Task.features_sha256, Task.selection_sha256),
@@ -195,7 +195,7 @@ def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> Store
         job = session.scalar(
             select(Job.id).where(Job.model_id == model_id, Job.archive_key == key).limit(1)
         )
-        return error if job is None else _build_upload_error(key, job)
+        return error if job is None else _build_damaged_upload_error(key, job)
     return StoreCorrupt(
         f"A file of task {task} is damaged: its stored bytes are not those that were uploaded. To "
         f"mend it, put the object {key} back from a backup and retry the job, or upload the batch "
@@ -204,7 +204,7 @@ def explain_error(session: Session, model_id: str, error: StoreCorrupt) -> Store
     )
 
 
-def _build_upload_error(key: str, job: str) -> StoreCorrupt:
+def _build_damaged_upload_error(key: str, job: str) -> StoreCorrupt:
     return StoreCorrupt(
         f"The upload of job {job} is damaged: its stored bytes are not those that were sent. Send "
         f"it again.",
@@ -213,8 +213,9 @@ def _build_upload_error(key: str, job: str) -> StoreCorrupt:
 
 
 @contextmanager
-def explain_damage_errors(db: Database, model_id: str) -> Iterator[None]:
-    """Reword errors about damaged objects while a model's files are used, as `explain_error` does.
+def reword_damage_errors(db: Database, model_id: str) -> Iterator[None]:
+    """Reword errors about damaged objects while a model's files are used, as
+    `explain_damaged_object` does.
 
     Raises:
         StoreCorrupt: a stored object is damaged or missing.
@@ -223,20 +224,22 @@ def explain_damage_errors(db: Database, model_id: str) -> Iterator[None]:
         yield
     except StoreCorrupt as error:
         with db.read() as session:
-            raise explain_error(session, model_id, error) from error
+            raise explain_damaged_object(session, model_id, error) from error
 
 
-def _build_part_error(session: Session, version: Version, name: str, key: str) -> StoreCorrupt:
+def _build_damaged_part_error(
+    session: Session, version: Version, name: str, key: str
+) -> StoreCorrupt:
     owner = select(Model.owner_id).where(Model.id == version.model_id).scalar_subquery()
     # Of equal bases, only the owner's own: advice must not name what belongs to others.
     owner_bases = select(Base.id).where(
-        Base.sha256 == _get_digest_of_store_key(key), Base.owner_id == owner
+        Base.sha256 == _parse_digest_from_key(key), Base.owner_id == owner
     )
     base = session.scalar(owner_bases.order_by(Base.id).limit(1))
     ways = [f"put the object {key} back from a backup"]
     if base is not None:
         ways.append(f"upload the base {base} again (POST /v1/bases)")
-    learned = _find_first_version_with(session, version, key)
+    learned = _find_first_version_containing(session, version, key)
     if learned is not None:
         ways.append(
             f"roll production back to a version before version {learned[0]} and learn task "
@@ -253,7 +256,7 @@ def _build_part_error(session: Session, version: Version, name: str, key: str) -
     )
 
 
-def _find_first_version_with(
+def _find_first_version_containing(
     session: Session, version: Version, key: str
 ) -> tuple[int, int] | None:
     """Return the model's first version that has the bytes and the task that it learned, or None.
@@ -261,9 +264,9 @@ def _find_first_version_with(
     None also stands for version 0, which learned no task.
     """
     query = select(Version.number, Version.task_number).join(Part, Part.version_id == Version.id)
-    # The concatenation as in `explain_error`.
+    # The concatenation as in `explain_damaged_object`.
     query = query.where(
-        Version.model_id == version.model_id, Part.sha256 + "" == _get_digest_of_store_key(key)
+        Version.model_id == version.model_id, Part.sha256 + "" == _parse_digest_from_key(key)
     )
     first_version = session.execute(query.order_by(Version.number).limit(1)).first()
     return (
@@ -273,5 +276,5 @@ def _find_first_version_with(
     )
 
 
-def _get_digest_of_store_key(key: str) -> str:
+def _parse_digest_from_key(key: str) -> str:
     return key.rpartition("/")[2]

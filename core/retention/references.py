@@ -18,20 +18,20 @@ _LOCK = 0x7065_7265_626C  # an arbitrary constant of ours: "perebl"
 
 def lock_references_shared(session: Session) -> None:
     """Keep blobs from being deleted until the transaction ends."""
-    _take_lock(session, "pg_advisory_xact_lock_shared")
+    _take_references_lock(session, "pg_advisory_xact_lock_shared")
 
 
-def lock_references(session: Session) -> None:
+def lock_references_exclusively(session: Session) -> None:
     """Keep others from writing references or deleting blobs until the transaction ends."""
-    _take_lock(session, "pg_advisory_xact_lock")
+    _take_references_lock(session, "pg_advisory_xact_lock")
 
 
-def _take_lock(session: Session, function: str) -> None:
+def _take_references_lock(session: Session, function: str) -> None:
     if session.get_bind().dialect.name == "postgresql":
         session.execute(text(f"SELECT {function}(:key)"), {"key": _LOCK})
 
 
-def _build_use_queries() -> list[Select[Any]]:
+def _build_reference_queries() -> list[Select[Any]]:
     """Return a query for the digests of each kind of reference that counts as use."""
     return [
         select(Part.sha256).where(Part.deleted_at.is_(None)),
@@ -59,7 +59,7 @@ def _build_use_queries() -> list[Select[Any]]:
     ]
 
 
-def avoid_digest_index(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
+def build_unindexed_digest(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
     """Return a part's digest as an expression, so that no index of digests is used.
 
     A base's blob may be part of versions of thousands of models, while the model's own versions are
@@ -83,7 +83,7 @@ def find_used_digests(session: Session, digests: list[str]) -> set[str]:
     # Not EXISTS: PostgreSQL may evaluate that by reading the whole table once.
     first = [
         query.where(query.selected_columns[0] == candidates.c.sha256).limit(1).scalar_subquery()
-        for query in _build_use_queries()
+        for query in _build_reference_queries()
     ]
     return set(
         session.execute(
@@ -95,7 +95,7 @@ def find_used_digests(session: Session, digests: list[str]) -> set[str]:
 def list_used_digests_after(session: Session, digest: str, limit: int) -> list[str]:
     """Return the next digests in use after `digest`, in order; each index is read from there on."""
     digests: set[str] = set()
-    for query in _build_use_queries():
+    for query in _build_reference_queries():
         column_ = query.selected_columns[0]
         digests.update(
             session.scalars(query.where(column_ > digest).distinct().order_by(column_).limit(limit))

@@ -76,7 +76,7 @@ def find_deletable_files(
     return Due(archive=True, train=rejected, held_out=rejected)
 
 
-def mark_unneeded_files(model: Model, task: Task, *, published: bool, now: float) -> None:
+def mark_unneeded_task_files(model: Model, task: Task, *, published: bool, now: float) -> None:
     """Mark files that need not be retained, in the publishing transaction."""
     if not published:
         return
@@ -105,7 +105,7 @@ def delete_task_blobs(db: Database, blobs: Blobs, task_id: str) -> None:
     delete_unused_blobs(db, blobs, digests)
 
 
-def forget_edited_parts(session: Session, which: ColumnElement[bool]) -> set[str]:
+def delete_undo_file_rows(session: Session, which: ColumnElement[bool]) -> set[str]:
     """Delete the rows of files that were retained to undo edits, and return the files' digests.
 
     Args:
@@ -126,7 +126,7 @@ def delete_unused_blobs(db: Database, blobs: Blobs, digests: list[str]) -> int:
         return 0
     with db.write() as session:
         # The blobs are deleted inside the transaction: nobody can come to refer to one in between.
-        references.lock_references(session)
+        references.lock_references_exclusively(session)
         unused = sorted(set(digests) - references.find_used_digests(session, digests))
         for sha256 in unused:
             blobs.delete(sha256)
@@ -134,7 +134,7 @@ def delete_unused_blobs(db: Database, blobs: Blobs, digests: list[str]) -> int:
         return len(unused)
 
 
-def delete_unnamed_objects(
+def delete_unreferenced_objects(
     db: Database,
     store: Store,
     prefix: str,

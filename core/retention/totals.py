@@ -5,7 +5,7 @@
 from core.database.tables import Model
 
 
-def forget_totals(model: Model) -> set[str]:
+def remove_model_totals(model: Model) -> set[str]:
     """Remove the totals from a model, in the transaction that deletes a source of them.
 
     Returns:

@@ -14,7 +14,7 @@ from core.storage import Blobs, Store
 _BATCH = 200
 
 
-def delete_unused_digests(db: Database, blobs: Blobs, digests: Sequence[str]) -> None:
+def delete_unreferenced_blobs(db: Database, blobs: Blobs, digests: Sequence[str]) -> None:
     """Delete those of `digests` that nothing refers to any more.
 
     The lock keeps others from referring to a blob between the check and the deletion.
@@ -23,14 +23,14 @@ def delete_unused_digests(db: Database, blobs: Blobs, digests: Sequence[str]) ->
     for start in range(0, len(digests), _BATCH):
         batch = list(digests[start : start + _BATCH])
         with db.write() as session:
-            references.lock_references(session)
+            references.lock_references_exclusively(session)
             used = references.find_used_digests(session, batch)
             for digest in batch:
                 if digest not in used:
                     blobs.delete(digest)
 
 
-def delete_released(
+def release_and_delete_files(
     db: Database,
     store: Store,
     blobs: Blobs,
@@ -50,4 +50,4 @@ def delete_released(
     keys, digests = released
     for key in keys:
         store.delete(key)
-    delete_unused_digests(db, blobs, digests)
+    delete_unreferenced_blobs(db, blobs, digests)

@@ -22,7 +22,7 @@ from core.contract.error import JobError
 from core.contract.reports.report import BatchCheck
 from core.contract.responses.event import StateData
 from core.database import job_log
-from core.database.jobs import change_state
+from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import LEASED, Action, State
 from core.database.tables import Job, Model, Owner, Task
@@ -31,10 +31,15 @@ from core.execution import batch_lines
 from core.execution.kinds import KINDS, Done
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage, words
-from core.lineage.coverage import add_taught_task, find_lacked_tasks
+from core.lineage.coverage import add_taught_task, find_missing_tasks
 from core.lineage.standing import ENDED
 from core.scheduling import turns
-from core.scheduling.eligible import ANY_DEVICE, Offer, fits_offer, is_eligible
+from core.scheduling.eligible import (
+    ANY_DEVICE,
+    Offer,
+    build_eligible_condition,
+    build_offer_condition,
+)
 from core.trials.rows import fail_running_trial
 
 __all__ = [
@@ -44,12 +49,12 @@ __all__ = [
     "fail_job",
     "finish_job",
     "put_off_job",
-    "reap_expired_jobs",
-    "reap_worker_jobs",
     "reject_job",
     "renew_lease",
-    "requeue_dead_attempt",
-    "requeue_for_memory",
+    "requeue_after_out_of_memory",
+    "requeue_or_fail",
+    "take_back_expired_jobs",
+    "take_back_worker_jobs",
 ]
 
 MAX_STRIKES = 3
@@ -75,17 +80,17 @@ class _Claimant(NamedTuple):
     offer: Offer
 
 
-def _choose_device(job: Job, offer: Offer) -> str:
+def _choose_job_device(job: Job, offer: Offer) -> str:
     """Return the device on which a worker runs a job that fits its offer."""
     return "cpu" if "cpu" in (job.device, job.resume_on) else offer.device
 
 
-def _keep_query(query: Select[Job]) -> Select[Job]:
+def _leave_query_unlocked(query: Select[Job]) -> Select[Job]:
     """Return the query unchanged: on SQLite, a writing transaction is alone."""
     return query
 
 
-def _lock_rows(query: Select[Job]) -> Select[Job]:
+def _lock_selected_rows(query: Select[Job]) -> Select[Job]:
     """Lock the rows on PostgreSQL.
 
     Rows that another worker is claiming are skipped, not waited for. PostgreSQL checks a row again
@@ -95,7 +100,7 @@ def _lock_rows(query: Select[Job]) -> Select[Job]:
     return query.with_for_update(skip_locked=True, key_share=True, of=Job)
 
 
-_HELD = {"sqlite": _keep_query, "postgresql": _lock_rows}
+_HELD = {"sqlite": _leave_query_unlocked, "postgresql": _lock_selected_rows}
 
 
 def claim_job(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) -> Claim | None:
@@ -114,13 +119,13 @@ def claim_job(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVI
     while len(missed) < _LOOKS:
         with db.write() as session:
             now = db.now(session)
-            may_run = and_(is_eligible(now), fits_offer(offer))
+            may_run = and_(build_eligible_condition(now), build_offer_condition(offer))
             job, overtakes = _lock_next_job(session, db.dialect, may_run, missed)
             if job is None:
                 return None
             model = lineage.lock_model(session, job.model_id)
             # a decision was made between read and lock
-            if not _can_still_run(session, job, may_run):
+            if not _can_job_still_run(session, job, may_run):
                 missed.add(job.id)
                 continue
             claimed = _record_claim(session, model, job, _Claimant(worker, lease_s, offer), now)
@@ -140,7 +145,7 @@ def _lock_next_job(
     """
     may_run = and_(may_run, Job.id.not_in(missed)) if missed else may_run
     priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
-    for owner, next_, overtakes in turns.list_turns(session, may_run, priorities):
+    for owner, next_, overtakes in turns.list_owner_turns(session, may_run, priorities):
         owner_jobs = select(Job).where(
             Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run
         )
@@ -156,7 +161,7 @@ def _lock_next_job(
     return None, False
 
 
-def _can_still_run(session: Session, job: Job, may_run: ColumnElement[bool]) -> bool:
+def _can_job_still_run(session: Session, job: Job, may_run: ColumnElement[bool]) -> bool:
     return session.scalar(select(Job.id).where(Job.id == job.id, may_run)) is not None
 
 
@@ -172,14 +177,14 @@ def _record_claim(
         decoded = task.train_sha256 is not None
         # Since an earlier attempt, a rollback or a promotion may have moved the lineage.
         if job.parent_version != model.head:
-            _fix_starting_version(session, model, job, task, now)
+            _store_starting_version(session, model, job, task, now)
     job.attempt += 1
     job.fence, job.worker = model.fence, claimant.worker
     job.lease_until = now + claimant.lease_s
     job.not_before = None
     waited_s = now - job.created_at if job.started_at is None else None
     job.started_at = job.started_at or now
-    state = change_state(
+    state = change_job_state(
         session,
         job,
         Action.START if decoded else Action.VALIDATE,
@@ -200,11 +205,13 @@ def _record_claim(
         parent_version=job.parent_version,
         snapshot=job.snapshot,
         waited_s=waited_s,
-        device=_choose_device(job, claimant.offer),
+        device=_choose_job_device(job, claimant.offer),
     )
 
 
-def _fix_starting_version(session: Session, model: Model, job: Job, task: Task, now: float) -> None:
+def _store_starting_version(
+    session: Session, model: Model, job: Job, task: Task, now: float
+) -> None:
     """Fix the version that a job starts from.
 
     A job that had begun from another version drops its states.
@@ -220,8 +227,8 @@ def _fix_starting_version(session: Session, model: Model, job: Job, task: Task, 
         job_log.add_log_line(session, job.id, ("warning", text), now)
     tasks = add_taught_task(lineage.find_lineage_head(session, model).manifest, task.number)
     job.warnings = [
-        words.describe_missing(model, lacked_task, standing)
-        for lacked_task, standing in find_lacked_tasks(session, model, tasks)
+        words.describe_missing_task(model, lacked_task, standing)
+        for lacked_task, standing in find_missing_tasks(session, model, tasks)
     ]
     for text in job.warnings:
         job_log.add_log_line(session, job.id, ("warning", text), now)
@@ -244,7 +251,7 @@ def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> State 
 
 
 @contextmanager
-def _change_claimed_job(db: Database, claim: Claim) -> Iterator[tuple[Session, Job, float]]:
+def _open_claimed_job(db: Database, claim: Claim) -> Iterator[tuple[Session, Job, float]]:
     """Write to the row of a claimed job: yield session, locked job and time of the database.
 
     Raises:
@@ -263,12 +270,14 @@ def complete_stop(db: Database, claim: Claim) -> State:
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _change_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job(db, claim) as (session, job, now):
         is_stopping = State(job.state) in (State.PAUSING, State.CANCELLING)
-        return _move_job(session, job, Action.STOPPED if is_stopping else Action.RELEASE, now)
+        return _apply_job_action(
+            session, job, Action.STOPPED if is_stopping else Action.RELEASE, now
+        )
 
 
-def requeue_dead_attempt(db: Database, claim: Claim, error: str, *, counts: bool = True) -> State:
+def requeue_or_fail(db: Database, claim: Claim, error: str, *, counts: bool = True) -> State:
     """Queue a job again whose attempt died, or fail it at the third strike.
 
     Args:
@@ -279,16 +288,16 @@ def requeue_dead_attempt(db: Database, claim: Claim, error: str, *, counts: bool
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _change_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job(db, claim) as (session, job, now):
         if counts:
             return _end_lost_attempt(session, job, now, error)
-        state = _move_job(session, job, Action.REQUEUE, now, {"reason": error})
+        state = _apply_job_action(session, job, Action.REQUEUE, now, {"reason": error})
         # Without a pause, workers would claim the job again and again while the service is out.
         job.not_before = now + OUTAGE_PAUSE_S
         return state
 
 
-def requeue_for_memory(db: Database, claim: Claim, error: str, detail: str) -> State:
+def requeue_after_out_of_memory(db: Database, claim: Claim, error: str, detail: str) -> State:
     """Queue a job again whose attempt ran out of memory, or fail it at the second time.
 
     Unlike other lost attempts, this counts even if a snapshot was made since: the job would resume
@@ -301,7 +310,7 @@ def requeue_for_memory(db: Database, claim: Claim, error: str, detail: str) -> S
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _change_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job(db, claim) as (session, job, now):
         job.out_of_memory += 1
         running = State(job.state) in (State.VALIDATING, State.RUNNING)
         if running and job.out_of_memory >= MEMORY_ATTEMPTS:
@@ -317,8 +326,8 @@ def put_off_job(db: Database, claim: Claim, reason: str, seconds: float) -> Stat
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _change_claimed_job(db, claim) as (session, job, now):
-        state = _move_job(session, job, Action.RELEASE, now, {"reason": reason})
+    with _open_claimed_job(db, claim) as (session, job, now):
+        state = _apply_job_action(session, job, Action.RELEASE, now, {"reason": reason})
         job.not_before = now + seconds
         return state
 
@@ -330,11 +339,11 @@ def finish_job(db: Database, claim: Claim, done: Done) -> State:
         LeaseLost: the job belongs to another worker by now.
         WrongState: a stop was requested meanwhile; nothing was changed.
     """
-    with _change_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job(db, claim) as (session, job, now):
         job.report = done.report
         for log_line in done.log_lines:
             job_log.add_log_line(session, job.id, log_line, now)
-        return change_state(session, job, Action.FINISH, now)
+        return change_job_state(session, job, Action.FINISH, now)
 
 
 def fail_job(db: Database, claim: Claim, kind: str, error: str) -> State:
@@ -348,7 +357,7 @@ def fail_job(db: Database, claim: Claim, kind: str, error: str) -> State:
         LeaseLost: the job belongs to another worker by now.
     """
     problem: JobError = {"kind": kind, "code": f"job-{kind}", "detail": error}
-    with _change_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job(db, claim) as (session, job, now):
         return _fail(session, job, now, problem)
 
 
@@ -360,7 +369,7 @@ def reject_job(db: Database, claim: Claim, problem: PerennialError) -> State:
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
-    with _change_claimed_job(db, claim) as (session, job, now):
+    with _open_claimed_job(db, claim) as (session, job, now):
         report = problem.extra.get("report")
         if report is not None:
             batch_lines.log_report(session, job.id, report, now)
@@ -370,10 +379,10 @@ def reject_job(db: Database, claim: Claim, problem: PerennialError) -> State:
         elif report is not None:
             session.get_one(Task, job.task_id).report = report
         job.error = {"kind": "data", "code": problem.code, "detail": problem.detail}
-        return _move_job(session, job, Action.REJECT, now, {"error": job.error})
+        return _apply_job_action(session, job, Action.REJECT, now, {"error": job.error})
 
 
-def reap_expired_jobs(db: Database, before: float | None = None) -> list[str]:
+def take_back_expired_jobs(db: Database, before: float | None = None) -> list[str]:
     """Take jobs from workers whose lease ran out before a time of the database's clock.
 
     Return the jobs' ids. Safe in several workers at once: a job whose row another transaction has
@@ -397,7 +406,7 @@ def reap_expired_jobs(db: Database, before: float | None = None) -> list[str]:
     return ids
 
 
-def reap_worker_jobs(db: Database, worker: str) -> list[str]:
+def take_back_worker_jobs(db: Database, worker: str) -> list[str]:
     """Take the jobs of a worker that is certainly dead, without waiting for its lease.
 
     Return the jobs' ids. The caller has made sure that the worker is dead and that no other worker
@@ -426,7 +435,9 @@ def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> Sta
     if running and job.strikes >= MAX_STRIKES:
         detail = f"{job.strikes} attempts in a row were lost without progress. The last: {error}"
         return _fail(session, job, now, {"kind": "lost", "code": "job-lost", "detail": detail})
-    return _move_job(session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes})
+    return _apply_job_action(
+        session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes}
+    )
 
 
 def _fail(session: Session, job: Job, now: float, problem: JobError) -> State:
@@ -435,18 +446,19 @@ def _fail(session: Session, job: Job, now: float, problem: JobError) -> State:
         # Strikes count per trial.
         job.strikes = job.out_of_memory = 0
         reason = f"A trial failed, and the others go on: {problem['detail']}"
-        return _move_job(session, job, Action.REQUEUE, now, {"reason": reason})
+        return _apply_job_action(session, job, Action.REQUEUE, now, {"reason": reason})
     job.error = problem
-    return _move_job(session, job, Action.FAIL, now, {"error": problem})
+    return _apply_job_action(session, job, Action.FAIL, now, {"error": problem})
 
 
-def _move_job(
+def _apply_job_action(
     session: Session, job: Job, action: Action, now: float, data: StateData | None = None
 ) -> State:
-    """Apply `core.database.jobs.change_state`, and update the lineage if the job ended without a
+    """Apply `core.database.jobs.change_job_state`, and update the lineage if the job ended without
+    a
     version.
     """
-    state = change_state(session, job, action, now, data)
+    state = change_job_state(session, job, action, now, data)
     if state in ENDED:
-        lineage.record_job_end(session, job, now)
+        lineage.update_standing_after_job(session, job, now)
     return state

@@ -22,7 +22,7 @@ class Offer(NamedTuple):
 ANY_DEVICE = Offer()
 
 
-def fits_offer(offer: Offer) -> ColumnElement[bool]:
+def build_offer_condition(offer: Offer) -> ColumnElement[bool]:
     """Return the condition on `Job` under which a worker with that offer can run it.
 
     Every worker has a CPU.
@@ -33,7 +33,7 @@ def fits_offer(offer: Offer) -> ColumnElement[bool]:
     return or_(Job.gpus <= offer.gpus, Job.device == "cpu")
 
 
-def is_eligible(now: float) -> ColumnElement[bool]:
+def build_eligible_condition(now: float) -> ColumnElement[bool]:
     """Return the condition on `Job` under which a worker may claim it at `now`."""
     competitor = aliased(Job)
     earlier = or_(
@@ -44,8 +44,8 @@ def is_eligible(now: float) -> ColumnElement[bool]:
     )
     its_turn = and_(
         # first, since SQLite evaluates in this order and this costs less
-        or_(Job.again, ~is_line_stopped(Job.model_id)),
-        ~is_awaiting_base(Job.model_id),
+        or_(Job.again, ~build_stopped_condition(Job.model_id)),
+        ~build_awaiting_base_condition(Job.model_id),
         ~exists().where(
             competitor.model_id == Job.model_id,
             competitor.id != Job.id,
@@ -61,7 +61,7 @@ def is_eligible(now: float) -> ColumnElement[bool]:
     )
 
 
-def is_line_stopped(model_id: Any) -> ColumnElement[bool]:
+def build_stopped_condition(model_id: Any) -> ColumnElement[bool]:
     """Return the condition that a task of a model waits for a person, and later tasks wait for it.
 
     Args:
@@ -70,7 +70,7 @@ def is_line_stopped(model_id: Any) -> ColumnElement[bool]:
     return exists().where(Task.model_id == model_id, Task.stops)
 
 
-def is_awaiting_base(model_id: Any) -> ColumnElement[bool]:
+def build_awaiting_base_condition(model_id: Any) -> ColumnElement[bool]:
     """Return the condition that a model has no version 0 yet.
 
     Args:

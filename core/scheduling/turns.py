@@ -33,7 +33,7 @@ class Turn(NamedTuple):
     overtakes: bool
 
 
-def list_turns(
+def list_owner_turns(
     session: Session, may_run: ColumnElement[bool], priorities: Mapping[str, int]
 ) -> list[Turn]:
     """Return the turns of owners with a job that may run, in the order of service.

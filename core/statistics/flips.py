@@ -79,7 +79,7 @@ def count_flips_by_group(groups: Groups, most: int, old: Mask, new: Mask) -> Gro
     )
 
 
-def wilson_interval(successes: int, n: int) -> tuple[float, float] | None:
+def compute_wilson_interval(successes: int, n: int) -> tuple[float, float] | None:
     """Return the 95 % interval of a share in [0, 1] (Wilson 1927), or None without trials."""
     if not n:
         return None
@@ -101,10 +101,10 @@ def compute_mcnemar_p(negative: int, positive: int) -> float:
     # P(X ≤ fewer) is ½ or more here, so p is 1 without a sum.
     if 2 * fewer_flips >= n - 1:
         return 1.0
-    return min(1.0, 2 * _sum_binomial(fewer_flips, n))
+    return min(1.0, 2 * _compute_binomial_tail(fewer_flips, n))
 
 
-def mcnemar_worse(negative: int, positive: int) -> float:
+def compute_one_sided_mcnemar(negative: int, positive: int) -> float:
     """Return p in [0, 1] of McNemar's exact one-sided test.
 
     The null hypothesis is that negative flips are not more probable than positive ones. p is P(X ≥
@@ -113,11 +113,11 @@ def mcnemar_worse(negative: int, positive: int) -> float:
     n = negative + positive
     # The sum is over the smaller of the two tails: it is shorter, and no digits are lost.
     if 2 * positive < n:
-        return _sum_binomial(positive, n)
-    return 1.0 - _sum_binomial(negative - 1, n)
+        return _compute_binomial_tail(positive, n)
+    return 1.0 - _compute_binomial_tail(negative - 1, n)
 
 
-def _sum_binomial(k: int, n: int) -> float:
+def _compute_binomial_tail(k: int, n: int) -> float:
     """Return P(X ≤ k) of a binomial with n and ½, for k < n / 2; 0 for k = -1.
 
     Terms are summed from the largest on, each computed from the previous one, so that no number

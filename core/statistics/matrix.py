@@ -97,7 +97,7 @@ DEFINITIONS = {
 }
 
 
-def define_figures(problem: str | None) -> dict[str, str]:
+def get_figure_definitions(problem: str | None) -> dict[str, str]:
     """Return `DEFINITIONS`, with the cells' own of a problem that is not classification.
 
     problem: None is classification.
@@ -137,7 +137,7 @@ def build_accuracy_matrix(
     return [[_compute_cell_accuracy(cells, row.version, task) for task in columns] for row in rows]
 
 
-def trace_lineage(rows: Sequence[Row], version: int) -> list[Row]:
+def list_lineage_rows(rows: Sequence[Row], version: int) -> list[Row]:
     """Return the rows from version 0 to `version` along the parents.
 
     Raises:
@@ -177,7 +177,7 @@ class Stages:
         slices: bool = True,
         zero_heads: bool = True,
     ) -> None:
-        self.line = trace_lineage(rows, version)
+        self.line = list_lineage_rows(rows, version)
         self.last = len(self.line) - 1
         self.learned: dict[int, int] = {}  # task → first stage that learned it
         tasks = self.line[-1].tasks
@@ -205,7 +205,7 @@ class Stages:
 
     def compute_task_mean(self, stage: int) -> float | None:
         """Return the mean accuracy over the tasks seen."""
-        return average_defined(
+        return average_defined_values(
             self.get_task_accuracy(stage, task) for task in self.list_seen_tasks(stage)
         )
 
@@ -230,7 +230,7 @@ class Stages:
                 key = (task if self.scenario == "task" else None, label)
                 counts = totals.get(key, (0, 0))
                 totals[key] = (counts[0] + correct, counts[1] + total)
-        return average_defined(
+        return average_defined_values(
             _divide_or_none(correct, total) for correct, total in totals.values()
         )
 
@@ -242,13 +242,13 @@ class Stages:
             else self.compute_pooled_accuracy(stage)
         )
 
-    def by_stage(self) -> list[float | None]:
+    def list_accuracies_by_stage(self) -> list[float | None]:
         """Return A_1 … A_T."""
         return [self.compute_primary_accuracy(stage) for stage in range(1, self.last + 1)]
 
     def compute_backward_transfer(self) -> float | None:
         """Return backward transfer: 1/(T-1) Σ_{j<T} (R[T][j] - R[j][j])."""
-        return average_defined(
+        return average_defined_values(
             _subtract_or_none(
                 self.get_task_accuracy(self.last, j), self.get_task_accuracy(self.learned[j], j)
             )
@@ -262,7 +262,7 @@ class Stages:
         # Before the first task there is only version 0, so the difference would be 0 by
         # construction.
         later = [j for j, at in self.learned.items() if at >= 2]
-        return average_defined(
+        return average_defined_values(
             _subtract_or_none(
                 self.get_task_accuracy(self.learned[j] - 1, j), self.get_task_accuracy(0, j)
             )
@@ -293,14 +293,14 @@ class Stages:
 
         The range is [-1, 1]; a negative value is a gain.
         """
-        return average_defined(
+        return average_defined_values(
             self.compute_task_forgetting(j, stage, literal=literal)
             for j in self._list_earlier_tasks(stage)
         )
 
     def compute_learning_accuracy(self) -> float | None:
         """Return the mean of R[j][j]."""
-        return average_defined(
+        return average_defined_values(
             self.get_task_accuracy(at, task) for task, at in self.learned.items()
         )
 
@@ -332,14 +332,14 @@ class Stages:
         """
         return [
             _subtract_or_none(best, accuracy)
-            for best, accuracy in zip(joint, self.by_stage(), strict=True)
+            for best, accuracy in zip(joint, self.list_accuracies_by_stage(), strict=True)
         ]
 
     def _list_earlier_tasks(self, stage: int) -> list[int]:
         return [task for task, at in self.learned.items() if at < stage] if self._slices else []
 
 
-def change_rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float | None]:
+def compute_change_rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float | None]:
     """Return (regression rate, improvement rate) from counts on the same images.
 
     Improvement minus regression is exactly the difference of the two accuracies.
@@ -352,7 +352,7 @@ def change_rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float 
     return _divide_or_none(regressed, total), _divide_or_none(improved, total)
 
 
-def find_degenerate(stages: Stages, classes: Mapping[int, Collection[str]]) -> list[int]:
+def find_single_class_tasks(stages: Stages, classes: Mapping[int, Collection[str]]) -> list[int]:
     """Return the tasks whose accuracy is meaningless because there is only one possible class.
 
     Args:
@@ -366,7 +366,7 @@ def find_degenerate(stages: Stages, classes: Mapping[int, Collection[str]]) -> l
     return tasks if len(labels) == 1 else []
 
 
-def find_unmeasured(
+def find_classes_without_images(
     stages: Stages,
     per_class: ClassCells,
     classes: Mapping[int, Collection[str]],
@@ -410,7 +410,7 @@ def find_unmeasured(
     return [{"task": task, "class": label} for (_, label), task in missing.items()]
 
 
-def compute_figures(
+def compute_last_stage_figures(
     stages: Stages,
     per_class: ClassCells | None = None,
     joint: Sequence[float | None] | None = None,
@@ -424,7 +424,7 @@ def compute_figures(
         joint, reference: accuracies of jointly trained models; see
             `Stages.compute_gap_to_joint` and `Stages.compute_intransigence`.
     """
-    last, by_stage = stages.last, stages.by_stage()
+    last, by_stage = stages.last, stages.list_accuracies_by_stage()
     gap = None if joint is None else stages.compute_gap_to_joint(joint)
     lag = None if reference is None else stages.compute_intransigence(reference)
     return {
@@ -433,7 +433,7 @@ def compute_figures(
         "macro": stages.compute_macro_accuracy(last, per_class or {}),
         "last": stages.compute_primary_accuracy(last),
         "by_stage": by_stage,
-        "average_incremental": average_defined(by_stage),
+        "average_incremental": average_defined_values(by_stage),
         "bwt": stages.compute_backward_transfer(),
         "fwt": stages.compute_forward_transfer(),
         "forgetting": stages.compute_mean_forgetting(last),
@@ -451,14 +451,14 @@ def compute_figures(
             for task, at in stages.learned.items()
         ],
         "learning_accuracy": stages.compute_learning_accuracy(),
-        "intransigence": None if lag is None else average_defined(lag),
+        "intransigence": None if lag is None else average_defined_values(lag),
         "intransigence_last": lag[-1] if lag else None,
         "gap_to_joint": gap[-1] if gap else None,
         "gap_by_stage": gap,
     }
 
 
-def average_defined(values: Iterable[float | None]) -> float | None:
+def average_defined_values(values: Iterable[float | None]) -> float | None:
     """Return the mean of the defined values, or None if there is none."""
     defined = [value for value in values if value is not None]
     return sum(defined) / len(defined) if defined else None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from core.statistics.matrix import Cells, Row, Stages, average_defined
+from core.statistics.matrix import Cells, Row, Stages, average_defined_values
 
 
 class Cell(NamedTuple):
@@ -30,7 +30,7 @@ class Cell(NamedTuple):
         """The accuracy in [0, 1]; None without images."""
         return self.correct / self.total if self.total else None
 
-    def best_with_own(self) -> float | None:
+    def get_best_including_own(self) -> float | None:
         """Return `best` of the next version's cell, if this version was taught the task."""
         return max((a for a in (self.best, self.accuracy) if a is not None), default=None)
 
@@ -55,13 +55,15 @@ def compute_row_figures(
         scenario: data, task or class; determines the primary accuracy.
     """
     row = [cells[task] for task in tasks if task in cells]
-    acc = average_defined(cell.accuracy for cell in row)
+    acc = average_defined_values(cell.accuracy for cell in row)
     total = sum(cell.total for cell in row)
     pooled = sum(cell.correct for cell in row) / total if total else None
     forgetting = (
         None if c.best is None or c.accuracy is None else c.best - c.accuracy for c in row
     )
-    return RowFigures(acc, acc if scenario == "task" else pooled, average_defined(forgetting))
+    return RowFigures(
+        acc, acc if scenario == "task" else pooled, average_defined_values(forgetting)
+    )
 
 
 class StoredStages(Stages):
@@ -91,14 +93,14 @@ class StoredStages(Stages):
         self._stored = stored
         self._now = {task: cell.accuracy for task, cell in row.items()}
         self._best = {task: cell.best for task, cell in row.items() if cell.best is not None}
-        self._best_ever = self._find_best_ever(first)
+        self._best_ever = self._find_best_accuracies(first)
 
     def compute_primary_accuracy(self, stage: int) -> float | None:
         """Return the stored primary accuracy; that of the last version is computed."""
         return (
             super().compute_primary_accuracy(stage)
             if stage == self.last
-            else self._read_stored_figures(stage)[0]
+            else self._get_stored_figures(stage)[0]
         )
 
     def compute_mean_forgetting(self, stage: int, *, literal: bool = False) -> float | None:
@@ -106,7 +108,7 @@ class StoredStages(Stages):
         return (
             super().compute_mean_forgetting(stage, literal=literal)
             if stage == self.last
-            else self._read_stored_figures(stage)[1]
+            else self._get_stored_figures(stage)[1]
         )
 
     def compute_task_forgetting(
@@ -117,10 +119,10 @@ class StoredStages(Stages):
         now = self._now.get(task) if stage == self.last else None
         return None if best is None or now is None else best - now
 
-    def _read_stored_figures(self, stage: int) -> tuple[float | None, float | None]:
+    def _get_stored_figures(self, stage: int) -> tuple[float | None, float | None]:
         return self._stored.get(self.line[stage].version, (None, None))
 
-    def _find_best_ever(self, first: Cells) -> dict[int, float]:
+    def _find_best_accuracies(self, first: Cells) -> dict[int, float]:
         """Return task → best accuracy, over all versions of the lineage but the base."""
         stage_of = {row.version: stage for stage, row in enumerate(self.line)}
         best = dict(self._best)

@@ -74,7 +74,7 @@ def find_duplicates_within(hashes: Hashes) -> Matches:
     group = group.reshape(-1)
     equal = first[group] < np.arange(len(hashes))
     near[equal] = first[group][equal]
-    left, right, complete = _find_pairs(distinct)
+    left, right, complete = _find_near_pairs(distinct)
     early, late = np.minimum(first[left], first[right]), np.maximum(first[left], first[right])
     order = np.lexsort((early, late))
     late, early = late[order], early[order]
@@ -104,25 +104,25 @@ def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> lis
     group_of = np.repeat(np.arange(len(groups)), sizes)
     earlier = np.concatenate([distinct[:0], *groups])
     # Few of a large past are similar to any image of a small batch.
-    candidates = find_band_sharers(earlier, distinct)
+    candidates = find_rows_sharing_bands(earlier, distinct)
     group_of = group_of[candidates]
     hashes = np.concatenate([distinct, earlier[candidates]])
     is_new = np.arange(len(hashes)) < len(distinct)
     none = 2 * _UNEQUAL
     best = np.full((len(groups), len(distinct)), none, np.int64)
 
-    def keep_best(new: Rows, old: Rows) -> None:
+    def keep_best_pairs(new: Rows, old: Rows) -> None:
         group = group_of[old - len(distinct)]
         rank = candidates[old - len(distinct)] - begins[group]
         rank[(hashes[new] != hashes[old]).any(1)] += _UNEQUAL
         # `at`, because a row may occur several times, of which an assignment keeps the last.
         np.minimum.at(best, (group, new), rank)
 
-    def visit(first: Rows, second: Rows) -> None:
+    def keep_visited_pairs(first: Rows, second: Rows) -> None:
         swap = first >= len(distinct)
-        keep_best(np.where(swap, second, first), np.where(swap, first, second))
+        keep_best_pairs(np.where(swap, second, first), np.where(swap, first, second))
 
-    complete = _visit_pairs(hashes, is_new, ~is_new, visit)
+    complete = _visit_near_pairs(hashes, is_new, ~is_new, keep_visited_pairs)
     near = np.where(best < none, best % _UNEQUAL, -1)[:, of.reshape(-1)]
     return [Matches(rows, complete) for rows in near]
 
@@ -135,7 +135,7 @@ def group_duplicates(hashes: Hashes) -> Rows:
     `MOST_BITS`.
     """
     distinct, of = np.unique(hashes, axis=0, return_inverse=True)
-    left, right, _ = _find_pairs(distinct)
+    left, right, _ = _find_near_pairs(distinct)
     number = np.arange(len(distinct))
     while not np.array_equal(number[left], number[right]):
         # Each group takes the smallest number at either end of a pair, until nothing changes.
@@ -149,7 +149,7 @@ def group_duplicates(hashes: Hashes) -> Rows:
     return number[of.reshape(-1)]
 
 
-def find_contradictions(
+def find_contradicting_labels(
     hashes: Hashes, labels: Rows, earlier: Hashes | None = None, earlier_labels: Rows | None = None
 ) -> list[tuple[int, int]]:
     """Find images with a near duplicate under another label.
@@ -168,7 +168,7 @@ def find_contradictions(
     candidates = old_labels
     if earlier is not None and earlier_labels is not None:
         # Few of a large past are similar to any image of a small batch.
-        candidates = find_band_sharers(earlier, hashes)
+        candidates = find_rows_sharing_bands(earlier, hashes)
         old, old_labels = earlier[candidates], earlier_labels[candidates]
     both = np.concatenate([old, hashes])
     numbers = np.concatenate([old_labels, labels])
@@ -183,11 +183,11 @@ def find_contradictions(
     # its frames, so no list of pairs is kept.
     partner = np.full(len(first), len(both), np.int64)
 
-    def take_smaller(left_rows: Rows, right_rows: Rows) -> None:
+    def keep_smaller_partners(left_rows: Rows, right_rows: Rows) -> None:
         np.minimum.at(partner, left_rows, first[right_rows])
         np.minimum.at(partner, right_rows, first[left_rows])
 
-    _visit_pairs(both[first], left, right, take_smaller, numbers[first])
+    _visit_near_pairs(both[first], left, right, keep_smaller_partners, numbers[first])
     before = partner[group.reshape(-1)]
     rows = np.flatnonzero((before < np.arange(len(both))) & ~is_old)
     # Without earlier images, a partner is a row of the batch itself.
@@ -195,7 +195,7 @@ def find_contradictions(
     return list(zip(partners.tolist(), (rows - len(old)).tolist(), strict=True))
 
 
-def find_band_sharers(hashes: Hashes, others: Hashes) -> Rows:
+def find_rows_sharing_bands(hashes: Hashes, others: Hashes) -> Rows:
     """Return the rows of `hashes` that have a band in common with any of `others`, rising.
 
     All others are no near duplicates of these.
@@ -240,7 +240,7 @@ def _build_area_matrix(size: int, to: int) -> npt.NDArray[np.float32]:
     return np.asarray(shares / shares.sum(1, keepdims=True), np.float32)
 
 
-def _find_pairs(hashes: Hashes) -> tuple[Rows, Rows, bool]:
+def _find_near_pairs(hashes: Hashes) -> tuple[Rows, Rows, bool]:
     """Find the pairs of near duplicates among distinct hashes.
 
     The last value of the result is True if no pair was missed.
@@ -252,11 +252,11 @@ def _find_pairs(hashes: Hashes) -> tuple[Rows, Rows, bool]:
         seconds.append(second)
 
     everything = np.ones(len(hashes), np.bool_)
-    complete = _visit_pairs(hashes, everything, everything, collect_pairs)
+    complete = _visit_near_pairs(hashes, everything, everything, collect_pairs)
     return np.concatenate(firsts), np.concatenate(seconds), complete
 
 
-def _visit_pairs(
+def _visit_near_pairs(
     hashes: Hashes,
     left: npt.NDArray[np.bool_],
     right: npt.NDArray[np.bool_],

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from core.statistics.flips import mcnemar_worse
+from core.statistics.flips import compute_one_sided_mcnemar
 
 SIGNIFICANT = 0.01
 """p below which the gate takes a loss as real."""
@@ -56,7 +56,7 @@ def find_detectable_loss(images: int, limit: float) -> Visible:
     # No number of images reveals a notably smaller loss.
     if loss is not None and loss - goal < _STEP:
         return Visible(images, loss, None, None)
-    needed = _find_images(goal, limit, images)
+    needed = _find_revealing_image_count(goal, limit, images)
     if needed is None:
         return Visible(images, loss, None, None)
     return Visible(images, loss, needed - images, find_visible_loss(needed, limit))
@@ -97,13 +97,13 @@ def compute_detection_probability(images: int, lost: float, gained: float, limit
     for flips in range(first, last + 1):
         most_gains = _find_most_gains(flips, limit * images)
         if most_gains >= 0:
-            total += _compute_binomial_probability(flips, images, flipped) * _sum_binomial(
+            total += _compute_binomial_probability(flips, images, flipped) * _compute_binomial_tail(
                 most_gains, flips, gained / flipped
             )
     return min(1.0, total)
 
 
-def _find_images(loss: float, limit: float, above: int) -> int | None:
+def _find_revealing_image_count(loss: float, limit: float, above: int) -> int | None:
     """Return the number of images above `above`, in tens, that reveals a loss.
 
     None means more than `_MOST_IMAGES`.
@@ -128,17 +128,19 @@ def _find_most_gains(flips: int, least: float) -> int:
 
     The loss is detected if it is significant and its net number exceeds `least`.
     """
-    return min(_most_significant(flips), math.ceil((flips - least) / 2) - 1)
+    return min(_find_significant_gains(flips), math.ceil((flips - least) / 2) - 1)
 
 
 # Each step of a bisection asks for nearly the same numbers of flips.
 @lru_cache(maxsize=1 << 15)
-def _most_significant(flips: int) -> int:
+def _find_significant_gains(flips: int) -> int:
     # A guess by the normal approximation; the loops below make it exact.
     guess = max(-1, math.floor(flips / 2 - 1.3 * math.sqrt(flips)))
-    while guess >= 0 and mcnemar_worse(flips - guess, guess) >= SIGNIFICANT:
+    while guess >= 0 and compute_one_sided_mcnemar(flips - guess, guess) >= SIGNIFICANT:
         guess -= 1
-    while guess + 1 <= flips and mcnemar_worse(flips - guess - 1, guess + 1) < SIGNIFICANT:
+    while (
+        guess + 1 <= flips and compute_one_sided_mcnemar(flips - guess - 1, guess + 1) < SIGNIFICANT
+    ):
         guess += 1
     return guess
 
@@ -152,7 +154,7 @@ def _compute_binomial_probability(k: int, n: int, p: float) -> float:
     return math.exp(logarithm + k * math.log(p) + (n - k) * math.log1p(-p))
 
 
-def _sum_binomial(k: int, n: int, p: float) -> float:
+def _compute_binomial_tail(k: int, n: int, p: float) -> float:
     """Return P(X ≤ k) of a binomial.
 
     The smaller tail is summed from its largest term on, each term computed from the previous one.

@@ -39,7 +39,7 @@ class Sure:
     right: int
 
 
-def compute_needed_images(precision: float) -> int:
+def compute_required_images(precision: float) -> int:
     """Return the least number of held-out images for a promise, if all are right.
 
     That is the smallest n with precision to the power of n ≤ `RISK`.
@@ -48,10 +48,10 @@ def compute_needed_images(precision: float) -> int:
     return math.ceil(math.log(RISK) / math.log(precision) - 1e-9)
 
 
-def choose_threshold(curve: Curve, precision: float) -> Sure:
+def choose_confidence_threshold(curve: Curve, precision: float) -> Sure:
     """Return the threshold of the greatest coverage that keeps the promise."""
     images = curve[-1].images if curve else 0
-    chosen, next_test = Sure(None, 0, 0), _first_test(images, precision)
+    chosen, next_test = Sure(None, 0, 0), _compute_first_test_size(images, precision)
     for point in curve:
         # Not every number of images has a point: the first from a planned number on is tested.
         if point.images < next_test:
@@ -75,10 +75,10 @@ def is_share_surely_above(right: int, images: int, precision: float) -> bool:
         total += term
         if total > RISK or term < 1e-12:
             break
-    # The same tolerance as in `compute_needed_images`: that many images, all right, must suffice.
+    # The same tolerance as in `compute_required_images`: that many images, all right, must suffice.
     return total <= RISK + 1e-12
 
 
-def _first_test(images: int, precision: float) -> int:
-    needed = compute_needed_images(precision)
+def _compute_first_test_size(images: int, precision: float) -> int:
+    needed = compute_required_images(precision)
     return max(needed, min(images // _LATEST_SHARE, _LATEST_TIMES * needed))

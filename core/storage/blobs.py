@@ -20,7 +20,7 @@ from typing import Protocol
 
 from core.errors import StoreCorrupt, Unavailable
 from core.files import disk
-from core.storage.objects import CHUNK_BYTES, STRAY_AFTER_S, ObjectInfo, Store, make_file_tag
+from core.storage.objects import CHUNK_BYTES, STRAY_AFTER_S, ObjectInfo, Store, make_file_change_tag
 from core.storage.verified import Verified
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -86,7 +86,7 @@ class Blobs:
         self._marks = marks
 
     @staticmethod
-    def make_key(sha256: str) -> str:
+    def make_blob_key(sha256: str) -> str:
         """Return the store key of a digest (64 lower-case hexadecimal digits, else ValueError)."""
         # A digest becomes part of a path, so anything else is refused.
         if not _SHA256.fullmatch(sha256):
@@ -103,16 +103,16 @@ class Blobs:
             link: also link the file into the cache. Nobody may write to it any more.
         """
         sha256, size = _hash_file(path)
-        key = self.make_key(sha256)
+        key = self.make_blob_key(sha256)
         info = self._store.stat(key)
         marked = info is not None and self._marks is not None and self._marks.is_marked(key)
         # An object that nobody has verified lately may be damaged, and correct bytes repair it.
-        if marked or info is None or info.size != size or not self._is_remembered(info):
+        if marked or info is None or info.size != size or not self._is_verified_recently(info):
             tag = self._store.put_file(key, path, move=move)
             if marked and self._marks is not None:
                 # At once, since downloads and jobs refuse the blob as long as it is marked.
                 self._marks.remove_mark(key)
-            VERIFIED.remember_verified(self._name_object(key), tag)
+            VERIFIED.remember_verified(self._get_object_name(key), tag)
         # A blob that was stored already leaves the file, which the caller does not want any more.
         if move:
             path.unlink(missing_ok=True)
@@ -122,11 +122,11 @@ class Blobs:
 
     def has(self, sha256: str) -> bool:
         """Return whether the blob is stored."""
-        return self._store.stat(self.make_key(sha256)) is not None
+        return self._store.stat(self.make_blob_key(sha256)) is not None
 
     def size(self, sha256: str) -> int | None:
         """Return the blob's size in bytes, or None if it is not stored."""
-        info = self._store.stat(self.make_key(sha256))
+        info = self._store.stat(self.make_blob_key(sha256))
         return None if info is None else info.size
 
     def require_sound(self, sha256: str) -> None:
@@ -136,16 +136,16 @@ class Blobs:
             StoreCorrupt: the blob is missing or damaged.
         """
         try:
-            require_digest(self._store, self.make_key(sha256), sha256)
+            require_object_digest(self._store, self.make_blob_key(sha256), sha256)
         except Damaged:
             raise self._mark_as_damaged(sha256) from None
 
-    def seems_sound(self, sha256: str) -> bool:
+    def is_readable_whole(self, sha256: str) -> bool:
         """Return whether the blob can be served whole.
 
         Only a blob on a local disk is verified now; others are verified while they are read.
         """
-        if self._store.get_local_path(self.make_key(sha256)) is None:
+        if self._store.get_local_path(self.make_blob_key(sha256)) is None:
             return True
         try:
             self.require_sound(sha256)
@@ -164,16 +164,18 @@ class Blobs:
                 place of the last chunk if the blob is verified while it is read. No reader reaches
                 the end of a wrong blob.
         """
-        key = self.make_key(sha256)
+        key = self.make_blob_key(sha256)
         if offset == 0 and length is None:
             if self._store.get_local_path(key) is not None:
                 self.require_sound(sha256)
             # Not a generator itself, so that a missing blob is reported before the first chunk.
-            return self._report_damage(verify_chunks(self._store.read(key), key, sha256), sha256)
+            return self._mark_damage_while_reading(
+                verify_chunks(self._store.read(key), key, sha256), sha256
+            )
         self.require_sound(sha256)
         return self._store.read(key, offset, length)
 
-    def fetch_file(self, sha256: str) -> Path:
+    def fetch_verified_file(self, sha256: str) -> Path:
         """Return a local file with the blob's bytes, verified recently.
 
         The file belongs to the store or its cache: never write to it.
@@ -181,17 +183,17 @@ class Blobs:
         Raises:
             StoreCorrupt: the blob is missing or damaged.
         """
-        local = self._store.get_local_path(self.make_key(sha256))
+        local = self._store.get_local_path(self.make_blob_key(sha256))
         if local is not None:
             self.require_sound(sha256)
             return local
         cached = self._locate_cached(sha256)
         # Several requests for one version would otherwise download the same blob at once.
         with _verifying[int(sha256[:2], 16)]:
-            status = _find_status(cached)
+            status = _find_file_status(cached)
             if status is not None:
                 if _is_sound_copy(sha256, cached, status):
-                    _record_use(cached, status)
+                    _record_last_use(cached, status)
                     return cached
                 _log.warning(
                     "a cached blob was damaged and is fetched again", extra={"sha256": sha256}
@@ -201,61 +203,61 @@ class Blobs:
         return cached
 
     def report_damaged_file(self, sha256: str) -> StoreCorrupt:
-        """Return the error for a damaged file of `fetch_file`, and stop serving that file."""
-        if self._store.get_local_path(self.make_key(sha256)) is not None:
+        """Return the error for a damaged file of `fetch_verified_file`, and stop serving that file."""
+        if self._store.get_local_path(self.make_blob_key(sha256)) is not None:
             return self._mark_as_damaged(sha256)
-        self.drop_copy(sha256)  # the stored blob may still be sound
-        return _build_damage_error(self.make_key(sha256))
+        self.remove_cached_file(sha256)  # the stored blob may still be sound
+        return _build_damage_error(self.make_blob_key(sha256))
 
     def _mark_as_damaged(self, sha256: str) -> StoreCorrupt:
-        key = self.make_key(sha256)
-        VERIFIED.forget_name(self._name_object(key))
+        key = self.make_blob_key(sha256)
+        VERIFIED.forget_verified_name(self._get_object_name(key))
         if self._marks is not None:
             self._marks.mark_damaged(key)
         return _build_damage_error(key)
 
     def delete(self, sha256: str) -> None:
         """Remove the blob from the store and the cache, if present."""
-        key = self.make_key(sha256)
+        key = self.make_blob_key(sha256)
         self._store.delete(key)
         # The same bytes may be stored again later, and must be verified then.
-        VERIFIED.forget_name(self._name_object(key))
-        self.drop_copy(sha256)
+        VERIFIED.forget_verified_name(self._get_object_name(key))
+        self.remove_cached_file(sha256)
 
-    def list_copies(self) -> list[str]:
+    def list_cached_digests(self) -> list[str]:
         """Return the digests of the cached blobs: none if the store is read in place."""
         return [path.name for path in self._cache.glob("blobs/*/*") if _SHA256.fullmatch(path.name)]
 
-    def find_sound_copy(self, sha256: str) -> Path | None:
+    def find_sound_cached_file(self, sha256: str) -> Path | None:
         """Return the cached copy of a blob, or None if it is missing or damaged. It is read whole."""
         cached = self._locate_cached(sha256)
         return cached if cached.is_file() and _hash_file(cached)[0] == sha256 else None
 
-    def drop_copy(self, sha256: str) -> None:
+    def remove_cached_file(self, sha256: str) -> None:
         """Remove only the cached copy, if present."""
         cached = self._locate_cached(sha256)
         cached.unlink(missing_ok=True)
-        VERIFIED.forget_name(str(cached))
+        VERIFIED.forget_verified_name(str(cached))
 
-    def _name_object(self, key: str) -> str:
+    def _get_object_name(self, key: str) -> str:
         return f"{self._store!r}/{key}"
 
-    def _is_remembered(self, info: ObjectInfo) -> bool:
-        name = self._name_object(info.key)
+    def _is_verified_recently(self, info: ObjectInfo) -> bool:
+        name = self._get_object_name(info.key)
         # S3 returns only the tag of the content for what it has just stored, without the time.
         return VERIFIED.is_verified(name, info.tag) or VERIFIED.is_verified(name, info.content)
 
     def _remember_verified(self, info: ObjectInfo) -> None:
-        VERIFIED.remember_verified(self._name_object(info.key), info.tag)
+        VERIFIED.remember_verified(self._get_object_name(info.key), info.tag)
 
-    def _report_damage(self, chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
+    def _mark_damage_while_reading(self, chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
         try:
             yield from chunks
         except Damaged:
             raise self._mark_as_damaged(sha256) from None
 
     def _locate_cached(self, sha256: str) -> Path:
-        return self._cache / self.make_key(sha256)
+        return self._cache / self.make_blob_key(sha256)
 
     def _link_into_cache(self, path: Path, sha256: str) -> None:
         """Hard-link a stored file into the cache, so that this machine need not download it.
@@ -263,7 +265,7 @@ class Blobs:
         A link uses no extra space. If the file is on another disk, nothing is done.
         """
         cached = self._locate_cached(sha256)
-        if self._store.get_local_path(self.make_key(sha256)) is not None or cached.exists():
+        if self._store.get_local_path(self.make_blob_key(sha256)) is not None or cached.exists():
             return
         try:
             cached.parent.mkdir(parents=True, exist_ok=True)
@@ -272,11 +274,11 @@ class Blobs:
             status = cached.stat()
         except OSError:
             return
-        VERIFIED.remember_verified(str(cached), make_file_tag(status))
-        self._trim_after(status.st_size)
+        VERIFIED.remember_verified(str(cached), make_file_change_tag(status))
+        self._trim_cache_if_due(status.st_size)
 
     def _download_blob(self, sha256: str, target: Path) -> None:
-        info = self._store.stat(self.make_key(sha256))
+        info = self._store.stat(self.make_blob_key(sha256))
         # The tag was read before: if the object is replaced meanwhile, the new one is not trusted.
         chunks = self.read(sha256)
         # Renamed into place when it is whole, so that other processes never see half a blob.
@@ -293,12 +295,12 @@ class Blobs:
         finally:
             temporary.unlink(missing_ok=True)
         # The bytes were hashed while they were read.
-        VERIFIED.remember_verified(str(target), make_file_tag(status))
+        VERIFIED.remember_verified(str(target), make_file_change_tag(status))
         if info is not None:
             self._remember_verified(info)
-        self._trim_after(status.st_size)
+        self._trim_cache_if_due(status.st_size)
 
-    def _trim_after(self, size: int) -> None:
+    def _trim_cache_if_due(self, size: int) -> None:
         """Trim the cache after a file of `size` bytes, unless little was added since the last time.
 
         A trim looks at every file, of which an old model has thousands.
@@ -333,7 +335,7 @@ class Blobs:
             excess -= size
 
 
-def require_digest(store: Store, key: str, sha256: str) -> None:
+def require_object_digest(store: Store, key: str, sha256: str) -> None:
     """Verify an object's digest, unless this process did so recently and the object is unchanged.
 
     Raises:
@@ -346,7 +348,7 @@ def require_digest(store: Store, key: str, sha256: str) -> None:
         if info is not None and VERIFIED.is_verified(name, info.tag):
             return
         # Forgotten before the bytes are read: if that fails, nothing is trusted.
-        VERIFIED.forget_name(name)
+        VERIFIED.forget_verified_name(name)
         digest = hashlib.sha256()
         for chunk in store.read(key):
             digest.update(chunk)
@@ -361,7 +363,7 @@ class Damaged(StoreCorrupt):
 
 
 def verify_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[bytes]:
-    """Yield the chunks of the whole object `make_key`.
+    """Yield the chunks of the whole object `make_blob_key`.
 
     Raises:
         Damaged: the digest differs; raised in place of the last chunk.
@@ -380,7 +382,7 @@ def verify_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[by
         yield pending
 
 
-def _find_status(path: Path) -> os.stat_result | None:
+def _find_file_status(path: Path) -> os.stat_result | None:
     """Return the status of a file; None if there is none."""
     try:
         status = path.stat()
@@ -394,7 +396,7 @@ def _is_sound_copy(sha256: str, path: Path, status: os.stat_result) -> bool:
 
     It is not read if this process verified it recently.
     """
-    tag = make_file_tag(status)
+    tag = make_file_change_tag(status)
     if VERIFIED.is_verified(str(path), tag):
         return True
     try:
@@ -406,7 +408,7 @@ def _is_sound_copy(sha256: str, path: Path, status: os.stat_result) -> bool:
     return True
 
 
-def _record_use(path: Path, status: os.stat_result) -> None:
+def _record_last_use(path: Path, status: os.stat_result) -> None:
     """Set the access time to now, to record the last use.
 
     The modification time stays as it is, because it shows whether the bytes changed.
@@ -414,7 +416,7 @@ def _record_use(path: Path, status: os.stat_result) -> None:
     try:
         # Mount options such as noatime keep reads from updating the access time.
         os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
-        VERIFIED.replace_tag(str(path), make_file_tag(path.stat()))
+        VERIFIED.replace_verified_tag(str(path), make_file_change_tag(path.stat()))
     except FileNotFoundError:
         raise Unavailable(
             f"The cached blob {path.name} was removed while it was fetched; try again."

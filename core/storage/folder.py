@@ -24,7 +24,7 @@ from core.storage.objects import (
     check_byte_range,
     check_key_prefix,
     check_object_key,
-    make_file_tag,
+    make_file_change_tag,
 )
 
 # The dot excludes the folder from keys and listings.
@@ -51,20 +51,20 @@ class FolderStore:
         `move` renames it if it lies on the same file system, and otherwise copies it.
         """
         target = self._locate_object(key)
-        # The source is opened outside of `_translate_errors`: a missing source is the caller's
+        # The source is opened outside of `_translate_disk_errors`: a missing source is the caller's
         # error, not an outage.
-        with path.open("rb") as source, self._translate_errors():
-            if move and os.fstat(source.fileno()).st_dev == self._read_device():
+        with path.open("rb") as source, self._translate_disk_errors():
+            if move and os.fstat(source.fileno()).st_dev == self._read_device_number():
                 # A rename may reach the disk before the content of its file.
                 os.fsync(source.fileno())
-                self._move_into_place(path, target)
+                self._rename_into_place(path, target)
                 # Otherwise, a power cut could bring back the source beside the stored object.
                 _sync_folder(path.parent)
-                return _make_entry_tag(target)
+                return _make_file_entry_tag(target)
             with self._open_incoming_file() as (temporary, handle):
                 _copy_file(source, handle)
-                self._finish_file(temporary, handle, target)
-                tag = _make_entry_tag(target)
+                self._sync_and_rename_file(temporary, handle, target)
+                tag = _make_file_entry_tag(target)
         if move:
             path.unlink(missing_ok=True)
         return tag
@@ -72,15 +72,15 @@ class FolderStore:
     def put_bytes(self, key: str, data: bytes) -> None:
         """Store bytes under a key."""
         target = self._locate_object(key)
-        with self._translate_errors(), self._open_incoming_file() as (temporary, handle):
+        with self._translate_disk_errors(), self._open_incoming_file() as (temporary, handle):
             handle.write(data)
-            self._finish_file(temporary, handle, target)
+            self._sync_and_rename_file(temporary, handle, target)
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
         check_byte_range(offset, length)
         path = self._locate_object(key)
-        with self._translate_errors():
+        with self._translate_disk_errors():
             try:
                 handle = path.open("rb", buffering=0)
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -96,7 +96,7 @@ class FolderStore:
     def _read_chunks(self, handle: BinaryIO, key: str, position: int, end: int) -> Iterator[bytes]:
         with handle:
             while position < end:
-                with self._translate_errors():
+                with self._translate_disk_errors():
                     chunk = os.pread(handle.fileno(), min(CHUNK_BYTES, end - position), position)
                 if not chunk:
                     raise StoreCorrupt(f"The stored object {key} became shorter while it was read.")
@@ -106,13 +106,13 @@ class FolderStore:
     def stat(self, key: str) -> ObjectInfo | None:
         """Describe the object, or return None."""
         path = self._locate_object(key)
-        with self._translate_errors():
+        with self._translate_disk_errors():
             return _read_info(key, path)
 
     def delete(self, key: str) -> None:
         """Remove the object, and the folders that it leaves empty."""
         path = self._locate_object(key)
-        with self._translate_errors():
+        with self._translate_disk_errors():
             try:
                 path.unlink()
             except (FileNotFoundError, NotADirectoryError):
@@ -136,7 +136,7 @@ class FolderStore:
         return self._walk_folder(folder, prefix)
 
     def _walk_folder(self, folder: str, prefix: str) -> Iterator[ObjectInfo]:
-        with self._translate_errors():
+        with self._translate_disk_errors():
             try:
                 with os.scandir(self.root / folder) as entries:
                     # Read at once: the folder must not stay open while the caller works. A link could
@@ -155,7 +155,7 @@ class FolderStore:
                 if f"{key}/".startswith(prefix) or prefix.startswith(f"{key}/"):
                     yield from self._walk_folder(key, prefix)
             elif key.startswith(prefix):
-                with self._translate_errors():
+                with self._translate_disk_errors():
                     info = _read_info(key, self.root / key)
                 if info is not None:
                     yield info
@@ -169,9 +169,9 @@ class FolderStore:
         """Return None, because a folder has no URLs."""
         return None
 
-    def check_usable(self) -> None:
+    def check_store_usable(self) -> None:
         """Raise `Unavailable` unless the folder is writable, `NoSpace` if the disk is full."""
-        with self._translate_errors():
+        with self._translate_disk_errors():
             file_system = os.statvfs(self.root)
         # A full disk lets the test of permissions pass and every write fail.
         if file_system.f_bavail * file_system.f_frsize < FULL_BYTES:
@@ -179,18 +179,18 @@ class FolderStore:
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             raise Unavailable(f"The store's folder {self.root} cannot be written by this user.")
 
-    def create_root(self) -> None:
+    def create_folder_or_bucket(self) -> None:
         """Make the folder, and remove files that crashed writers left more than a day ago."""
-        with self._translate_errors():
+        with self._translate_disk_errors():
             self._incoming.mkdir(parents=True, exist_ok=True)
-        self.remove_strays()
+        self.remove_incomplete_objects()
 
-    def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
+    def remove_incomplete_objects(self, older_s: float = STRAY_AFTER_S) -> None:
         """Remove files older than `older_s` seconds that crashed writers left in `.incoming/`."""
         oldest = time.time() - older_s
         if not self._incoming.is_dir():
             return  # no writer has made the folder yet
-        with self._translate_errors(), os.scandir(self._incoming) as entries:
+        with self._translate_disk_errors(), os.scandir(self._incoming) as entries:
             for entry in entries:
                 try:
                     if entry.stat(follow_symlinks=False).st_mtime < oldest:
@@ -201,7 +201,7 @@ class FolderStore:
     def _locate_object(self, key: str) -> Path:
         return self.root / check_object_key(key)
 
-    def _read_device(self) -> int:
+    def _read_device_number(self) -> int:
         self._incoming.mkdir(parents=True, exist_ok=True)
         return self._incoming.stat().st_dev
 
@@ -216,12 +216,12 @@ class FolderStore:
         finally:
             temporary.unlink(missing_ok=True)
 
-    def _finish_file(self, temporary: Path, handle: BinaryIO, target: Path) -> None:
+    def _sync_and_rename_file(self, temporary: Path, handle: BinaryIO, target: Path) -> None:
         handle.flush()
         os.fsync(handle.fileno())
-        self._move_into_place(temporary, target)
+        self._rename_into_place(temporary, target)
 
-    def _move_into_place(self, source: Path, target: Path) -> None:
+    def _rename_into_place(self, source: Path, target: Path) -> None:
         """Rename `source` to `target` and make its folders.
 
         Retry if a concurrent delete removes them.
@@ -229,7 +229,7 @@ class FolderStore:
         changed: set[Path] = {target.parent}
         for _ in range(_RENAME_TRIES):
             try:
-                changed |= _make_folders(target.parent)
+                changed |= _make_missing_folders(target.parent)
                 source.replace(target)
             except (FileNotFoundError, FileExistsError):
                 # No further try helps if the source is gone, or a file lies in the folder's place.
@@ -243,7 +243,7 @@ class FolderStore:
         raise Unavailable(f"The folder {target.parent} disappears as often as it is made.")
 
     @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
+    def _translate_disk_errors(self) -> Iterator[None]:
         """Turn the disk's errors (full, read-only, not permitted, input/output) into
         `Unavailable`.
         """
@@ -253,7 +253,7 @@ class FolderStore:
             raise disk.build_disk_error(f"The store's folder {self.root}", error) from error
 
 
-def _make_folders(folder: Path) -> set[Path]:
+def _make_missing_folders(folder: Path) -> set[Path]:
     """Make `folder` and its parents; return the folders that got a new entry."""
     changed: set[Path] = set()
     at = folder
@@ -297,9 +297,9 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _make_entry_tag(path: Path) -> str:
+def _make_file_entry_tag(path: Path) -> str:
     try:
-        return make_file_tag(path.stat())
+        return make_file_change_tag(path.stat())
     except FileNotFoundError:  # swept already
         return ""
 
@@ -311,4 +311,4 @@ def _read_info(key: str, path: Path) -> ObjectInfo | None:
         return None
     if not path.is_file():
         return None
-    return ObjectInfo(key, status.st_size, status.st_mtime, make_file_tag(status))
+    return ObjectInfo(key, status.st_size, status.st_mtime, make_file_change_tag(status))

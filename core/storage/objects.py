@@ -39,7 +39,7 @@ class ObjectInfo:
     content: str = ""
 
 
-def make_file_tag(status: os.stat_result) -> str:
+def make_file_change_tag(status: os.stat_result) -> str:
     """Return the tag of a file. It includes `st_ctime`, which a writer cannot put back."""
     return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}-{status.st_ctime_ns}"
 
@@ -99,15 +99,15 @@ class Store(Protocol):
         """
         ...
 
-    def check_usable(self) -> None:
+    def check_store_usable(self) -> None:
         """Raise `Unavailable` within seconds if the store cannot be used now."""
         ...
 
-    def create_root(self) -> None:
+    def create_folder_or_bucket(self) -> None:
         """Make the folder or the bucket if it is missing."""
         ...
 
-    def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
+    def remove_incomplete_objects(self, older_s: float = STRAY_AFTER_S) -> None:
         """Remove incomplete objects of crashed writers older than `older_s` seconds."""
         ...
 

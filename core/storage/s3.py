@@ -137,16 +137,16 @@ class S3Store:
     ) -> None:
         self.address = address
         self._patience = patience or Patience()
-        self._client = _make_client(address, access_key, secret_key, self._patience)
+        self._client = _make_s3_client(address, access_key, secret_key, self._patience)
         # A check must answer within seconds, without the retries of other calls.
-        self._check_client = _make_client(address, access_key, secret_key, CHECK_PATIENCE)
+        self._check_client = _make_s3_client(address, access_key, secret_key, CHECK_PATIENCE)
 
     def __repr__(self) -> str:
         return f"S3Store({str(self.address)!r})"
 
     def put_file(self, key: str, path: Path, *, move: bool = False) -> str:
         """Store a file, in parts if it is large. The object appears with the last part."""
-        name = self._name_object(key)
+        name = self._get_object_name(key)
         with path.open("rb") as handle:
             tag = self._put_object(name, handle, os.fstat(handle.fileno()).st_size)
         if move:
@@ -155,7 +155,7 @@ class S3Store:
 
     def put_bytes(self, key: str, data: bytes) -> None:
         """Store bytes under a key."""
-        self._put_object(self._name_object(key), BytesIO(data), len(data))
+        self._put_object(self._get_object_name(key), BytesIO(data), len(data))
 
     def _put_object(self, name: str, handle: BinaryIO, size: int) -> str:
         """Store an object and return its ETag."""
@@ -166,7 +166,7 @@ class S3Store:
         # object again is always right.
         for last in (False, True):
             handle.seek(0)
-            with self._translate_errors():
+            with self._translate_client_errors():
                 try:
                     # One part at a time: memory stays at two parts, and no thread outlives an
                     # error.
@@ -187,11 +187,11 @@ class S3Store:
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
         check_byte_range(offset, length)
-        name = self._name_object(key)
+        name = self._get_object_name(key)
         # For the client, a length of 0 means the rest of the object.
         if length == 0:
             if self.stat(key) is None:
-                raise _build_missing_error(key)
+                raise _build_missing_object_error(key)
             return iter(())
         response = self._start_download(key, name, offset, length)
         return (
@@ -202,7 +202,7 @@ class S3Store:
         self, key: str, name: str, offset: int, length: int | None
     ) -> BaseHTTPResponse | None:
         """Start a download and return its response; None if the range lies beyond the end."""
-        with self._translate_errors():
+        with self._translate_client_errors():
             try:
                 response = self._client.get_object(self.address.bucket, name, offset, length or 0)
                 # Without a length, a connection that breaks looks like the end of the object.
@@ -214,7 +214,7 @@ class S3Store:
                 return response
             except S3Error as error:
                 if error.code in _ABSENT:
-                    raise _build_missing_error(key) from None
+                    raise _build_missing_object_error(key) from None
                 if error.code == "InvalidRange":
                     return None
                 raise
@@ -258,8 +258,8 @@ class S3Store:
 
     def stat(self, key: str) -> ObjectInfo | None:
         """Describe the object, or return None."""
-        name = self._name_object(key)
-        with self._translate_errors():
+        name = self._get_object_name(key)
+        with self._translate_client_errors():
             try:
                 metadata = self._client.stat_object(self.address.bucket, name)
             except S3Error as error:
@@ -273,8 +273,8 @@ class S3Store:
 
     def delete(self, key: str) -> None:
         """Remove the object of a key."""
-        name = self._name_object(key)
-        with self._translate_errors():
+        name = self._get_object_name(key)
+        with self._translate_client_errors():
             try:
                 self._client.remove_object(self.address.bucket, name)
             except S3Error as error:
@@ -291,7 +291,7 @@ class S3Store:
     def _list_objects(self, start: str) -> Iterator[ObjectInfo]:
         objects = self._client.list_objects(self.address.bucket, prefix=start, recursive=True)
         while True:
-            with self._translate_errors():
+            with self._translate_client_errors():
                 # The pages are requested while they are read, so errors come here and not above.
                 item = next(objects, None)
             if item is None:
@@ -312,7 +312,7 @@ class S3Store:
         Raises:
             ValueError: another lifetime, or a header that S3 does not let a URL set.
         """
-        name = self._name_object(key)
+        name = self._get_object_name(key)
         # A signed URL cannot be revoked with the key of its owner, so it lives for minutes only.
         if not 1 <= seconds <= PRESIGN_MAX_S:
             raise ValueError(f"a signed URL lives 1 to {PRESIGN_MAX_S} seconds, not {seconds}")
@@ -321,20 +321,20 @@ class S3Store:
             if header.lower() not in _SIGNED_HEADERS:
                 raise ValueError(f"a signed URL cannot set the header {header!r}")
             fixed[f"response-{header.lower()}"] = value
-        with self._translate_errors():
+        with self._translate_client_errors():
             return self._client.get_presigned_url(
                 "GET", self.address.bucket, name, timedelta(seconds=seconds), dict(fixed)
             )
 
-    def check_usable(self) -> None:
+    def check_store_usable(self) -> None:
         """Raise `Unavailable` unless the server responds within 3 seconds and has the bucket."""
-        with self._translate_errors():
+        with self._translate_client_errors():
             if not self._check_client.bucket_exists(self.address.bucket):
                 raise self._make_missing_bucket_error()
 
-    def create_root(self) -> None:
+    def create_folder_or_bucket(self) -> None:
         """Make the bucket if it is missing."""
-        with self._translate_errors():
+        with self._translate_client_errors():
             if self._client.bucket_exists(self.address.bucket):
                 return
             try:
@@ -344,7 +344,7 @@ class S3Store:
                     # Another process was faster; the first call shows whether the bucket is ours.
                     raise
 
-    def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
+    def remove_incomplete_objects(self, older_s: float = STRAY_AFTER_S) -> None:
         """Abort multipart uploads that a killed process left unfinished.
 
         Some servers list none for a whole bucket. Those, such as MinIO, abort old ones by
@@ -352,7 +352,9 @@ class S3Store:
         """
         oldest = datetime.now(UTC) - timedelta(seconds=older_s)
         bucket = self.address.bucket
-        with self._translate_errors():  # the client has these calls, but no public name for them
+        with (
+            self._translate_client_errors()
+        ):  # the client has these calls, but no public name for them
             # No key has a bar. The empty delimiter that the client sends by default hides
             # everything on some servers.
             listing = self._client._list_multipart_uploads(
@@ -368,11 +370,11 @@ class S3Store:
                     if error.code != "NoSuchUpload":  # another worker was faster
                         raise
 
-    def _name_object(self, key: str) -> str:
+    def _get_object_name(self, key: str) -> str:
         return self.address.prefix + check_object_key(key)
 
     @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
+    def _translate_client_errors(self) -> Iterator[None]:
         """Turn the client's errors about the server or the network into `Unavailable`."""
         try:
             yield
@@ -388,7 +390,7 @@ class S3Store:
             # The code alone, since a message may contain a key or a signed URL.
             reason = error.code or "an error without a code"
         elif isinstance(error, (ServerError, InvalidResponseError)):
-            reason = f"HTTP status {_read_status(error)}"
+            reason = f"HTTP status {_read_http_status(error)}"
         else:
             reason = type(error).__name__
         return Unavailable(
@@ -402,12 +404,14 @@ class S3Store:
         )
 
 
-def _read_status(error: ServerError | InvalidResponseError) -> str:
+def _read_http_status(error: ServerError | InvalidResponseError) -> str:
     # `InvalidResponseError` has its status in a private attribute only.
     return str(getattr(error, "status_code", None) or getattr(error, "_code", "unknown"))
 
 
-def _make_client(address: S3Address, access_key: str, secret_key: str, patience: Patience) -> Minio:
+def _make_s3_client(
+    address: S3Address, access_key: str, secret_key: str, patience: Patience
+) -> Minio:
     return Minio(
         address.endpoint,
         access_key=access_key,
@@ -419,5 +423,5 @@ def _make_client(address: S3Address, access_key: str, secret_key: str, patience:
     )
 
 
-def _build_missing_error(key: str) -> StoreCorrupt:
+def _build_missing_object_error(key: str) -> StoreCorrupt:
     return StoreCorrupt(f"The stored object {key} is missing.", extra={"object": key})

@@ -60,18 +60,18 @@ class TimedStore:
         """Call `Store.make_download_url`, not measured because it contacts no server."""
         return self.inner.make_download_url(key, seconds, headers)
 
-    def check_usable(self) -> None:
-        """Call `Store.check_usable`, measured as `check`."""
+    def check_store_usable(self) -> None:
+        """Call `Store.check_store_usable`, measured as `check`."""
         with _measure_operation("check"):
-            self.inner.check_usable()
+            self.inner.check_store_usable()
 
-    def create_root(self) -> None:
-        """Call `Store.create_root`, not measured."""
-        self.inner.create_root()
+    def create_folder_or_bucket(self) -> None:
+        """Call `Store.create_folder_or_bucket`, not measured."""
+        self.inner.create_folder_or_bucket()
 
-    def remove_strays(self, older_s: float = STRAY_AFTER_S) -> None:
-        """Call `Store.remove_strays`, not measured."""
-        self.inner.remove_strays(older_s)
+    def remove_incomplete_objects(self, older_s: float = STRAY_AFTER_S) -> None:
+        """Call `Store.remove_incomplete_objects`, not measured."""
+        self.inner.remove_incomplete_objects(older_s)
 
 
 @contextmanager

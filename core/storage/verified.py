@@ -41,14 +41,14 @@ class Verified:
             if len(self._found) > self._limit:
                 self._found.popitem(last=False)
 
-    def replace_tag(self, name: str, tag: str) -> None:
+    def replace_verified_tag(self, name: str, tag: str) -> None:
         """Replace an entry's tag after this process changed a file's times but not its bytes."""
         with self._lock:
             # Without a new time: changing the file's times verifies nothing.
             if name in self._found:
                 self._found[name] = (tag, self._found[name][1])
 
-    def forget_name(self, name: str) -> None:
+    def forget_verified_name(self, name: str) -> None:
         """Forget `name`, if it is remembered."""
         with self._lock:
             self._found.pop(name, None)

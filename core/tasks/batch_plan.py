@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from core.admission.applicability import Predecessors, select_last_open_job
 from core.contract.reports.report import Repeats
 from core.database.tables import Job, Model, Task, Version
-from core.lineage.outlook import concerns_next_task
+from core.lineage.outlook import build_next_task_condition
 from core.recipe.resolve import Resolved
 from core.requests.actor import Actor, find_model_row
 from core.tasks import repeats
@@ -87,7 +87,7 @@ class Past:
     tasks: list[Task]
 
 
-def read_model_past(session: Session, actor: Actor, model: str, sent: repeats.Sent) -> Past:
+def read_model_and_tasks(session: Session, actor: Actor, model: str, sent: repeats.Sent) -> Past:
     """Read a model with its latest version, last open job, and the tasks that matter for a batch.
 
     Every submission calls this, so it sends only two statements.
@@ -106,15 +106,15 @@ def read_model_past(session: Session, actor: Actor, model: str, sent: repeats.Se
     before = Predecessors(None if row.base_job is not None else version, job)
     mine = Task.model_id == row.id
     sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
-    is_same = repeats.is_same_batch(row, sent)
+    is_same = repeats.build_same_batch_condition(row, sent)
     # An outer join, since the sums are needed even if no task matters.
-    matters = and_(mine, or_(is_same, concerns_next_task()))
+    matters = and_(mine, or_(is_same, build_next_task_condition()))
     rows = session.execute(
         select(*sums.c, Task, is_same).select_from(sums.outerjoin(Task, matters))
     ).all()
     tasks = [task for *_, task, _ in rows if task is not None]
     candidates = [task for *_, task, matches in rows if task is not None and matches]
-    same = repeats.rank_tasks(session, row, sent, candidates)
+    same = repeats.rank_equal_tasks(session, row, sent, candidates)
     # PostgreSQL returns a sum as a Decimal.
     return Past(row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks)
 

@@ -22,12 +22,12 @@ from core.database.session import Database
 from core.database.states import State
 from core.database.tables import Job, Model, Task
 from core.errors import LabelsInvalid
-from core.ingest.findings.batch_data import measure_balance
+from core.ingest.findings.batch_data import measure_class_balance
 from core.ingest.first_report import NAMES_AND_SIZES, build_report_before_decoding
 from core.ingest.inspect import Directory
 from core.ingest.names import quote_name
 from core.requests.actor import Actor, find_model
-from core.tasks.class_names import Compared, compare_names
+from core.tasks.class_names import Compared, compare_class_names
 
 CHECKED = NAMES_AND_SIZES
 _MOST_WARNINGS = 20
@@ -41,7 +41,7 @@ _MOST_LISTED = 20
 _NOT_LEARNED = sorted((State.REJECTED, State.CANCELLED, State.FAILED))
 
 
-def check_classes(model: Model, directory: Directory) -> None:
+def require_known_classes(model: Model, directory: Directory) -> None:
     """Check that the model knows all classes of a batch, in the data scenario with fixed classes.
 
     Raises:
@@ -52,8 +52,8 @@ def check_classes(model: Model, directory: Directory) -> None:
     unknown = sorted(set(directory.classes) - set(model.classes))
     if not unknown:
         return
-    like = dict(compare_names(unknown, model.classes).look_alike)
-    listed = [_add_name_hint(name, like, model.classes) for name in unknown[:_MOST_LISTED]]
+    like = dict(compare_class_names(unknown, model.classes).look_alike)
+    listed = [_append_similar_name(name, like, model.classes) for name in unknown[:_MOST_LISTED]]
     more = f" and {len(unknown) - _MOST_LISTED} more" if len(unknown) > _MOST_LISTED else ""
     raise LabelsInvalid(
         f"This model knows a fixed list of classes; the batch also has {', '.join(listed)}{more}.",
@@ -86,7 +86,7 @@ def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
         return list_known_classes(session, find_model(session, actor, model))
 
 
-def build_report(
+def build_task_report(
     directory: Directory, compared: Compared, policy: DuplicatesPolicy, conflicts: ConflictsPolicy
 ) -> BatchReport:
     """Return the report of a task until its images are decoded.
@@ -102,7 +102,7 @@ def build_report(
     }
     return {
         "classes": classes,
-        "data": measure_balance(sizes),
+        "data": measure_class_balance(sizes),
         "reading": directory.reading,
         **build_report_before_decoding(
             directory.ignored,
@@ -118,7 +118,7 @@ def build_report(
     }
 
 
-def list_warnings(directory: Directory, compared: Compared) -> list[str]:
+def list_batch_warnings(directory: Directory, compared: Compared) -> list[str]:
     """Return warnings about names that look alike and about the layout of the batch."""
     batch = set(compared.new)
     sentences = [
@@ -172,7 +172,7 @@ def warn_of_few_images(directory: Directory, compared: Compared) -> list[str]:
     ]
 
 
-def list_missing_checks(directory: Directory) -> list[str]:
+def describe_missing_checks(directory: Directory) -> list[str]:
     """Return one sentence for each check that names and sizes do not allow."""
     decoding = "Images were not decoded: damaged files are found by the job."
     if directory.first_look.is_sample:
@@ -190,6 +190,6 @@ def list_missing_checks(directory: Directory) -> list[str]:
     ]
 
 
-def _add_name_hint(name: str, like: dict[str, str], known: list[str]) -> str:
+def _append_similar_name(name: str, like: dict[str, str], known: list[str]) -> str:
     """Return the name, with the similar known name as a suggestion if there is one."""
     return f"{name} (did you mean {like[name]}?)" if like.get(name) in known else name

@@ -46,7 +46,7 @@ class Compared:
     look_alike: list[tuple[str, str]]
 
 
-def compare_names(batch: Collection[str], known: Collection[str]) -> Compared:
+def compare_class_names(batch: Collection[str], known: Collection[str]) -> Compared:
     """Compare the names of a batch with those that a model knows.
 
     Args:
@@ -69,7 +69,7 @@ def compare_names(batch: Collection[str], known: Collection[str]) -> Compared:
     return Compared(new, sorted(set(batch) & known_names), look_alike)
 
 
-def fold_name(name: str) -> str:
+def normalise_spelling(name: str) -> str:
     """Return the name without differences in spelling that do not matter.
 
     Alike names have the same result. A gap between two digits, or before a leading digit, becomes
@@ -79,10 +79,10 @@ def fold_name(name: str) -> str:
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", name))
     plain = unicodedata.normalize("NFKC", plain).casefold().strip()
     # A name of gaps or accents alone would become empty, and look like any other such name.
-    return _GAPS.sub(lambda gap: _replace_gap(plain, gap), plain) or name
+    return _GAPS.sub(lambda gap: _choose_gap_replacement(plain, gap), plain) or name
 
 
-def list_stems(fold: str) -> list[str]:
+def list_singular_forms(fold: str) -> list[str]:
     """Return the folded name, and the folded name without each plural ending that it has."""
     forms = [fold]
     for ending in _PLURALS:
@@ -94,10 +94,12 @@ def list_stems(fold: str) -> list[str]:
 
 def strip_plural(fold: str) -> str:
     """Return a folded name in the form in which edits are looked for: without a plural `s`."""
-    return next((stem for stem in list_stems(fold)[1:] if len(stem) == len(fold) - 1), fold)
+    return next(
+        (stem for stem in list_singular_forms(fold)[1:] if len(stem) == len(fold) - 1), fold
+    )
 
 
-def _replace_gap(text: str, gap: "re.Match[str]") -> str:
+def _choose_gap_replacement(text: str, gap: "re.Match[str]") -> str:
     """Return the replacement of a gap: a space if it separates digits, else nothing."""
     before, after = text[: gap.start()][-1:], text[gap.end() :][:1]
     return " " if after.isdigit() and (not before or before.isdigit()) else ""
@@ -115,32 +117,32 @@ class _Index:
 
     def add_name(self, name: str) -> None:
         """Add a class name to the index."""
-        fold = fold_name(name)
-        for stem in list_stems(fold):
+        fold = normalise_spelling(name)
+        for stem in list_singular_forms(fold):
             self._stems.setdefault(stem, name)
         word = strip_plural(fold)
         if MIN_EDITED <= len(word) <= MAX_EDITED:
             self._words.setdefault(word, name)
-            for at, shorter in _without_a_letter(word):
+            for at, shorter in _iterate_without_one_letter(word):
                 self._shorter.setdefault(hash(shorter), name)
                 self._replaced.setdefault(hash((at, shorter)), name)
 
     def find_similar_name(self, name: str) -> str | None:
         """Return an indexed name that is similar to this one, or None."""
-        fold = fold_name(name)
-        for stem in list_stems(fold):
+        fold = normalise_spelling(name)
+        for stem in list_singular_forms(fold):
             if stem in self._stems:
                 return self._stems[stem]
         word = strip_plural(fold)
-        return self._find_edited(word) if MIN_EDITED <= len(word) <= MAX_EDITED else None
+        return self._find_name_by_edit(word) if MIN_EDITED <= len(word) <= MAX_EDITED else None
 
-    def _find_edited(self, word: str) -> str | None:
+    def _find_name_by_edit(self, word: str) -> str | None:
         """Return an indexed name that is one edit away from this word, or None."""
         # Equal hashes of different texts only cause a needless warning.
         similar = self._shorter.get(hash(word))
         if similar is not None:
             return similar
-        for at, shorter in _without_a_letter(word):
+        for at, shorter in _iterate_without_one_letter(word):
             swapped = word[: at - 1] + word[at] + word[at - 1] + word[at + 1 :]
             similar = self._words.get(shorter) or self._replaced.get(hash((at, shorter)))
             # A swap at place 1 would change the first letter, and digits must not move.
@@ -151,7 +153,7 @@ class _Index:
         return None
 
 
-def _without_a_letter(word: str) -> Iterator[tuple[int, str]]:
+def _iterate_without_one_letter(word: str) -> Iterator[tuple[int, str]]:
     """Yield (place, word without its letter) for each place but the first and those of digits."""
     for at in range(1, len(word)):
         if not word[at].isdigit():

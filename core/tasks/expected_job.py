@@ -17,7 +17,7 @@ from core.contract.responses.recipe import RecipeOut
 from core.database.kinds import Kind
 from core.database.states import State
 from core.database.tables import Job, Model, Task
-from core.recipe.passes import PASSES, Pass, compute_relative_s, find_pass
+from core.recipe.passes import PASSES, Pass, compute_recipe_seconds, find_base_pass
 
 MEASURED_JOBS = 5
 """Maximum number of the model's newest jobs that are considered."""
@@ -54,17 +54,19 @@ def estimate_job_seconds(
     base = model.base
     is_known = isinstance(base, str) and base in PASSES
     base_pass = (
-        find_pass(base, model.image["size"]) if isinstance(base, str) and is_known else _UNKNOWN
+        find_base_pass(base, model.image["size"])
+        if isinstance(base, str) and is_known
+        else _UNKNOWN
     )
-    estimate = compute_relative_s(catalogue, base_pass, recipe, learned, held_out)
-    past = _read_past(session, model)
+    estimate = compute_recipe_seconds(catalogue, base_pass, recipe, learned, held_out)
+    past = _read_past_jobs(session, model)
     rates = [
         job.seconds / passes
         for job in past
         # A later release may have removed the method of an earlier job.
         if job.recipe["method"]["name"] in catalogue["methods"]
         and (
-            passes := compute_relative_s(
+            passes := compute_recipe_seconds(
                 catalogue, base_pass, job.recipe, job.learned, job.answered
             )
         )
@@ -74,7 +76,7 @@ def estimate_job_seconds(
     return round(estimate, 1) if is_known else None
 
 
-def _read_past(session: Session, model: Model) -> Sequence[PastJob]:
+def _read_past_jobs(session: Session, model: Model) -> Sequence[PastJob]:
     """Return the newest jobs of a model that learned a batch in one attempt."""
     held_out = (
         select(func.sum(Task.n_held_out))

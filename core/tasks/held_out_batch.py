@@ -22,10 +22,10 @@ from core.errors import Invalid, LabelsInvalid, WrongState
 from core.ids import new_id
 from core.ingest.names import quote_name
 from core.jobs.job_response import build_job_response
-from core.jobs.jobs import build_job_without_task
+from core.jobs.jobs import build_queued_taskless_job
 from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.tasks.sent_batch import Done, build_archive_key
 from core.tasks.submission import LockedModel, Submission
 from core.tasks.task_response import build_task_response
@@ -43,7 +43,7 @@ def may_have_held_out_alone(db: Database, actor: Actor, model: str) -> bool:
         return find_model(session, actor, model).base == ADOPTED
 
 
-def submit_batch(submission: Submission) -> Done[Accepted]:
+def submit_or_measure_batch(submission: Submission) -> Done[Accepted]:
     """Submit a batch: as the next task, or to measure task 1 if its images are all held out.
 
     Raises:
@@ -53,30 +53,30 @@ def submit_batch(submission: Submission) -> Done[Accepted]:
     """
     batch = submission.batch
     if batch.directory.n_train:
-        return submission.submit_batch()
+        return submission.submit_as_next_task()
     if batch.trials is not None:
         raise Invalid(
             "A batch with held-out images alone is not learned, so that it has no trials."
         )
-    in_model = submission.find_in_model()
-    report = submission.build_report(in_model)
+    in_model = submission.plan_in_current_model()
+    report = submission.build_batch_report(in_model)
     override = build_stored_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
 
-    def add_job(session: Session, locked: LockedModel) -> Done[Accepted]:
+    def add_measuring_job(session: Session, locked: LockedModel) -> Done[Accepted]:
         model, now = locked.model, locked.now
         task = session.scalars(
             select(Task).where(Task.model_id == model.id, Task.number == ADOPTED_VERSION)
         ).one()
-        if (earlier := _find_same_job(session, model, batch.sha256)) is not None:
+        if (earlier := _find_measuring_job(session, model, batch.sha256)) is not None:
             known: Accepted = {
                 "task": build_task_response(session, model, task),
                 "job": build_job_response(session, earlier),
             }
             return Done(known, earlier.id, is_new=False, needs_archive=False)
-        _require_unmeasured(session, model)
+        _require_task_unmeasured(session, model)
         _require_known_classes(task, batch.directory.classes)
-        job = build_job_without_task(model, Kind.MEASURE, override, report["recipe"], now)
+        job = build_queued_taskless_job(model, Kind.MEASURE, override, report["recipe"], now)
         job.task_number, job.place = ADOPTED_VERSION, model.next_place
         model.next_place += 1
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
@@ -84,21 +84,21 @@ def submit_batch(submission: Submission) -> Done[Accepted]:
         session.add(job)
         session.flush()
         counts = batch.directory.classes
-        line = job_log.build_check_line(job, sum(counts.values()), len(counts))
-        job_rows.record_creation(session, job, now, lines=[line])
+        line = job_log.build_validation_log_line(job, sum(counts.values()), len(counts))
+        job_rows.record_job_creation(session, job, now, lines=[line])
         data: AuditData = {"model": model.id, "number": ADOPTED_VERSION, "sha256": batch.sha256}
         entry = Entry("task.measure", task.id, data, model=model.id)
-        record_action(session, submission.actor, entry, now)
+        record_audit_entry(session, submission.actor, entry, now)
         response: Accepted = {
             "task": build_task_response(session, model, task),
             "job": build_job_response(session, job),
         }
         return Done(response, job.id)
 
-    return submission.move_and_accept(in_model, key, add_job, submission.upload)
+    return submission.store_and_accept_batch(in_model, key, add_measuring_job, submission.upload)
 
 
-def _find_same_job(session: Session, model: Model, sha256: str) -> Job | None:
+def _find_measuring_job(session: Session, model: Model, sha256: str) -> Job | None:
     """Return the job that measures, or has measured, the same archive."""
     ended = (State.REJECTED, State.FAILED, State.CANCELLED)
     query = select(Job).where(
@@ -110,7 +110,7 @@ def _find_same_job(session: Session, model: Model, sha256: str) -> Job | None:
     return session.scalars(query.order_by(Job.place.desc()).limit(1)).first()
 
 
-def _require_unmeasured(session: Session, model: Model) -> None:
+def _require_task_unmeasured(session: Session, model: Model) -> None:
     """Check that nothing has measured task 1 yet, and that no later task was sent.
 
     Raises:

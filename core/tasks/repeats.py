@@ -56,7 +56,7 @@ class Same:
     is_held: bool
 
     @property
-    def is_answer(self) -> bool:
+    def answers_repeat(self) -> bool:
         """True where a repeated batch is answered with this task."""
         return self.standing in ANSWERS or self.is_held
 
@@ -66,12 +66,17 @@ def find_same_batches(session: Session, model: Model, sent: Sent) -> list[Same]:
     row.
     """
     # Read again: rows from before the lock may have changed while this request waited for it.
-    query = select(Task).where(is_same_batch(model, sent)).execution_options(populate_existing=True)
-    return rank_tasks(session, model, sent, session.scalars(query).all())
+    query = (
+        select(Task)
+        .where(build_same_batch_condition(model, sent))
+        .execution_options(populate_existing=True)
+    )
+    return rank_equal_tasks(session, model, sent, session.scalars(query).all())
 
 
-def is_same_batch(model: Model, sent: Sent) -> ColumnElement[bool]:
-    """Select the tasks of a model with the content of a batch, as far as SQL can: `rank_tasks` does
+def build_same_batch_condition(model: Model, sent: Sent) -> ColumnElement[bool]:
+    """Select the tasks of a model with the content of a batch, as far as SQL can:
+    `rank_equal_tasks` does
     the rest.
     """
     older = and_(
@@ -82,7 +87,7 @@ def is_same_batch(model: Model, sent: Sent) -> ColumnElement[bool]:
     return and_(Task.model_id == model.id, has_content)
 
 
-def rank_tasks(
+def rank_equal_tasks(
     session: Session, model: Model, sent: Sent, candidates: Sequence[Task]
 ) -> list[Same]:
     """Return the candidates with their standings: the one that answers first, then the others from
@@ -106,7 +111,7 @@ def _rank_earlier_task(same: Same) -> int:
     if same.standing in ANSWERS:
         return ANSWERS.index(same.standing)
     # A skipped task with a held version is an answer too, after all others.
-    return len(ANSWERS) + (not same.is_answer)
+    return len(ANSWERS) + (not same.answers_repeat)
 
 
 def _find_held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
@@ -132,10 +137,10 @@ def _has_same_reading_options(report: BatchReport, sent: Sent) -> bool:
 
 def choose_answering_task(same: Sequence[Same]) -> Same | None:
     """Return the task that a batch is answered with; None: it is learned."""
-    return same[0] if same and same[0].is_answer else None
+    return same[0] if same and same[0].answers_repeat else None
 
 
-def find_making_job(session: Session, same: Same) -> Job:
+def find_current_task_job(session: Session, same: Same) -> Job:
     """Return the job that made what a task is now: the one under way, or the one that made its
     version.
     """
@@ -153,12 +158,12 @@ def find_making_job(session: Session, same: Same) -> Job:
     )  # a twin in a rebased model may have none of its own
 
 
-def repeat_to_json(same: Same, job: Job) -> Repeats:
+def repeated_task_to_json(same: Same, job: Job) -> Repeats:
     """Return the task that a batch repeats as answers show it."""
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
-def find_next_repeat_number(same: Sequence[Same], content: str | None) -> int | None:
+def count_up_repeat_number(same: Sequence[Same], content: str | None) -> int | None:
     """Return the number of a new task among those of its model with the same content, from 0; None:
     no digest.
     """
@@ -168,14 +173,14 @@ def find_next_repeat_number(same: Sequence[Same], content: str | None) -> int | 
     return 1 + max((position for position in positions if position is not None), default=-1)
 
 
-def forget_digest(task: Task) -> None:
+def remove_task_digest(task: Task) -> None:
     """Remove the digest of a task, which goes with its data: its batch is not recognised
     any more.
     """
     task.content_sha256 = task.content_turn = None
 
 
-def warn_of_repeat(
+def warn_of_repeated_batch(
     same: Sequence[Same], *, again: bool, size: int, expected_s: float | None
 ) -> list[str]:
     """Return warnings about a batch that was sent before and is learned all the same.

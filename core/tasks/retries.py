@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.admission.admission import NO_LIMITS, Admission, JobLimits, compute_workload
-from core.admission.applicability import check_next_task
+from core.admission.applicability import warn_of_next_task
 from core.bases import pretrained
 from core.contract.catalogue import Catalogue
 from core.contract.patch import RecipePatch
@@ -19,21 +19,31 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
-from core.database.jobs import change_state, is_held_for_data, is_unfinished, record_creation
+from core.database.jobs import (
+    change_job_state,
+    is_held_for_data,
+    is_unfinished,
+    record_job_creation,
+)
 from core.database.kinds import Kind
 from core.database.session import Database
 from core.database.states import Action, State, find_next_state
 from core.database.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.jobs.job_response import build_job_response
-from core.jobs.jobs import build_task_job, copy_recipe_resources, lock_owned_job, make_missing_error
-from core.jobs.run_again import queue_job_again
+from core.jobs.jobs import (
+    build_queued_task_job,
+    copy_recipe_resources,
+    lock_owned_job,
+    make_missing_error,
+)
+from core.jobs.run_again import requeue_ended_job
 from core.lineage import lineage, words
 from core.lineage.standing import Standing
 from core.recipe.resolve import resolve_recipe
 from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.requests.times import format_rfc3339
 from core.trials.rows import drop_trials, start_trials_again
 from core.usage import quota
@@ -102,14 +112,14 @@ def retry_job(
             is_new = _retry_without_task(session, actor, model, job, limits.max_open_jobs, now)
             return build_job_response(session, job), is_new
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
-        open_one = _open_job(session, task)
+        open_one = _find_open_job(session, task)
         if open_one is None:
             again = Again(
                 session, actor, catalogue, model, task, job, override, now, limits.admission
             )
             fresh = _retry_task(again)
             session.flush()
-            quota.take_job_room(session, model.owner_id, limits.max_open_jobs)
+            quota.require_added_job_allowed(session, model.owner_id, limits.max_open_jobs)
             return build_job_response(session, fresh), True
         if open_one.id != job.id and job.state != State.SUCCEEDED:
             raise WrongState(
@@ -136,7 +146,7 @@ def _retry_without_task(
     if job.kind == Kind.FETCH:
         return pretrained.retry_weights_job(session, actor, model, job, max_open_jobs, now)
     if job.kind == Kind.EXPORT:
-        return queue_job_again(session, actor, model, job, max_open_jobs, now)
+        return requeue_ended_job(session, actor, model, job, max_open_jobs, now)
     if job.kind == Kind.EDIT:
         raise WrongState(
             "An edit is not retried, since the model may have changed by now. Send it again.",
@@ -166,48 +176,48 @@ def _retry_task(again: Again) -> Job:
                 f"/v1/models/{again.model.name}/tasks/{task.number}/relearn.",
                 extra={"state": str(job.state)},
             )
-        return learn_again(again)
+        return create_relearning_job(again)
     if job.state == State.REJECTED and not is_held_for_data(job):
         raise WrongState(
             "The batch was rejected, and would be again: correct it and send it as a new task.",
             extra={"state": str(job.state)},
         )
     find_next_state(job.state, Action.RETRY)
-    _queue_again(again)
+    _requeue_job(again)
     return job
 
 
-def _queue_again(again: Again) -> None:
+def _requeue_job(again: Again) -> None:
     """Queue the job itself again, under the present recipe and gate of its model."""
     session, model, job = again.session, again.model, again.job
     before = job.state
-    patch = _choose_override(again)
+    patch = _choose_recipe_override(again)
     # Now, since it depends on the state and the error, which are replaced below.
     was_held = is_held_for_data(job)
     if again.override is None and was_held:  # a retry means that the person has seen the findings
         patch = {**patch, "data_report": "warn"}
-    former, parent = _drop_resources(job.recipe), job.parent_version
+    former, parent = _remove_recipe_resources(job.recipe), job.parent_version
     job.recipe_override, job.recipe, job.gate = patch, _resolve_recipe(again, patch), model.gate
     if again.override is not None:
         drop_trials(session, job)
     elif job.choose is not None:
         _start_trials_again(again, was_held)
     if was_held and job.recipe.get("data_report") != "hold":
-        _settle_findings(again.task)
+        _mark_findings_settled(again.task)
     # A new place makes this the newest job of its task again.
     job.place, job.again = model.next_place, True
     model.next_place += 1
     # A person has asked, so that former failures do not count.
     job.strikes, job.out_of_memory, job.error, job.progress = 0, 0, None, {}
-    if parent != model.head or former != _drop_resources(job.recipe):
+    if parent != model.head or former != _remove_recipe_resources(job.recipe):
         job.resume_on = None  # its snapshot is not used, so that it may run anywhere
     copy_recipe_resources(job)
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
     # then.
     job.not_before = job.parent_version = job.anytime = None
-    change_state(session, job, Action.RETRY, again.now)
+    change_job_state(session, job, Action.RETRY, again.now)
     audit_data: AuditData = {"from": before, "to": job.state}
-    record_action(
+    record_audit_entry(
         session, again.actor, Entry("job.retry", job.id, audit_data, model=model.id), again.now
     )
 
@@ -222,7 +232,7 @@ def _start_trials_again(again: Again, was_held: bool) -> None:
     start_trials_again(again.session, again.job, change_recipe)
 
 
-def _settle_findings(task: Task) -> None:
+def _mark_findings_settled(task: Task) -> None:
     """Record the findings that held a batch as settled: they neither hold nor warn again."""
     findings = task.report.get("data", {}).get("findings", [])
     settled_kinds = {one["kind"] for one in findings if one["holds"]} | set(
@@ -231,11 +241,11 @@ def _settle_findings(task: Task) -> None:
     task.report = {**task.report, "settled": sorted(settled_kinds)}
 
 
-def _drop_resources(recipe: RecipeOut) -> dict[str, object]:
+def _remove_recipe_resources(recipe: RecipeOut) -> dict[str, object]:
     return {name: value for name, value in recipe.items() if name != "resources"}
 
 
-def learn_again(again: Again, action: str = "job.retry") -> Job:
+def create_relearning_job(again: Again, action: str = "job.retry") -> Job:
     """Create a new job for a task that already made a version. `action`: name in the audit trail.
 
     Raises:
@@ -243,8 +253,10 @@ def learn_again(again: Again, action: str = "job.retry") -> Job:
         InvalidRecipe: the recipe cannot be used.
     """
     session, model, task, last, now = again.session, again.model, again.task, again.job, again.now
-    patch = _choose_override(again)
-    fresh = build_task_job(model, task, patch, _resolve_recipe(again, patch), now, retry_of=last.id)
+    patch = _choose_recipe_override(again)
+    fresh = build_queued_task_job(
+        model, task, patch, _resolve_recipe(again, patch), now, retry_of=last.id
+    )
     session.add(fresh)
     session.flush()
     text = f"Task {task.number} is learned again, after job {last.id}: the job waits for a worker."
@@ -255,13 +267,13 @@ def learn_again(again: Again, action: str = "job.retry") -> Job:
             "limits on it pass."
         )
         job_log.add_log_line(session, fresh.id, ("warning", text), now)
-    record_creation(session, fresh, now, {"retry_of": last.id})
+    record_job_creation(session, fresh, now, {"retry_of": last.id})
     data: AuditData = {"retry_of": last.id, "task": task.number}
-    record_action(session, again.actor, Entry(action, fresh.id, data, model=model.id), now)
+    record_audit_entry(session, again.actor, Entry(action, fresh.id, data, model=model.id), now)
     return fresh
 
 
-def _choose_override(again: Again) -> RecipePatch:
+def _choose_recipe_override(again: Again) -> RecipePatch:
     return again.job.recipe_override if again.override is None else again.override
 
 
@@ -269,7 +281,7 @@ def _resolve_recipe(again: Again, patch: RecipePatch) -> RecipeOut:
     """Return the complete recipe, after checking that the task's images exist and the job may
     run."""
     session, model, task = again.session, again.model, again.task
-    _require_images(task, again.job)
+    _require_stored_images(task, again.job)
     recipe = resolve_recipe(
         again.catalogue,
         model.scenario,
@@ -278,7 +290,7 @@ def _resolve_recipe(again: Again, patch: RecipePatch) -> RecipeOut:
         architecture=model.architecture,
         problem=model.problem,
     ).recipe
-    check_next_task(
+    warn_of_next_task(
         session, again.catalogue, model, lineage.find_next_start(session, model), recipe
     )
     work = compute_workload(session, model, task.number)
@@ -286,7 +298,7 @@ def _resolve_recipe(again: Again, patch: RecipePatch) -> RecipeOut:
     return recipe
 
 
-def _open_job(session: Session, task: Task) -> Job | None:
+def _find_open_job(session: Session, task: Task) -> Job | None:
     query = select(Job).where(
         Job.model_id == task.model_id, is_unfinished(Job.state), Job.task_id == task.id
     )
@@ -300,7 +312,7 @@ def find_newest_job(session: Session, task: Task) -> Job:
     return session.scalars(query).one()
 
 
-def _require_images(task: Task, job: Job) -> None:
+def _require_stored_images(task: Task, job: Job) -> None:
     if words.can_relearn(task):
         return
     gone = task.data_deleted_at if task.data_deleted_at is not None else task.train_deleted_at

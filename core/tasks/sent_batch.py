@@ -87,7 +87,7 @@ def build_archive_key(name: str) -> str:
     return f"{archives.PREFIX}{name}"
 
 
-def make_task(
+def make_task_of_batch(
     row: Model, batch: Batch, task_id: str, report: BatchReport, warnings: list[str], now: float
 ) -> Task:
     """Return the task of a batch, and take the model's next number for it."""

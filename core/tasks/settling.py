@@ -30,7 +30,7 @@ from core.lineage.standing import (
 )
 from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor, Transaction, find_model
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.requests.resources import Resources
 from core.tasks import retries, task_response
 from core.usage import quota
@@ -58,9 +58,9 @@ def continue_without_task(
         WrongState: the task is not held; `extra["standing"]` is its standing.
     """
     with db.write() as session:
-        row, task, where = _lock_task(session, actor, model, number)
+        row, task, where = _lock_model_and_task(session, actor, model, number)
         if where is not Standing.HELD:
-            raise _make_state_error(
+            raise _make_standing_error(
                 row, task, where, "Only a task whose version is held can be passed over"
             )
         now = db.now(session)
@@ -82,10 +82,12 @@ def discard_task(
         WrongState: the task is open, or needs no decision.
     """
     with db.write() as session:
-        row, task, where = _lock_task(session, actor, model, number)
+        row, task, where = _lock_model_and_task(session, actor, model, number)
         if where not in DISCARDABLE:
-            can = words.join_words([_format_standing(one) for one in DISCARDABLE], 10)
-            raise _make_state_error(row, task, where, f"A task can be discarded that is {can}")
+            can = words.join_words_with_conjunction(
+                [_format_task_standing(one) for one in DISCARDABLE], 10
+            )
+            raise _make_standing_error(row, task, where, f"A task can be discarded that is {can}")
         now = db.now(session)
         lineage.discard_task(row, task, now)
         decision = _Decision("task.discard", where, reason)
@@ -120,10 +122,10 @@ def relearn_task(
     db, catalogue = resources.db, resources.catalogue
     override = None if override is None else build_stored_override(catalogue, override)
     with db.write() as session:
-        row, task, task_standing = _lock_task(session, actor, model, number)
+        row, task, task_standing = _lock_model_and_task(session, actor, model, number)
         if task.came_with_model:
             text = "No training image of it was ever here: promote a version that has it"
-            raise _make_state_error(row, task, task_standing, text)
+            raise _make_standing_error(row, task, task_standing, text)
         last = retries.find_newest_job(session, task)
         is_lacked = task.standing in LACKED
         if (
@@ -134,22 +136,24 @@ def relearn_task(
         ):
             return build_job_response(session, last), False
         if task_standing not in LACKED:
-            raise _make_state_error(
+            raise _make_standing_error(
                 row,
                 task,
                 task_standing,
-                _explain_not_relearnable(session, row, task, task_standing),
+                _explain_why_not_relearnable(session, row, task, task_standing),
             )
         now = db.now(session)
         request = retries.Again(
             session, actor, catalogue, row, task, last, override, now, limits.admission
         )
-        new = retries.learn_again(request, "task.relearn")
-        quota.take_job_room(session, row.owner_id, limits.max_open_jobs)
+        new = retries.create_relearning_job(request, "task.relearn")
+        quota.require_added_job_allowed(session, row.owner_id, limits.max_open_jobs)
         return build_job_response(session, new), True
 
 
-def _explain_not_relearnable(session: Session, model: Model, task: Task, where: Standing) -> str:
+def _explain_why_not_relearnable(
+    session: Session, model: Model, task: Task, where: Standing
+) -> str:
     """Say why a task cannot be learned again."""
     if where is Standing.LEARNED and task.number in list_taught_tasks(
         lineage.find_lineage_head(session, model).manifest
@@ -162,7 +166,7 @@ def _explain_not_relearnable(session: Session, model: Model, task: Task, where: 
     return f"Retry its job: POST /v1/jobs/{retries.find_newest_job(session, task).id}/retry"
 
 
-def _lock_task(
+def _lock_model_and_task(
     session: Session, actor: Actor, model: str, number: int
 ) -> tuple[Model, Task, Standing]:
     """Lock the model's row, and return it with the task and its standing."""
@@ -181,7 +185,7 @@ def _record_decision(
     """Judge held versions again and record the decision; return the task and the next job."""
     session, actor, now = transaction.session, transaction.actor, transaction.now
     session.flush()
-    published = lineage.judge_held_versions(session, model, now)
+    published = lineage.rejudge_held_versions(session, model, now)
     data: AuditData = {
         "model": model.id,
         "number": task.number,
@@ -189,18 +193,18 @@ def _record_decision(
         "reason": decision.reason,
         "published": published,
     }
-    record_action(session, actor, Entry(decision.action, task.id, data, model=model.id), now)
+    record_audit_entry(session, actor, Entry(decision.action, task.id, data, model=model.id), now)
     session.flush()
     return task_response.build_task_response(session, model, task), lineage.find_waiting_job(
         session, model
     )
 
 
-def _make_state_error(model: Model, task: Task, where: Standing, why: str) -> WrongState:
+def _make_standing_error(model: Model, task: Task, where: Standing, why: str) -> WrongState:
     name = words.describe_task(task)
-    text = f"{name[0].upper()}{name[1:]} is {_format_standing(where)}. {why}."
+    text = f"{name[0].upper()}{name[1:]} is {_format_task_standing(where)}. {why}."
     return WrongState(text, extra={"state": str(where), "standing": str(where)})
 
 
-def _format_standing(where: Standing) -> str:
+def _format_task_standing(where: Standing) -> str:
     return str(where).replace("_", " ")

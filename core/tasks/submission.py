@@ -15,7 +15,7 @@ from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
 from core.admission.admission import ANY, Admission, Work
-from core.admission.applicability import check_recipe_after
+from core.admission.applicability import warn_of_recipe_after
 from core.contract.catalogue import Catalogue
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import Report
@@ -29,28 +29,28 @@ from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs import jobs
 from core.jobs.job_response import build_job_response as shown_job
-from core.jobs.job_response import is_stopped
-from core.lineage.outlook import describe_outlook
+from core.jobs.job_response import is_model_stopped
+from core.lineage.outlook import describe_task_outlook
 from core.lineage.standing import Standing
 from core.lineage.words import can_relearn
 from core.recipe.resolve import Resolved, resolve_recipe
 from core.recipe.stored import build_stored_override
 from core.requests import idempotency
 from core.requests.actor import Actor, find_model, find_model_row
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.retention import archives
 from core.storage import Store
 from core.tasks import batch_report, repeats, retries
-from core.tasks.batch_plan import BatchInModel, Past, Plan, read_model_columns, read_model_past
+from core.tasks.batch_plan import BatchInModel, Past, Plan, read_model_and_tasks, read_model_columns
 from core.tasks.batch_recipe import estimate_plan_seconds, resolve_batch_recipe
-from core.tasks.class_names import compare_names
-from core.tasks.sent_batch import Answer, Batch, Done, build_archive_key, make_task
+from core.tasks.class_names import compare_class_names
+from core.tasks.sent_batch import Answer, Batch, Done, build_archive_key, make_task_of_batch
 from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
 from core.trials.plan import describe_plan
 from core.trials.rows import add_trials
 from core.uploads.archive_keeping import store_archive
-from core.uploads.whole_uploads import Whole, delete_pieces, delete_upload_rows
+from core.uploads.whole_uploads import Whole, delete_accepted_upload_rows, delete_piece_objects
 from core.usage import quota, stored_bytes
 
 
@@ -72,7 +72,7 @@ Add = Callable[[Session, LockedModel], Done[Answer]]
 """Function that adds the rows of an accepted batch to a locked model."""
 
 
-def check_admission(
+def check_before_upload(
     db: Database,
     actor: Actor,
     model: str,
@@ -100,12 +100,12 @@ def check_admission(
         has_former_names = exists().where(ClassAlias.model_id == Model.id)
         query = select(Model, open_jobs, has_former_names)
         row, count, has_names = find_model_row(session, actor, model, query)
-    quota.require_job_room(count, max_open_jobs)
+    quota.require_open_job_allowed(count, max_open_jobs)
     quota.require_storage_room(db, row.owner_id, max_bytes, length)
     return bool(has_names)
 
 
-def require_model(db: Database, actor: Actor, model: str) -> None:
+def require_visible_model(db: Database, actor: Actor, model: str) -> None:
     """Check that the caller sees the model.
 
     Raises:
@@ -143,11 +143,11 @@ class Submission:
         """Return the report of submitting this batch without doing it (`?validate=only`).
 
         Raises:
-            NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_batch`.
+            NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_as_next_task`.
         """
-        return self.build_report(self.find_in_model())
+        return self.build_batch_report(self.plan_in_current_model())
 
-    def build_report(self, there: BatchInModel) -> Report:
+    def build_batch_report(self, there: BatchInModel) -> Report:
         """Return the facts about the batch that its names and sizes show."""
         batch, directory = self.batch, self.batch.directory
         report: Report = {
@@ -161,15 +161,15 @@ class Submission:
             "n_test": directory.n_test,
             "ignored": directory.ignored,
             "notes": list(directory.notes),
-            "report": batch_report.build_report(
+            "report": batch_report.build_task_report(
                 directory, there.names, batch.duplicates_policy, batch.conflicts_policy
             ),
             "checked": batch_report.CHECKED,
-            "not_checked": batch_report.list_missing_checks(directory),
+            "not_checked": batch_report.describe_missing_checks(directory),
             "recipe": there.resolved.recipe,
             "warnings": [
                 *there.resolved.warnings,
-                *batch_report.list_warnings(directory, there.names),
+                *batch_report.list_batch_warnings(directory, there.names),
                 *batch_report.warn_of_few_images(directory, there.names),
                 *self._warn_of_repeats(there.same, there.expected_s),
             ],
@@ -181,7 +181,7 @@ class Submission:
             report["trials"] = describe_plan(there.plan.trials)
         return report
 
-    def submit_batch(self) -> Done[Accepted]:
+    def submit_as_next_task(self) -> Done[Accepted]:
         """Make the batch the model's next task, unless it repeats one (see
         `core.tasks.repeats`).
 
@@ -196,16 +196,16 @@ class Submission:
         override = build_stored_override(self.catalogue, self.batch.override)
         task_id = new_id("tsk")
         planned = self._plan_in_model(plans_known=False)  # errors are raised before any bytes move
-        if planned is None and (response_of_known := self._answer_known()) is not None:
+        if planned is None and (response_of_known := self._answer_repeated_batch()) is not None:
             return response_of_known
-        batch_in_model = planned or self.find_in_model()
+        batch_in_model = planned or self.plan_in_current_model()
 
-        add_task = partial(self._add_task, batch_in_model, override, task_id)
-        return self.move_and_accept(
+        add_task = partial(self._add_task_and_job, batch_in_model, override, task_id)
+        return self.store_and_accept_batch(
             batch_in_model, build_archive_key(task_id), add_task, self.upload
         )
 
-    def _add_task(
+    def _add_task_and_job(
         self,
         there: BatchInModel,
         override: RecipePatch,
@@ -230,7 +230,7 @@ class Submission:
         task = self._make_task(there, plan, same, task_id, locked)
         # Trials begin with the first of them.
         override = plan.trials[0].override if plan.trials else override
-        job = jobs.build_task_job(model, task, override, plan.resolved.recipe, now)
+        job = jobs.build_queued_task_job(model, task, override, plan.resolved.recipe, now)
         job.warnings = plan.missing
         session.add(task)
         # Before the job, which has a foreign key to the task.
@@ -238,14 +238,16 @@ class Submission:
         session.add(job)
         session.flush()
         add_trials(session, job, plan.trials, self.batch.trials)
-        job_rows.record_creation(session, job, now, lines=job_log.list_batch_lines(task))
+        job_rows.record_job_creation(session, job, now, lines=job_log.list_batch_log_lines(task))
         data: AuditData = {
             "model": model.id,
             "number": task.number,
             "sha256": self.batch.sha256,
             "job": job.id,
         }
-        record_action(session, self.actor, Entry("task.submit", task.id, data, model=model.id), now)
+        record_audit_entry(
+            session, self.actor, Entry("task.submit", task.id, data, model=model.id), now
+        )
         response: Accepted = {
             "task": task_to_json(model, task, job, Standing.QUEUED),
             "job": shown_job(session, job, model, may_be_stopped=locked.is_stopped),
@@ -264,17 +266,17 @@ class Submission:
         """Return the task of the batch with its report and warnings."""
         batch, directory = self.batch, self.batch.directory
         policies = batch.duplicates_policy, batch.conflicts_policy
-        report = batch_report.build_report(directory, there.names, *policies)
+        report = batch_report.build_task_report(directory, there.names, *policies)
         warnings = [
             *plan.resolved.warnings,
-            *batch_report.list_warnings(directory, there.names),
+            *batch_report.list_batch_warnings(directory, there.names),
             *self._warn_of_repeats(same, there.expected_s),
         ]
-        task = make_task(locked.model, batch, task_id, report, warnings, locked.now)
-        task.content_turn = repeats.find_next_repeat_number(same, task.content_sha256)
+        task = make_task_of_batch(locked.model, batch, task_id, report, warnings, locked.now)
+        task.content_turn = repeats.count_up_repeat_number(same, task.content_sha256)
         return task
 
-    def _answer_known(self) -> Done[Accepted] | None:
+    def _answer_repeated_batch(self) -> Done[Accepted] | None:
         """Respond to a batch that repeats a task, without its archive.
 
         Return None if there is no such task any more.
@@ -282,9 +284,9 @@ class Submission:
         db, spent = self.db, self.upload
         with db.write() as session:
             now = db.now(session)
-            replay = idempotency.find_replay(session, self.actor, self.repeat)
+            replay = idempotency.find_earlier_response(session, self.actor, self.repeat)
             if replay is not None:
-                return _build_replay(replay)
+                return _build_repeated_response(replay)
             model = find_model(session, self.actor, self.model, lock=True)
             same = repeats.find_same_batches(session, model, self.batch.sent)
             response = self._respond_to_repeat(session, model, same, now)
@@ -292,14 +294,14 @@ class Submission:
                 return None
             self._store_response(session, response, now)
             if spent is not None:
-                delete_upload_rows(session, self.actor, spent, now)
+                delete_accepted_upload_rows(session, self.actor, spent, now)
                 stored_bytes.mark_measurement_outdated(session, spent.owner_id)
             if response.is_new:
-                quota.take_job_room(
+                quota.require_added_job_allowed(
                     session, model.owner_id, self.max_open_jobs, is_locked=spent is not None
                 )
         if spent is not None:
-            delete_pieces(self.store, spent)
+            delete_piece_objects(self.store, spent)
         return response
 
     def _respond_to_repeat(
@@ -313,9 +315,9 @@ class Submission:
         same_task = None if self.batch.again else repeats.choose_answering_task(same)
         if same_task is None:
             return None
-        job, is_new = repeats.find_making_job(session, same_task), False
-        repeated_json = repeats.repeat_to_json(same_task, job)
-        if same_task.is_held and self._is_other_recipe(model, job):
+        job, is_new = repeats.find_current_task_job(session, same_task), False
+        repeated_json = repeats.repeated_task_to_json(same_task, job)
+        if same_task.is_held and self._names_other_recipe(model, job):
             if not can_relearn(same_task.task):
                 return None  # its images are gone, but the batch has them: learn it as a new task
             override = build_stored_override(self.catalogue, self.batch.override)
@@ -330,7 +332,7 @@ class Submission:
                 now,
                 self.admission,
             )
-            job, is_new = retries.learn_again(request), True
+            job, is_new = retries.create_relearning_job(request), True
         session.flush()
         response: Accepted = {
             "task": shown_task(session, model, same_task.task),
@@ -339,7 +341,7 @@ class Submission:
         }
         return Done(response, job.id, is_new=is_new, needs_archive=False)
 
-    def _is_other_recipe(self, model: Model, job: Job) -> bool:
+    def _names_other_recipe(self, model: Model, job: Job) -> bool:
         """Return True if the request names a recipe that resolves to another one than the job's."""
         if self.batch.recipe is None:
             return False
@@ -356,10 +358,10 @@ class Submission:
     def _store_response(self, session: Session, done: Done[Any], now: float) -> None:
         """Store the response for the idempotency key."""
         response = idempotency.Response(done.status, done.headers, done.response)
-        idempotency.store_response(session, self.actor, self.repeat, response, now)
+        idempotency.store_idempotent_response(session, self.actor, self.repeat, response, now)
         session.flush()
 
-    def move_and_accept(
+    def store_and_accept_batch(
         self, there: BatchInModel, key: str, add: Add[Answer], spent: Whole | None = None
     ) -> Done[Answer]:
         """Move the archive into the store and accept it in one transaction.
@@ -372,7 +374,7 @@ class Submission:
 
         Raises:
             NotFound, StorageFull, TooManyRequests, IdempotencyMismatch, IdempotencyInFlight: see
-            `submit_batch`. Errors of `add_task` pass through.
+            `submit_as_next_task`. Errors of `add_task` pass through.
         """
         db, actor, size, owner_id = self.db, self.actor, self.batch.bytes, there.owner_id
         # its pieces were counted when they came
@@ -385,20 +387,20 @@ class Submission:
         ):
             # Tests kill the process here: the archive is stored, and no row names it.
             hit_failpoint("submit-stored")
-            replay = idempotency.find_replay(session, actor, self.repeat)
+            replay = idempotency.find_earlier_response(session, actor, self.repeat)
             if replay is not None:
                 # No row names this copy of the archive, whose key is new with each request.
                 self.store.delete(key)
-                return _build_replay(replay)
+                return _build_repeated_response(replay)
             # By id, since the name may belong to another model by now.
             locked = _lock_model(session, actor, there.model_id)
             model, now = locked.model, locked.now
             done = add(session, locked)
             if spent is not None:
-                delete_upload_rows(session, actor, spent, now)
+                delete_accepted_upload_rows(session, actor, spent, now)
             self._store_response(session, done, now)
             if not is_counted:
-                quota.take_storage_room(
+                quota.count_accepted_upload(
                     session, model.owner_id, self.max_bytes, size if done.needs_archive else 0
                 )
             elif not done.needs_archive:
@@ -406,7 +408,7 @@ class Submission:
             if done.is_new:
                 # In all other cases, a statement above has changed the owner's row already.
                 is_locked = not (is_counted and done.needs_archive)
-                quota.take_job_room(
+                quota.require_added_job_allowed(
                     session, model.owner_id, self.max_open_jobs, is_locked=is_locked
                 )
         hit_failpoint("submit-committed")
@@ -416,10 +418,10 @@ class Submission:
             self.store.delete(key)
         if spent is not None:
             hit_failpoint("upload-spent")
-            delete_pieces(self.store, spent)
+            delete_piece_objects(self.store, spent)
         return done
 
-    def find_in_model(self) -> BatchInModel:
+    def plan_in_current_model(self) -> BatchInModel:
         """Return the batch in its model as that is now; for errors see `preview_submission`."""
         batch_in_model = self._plan_in_model(plans_known=True)
         assert batch_in_model is not None
@@ -444,26 +446,26 @@ class Submission:
             expected_s = estimate_plan_seconds(session, self.catalogue, model, plan, images)
             row, repeated_json = read_model_columns(model), None
             if answered is not None:
-                job = repeats.find_making_job(session, answered)
-                repeated_json = repeats.repeat_to_json(answered, job)
+                job = repeats.find_current_task_job(session, answered)
+                repeated_json = repeats.repeated_task_to_json(answered, job)
         # Outside of a transaction that locks the model, since this may take a second.
-        names = compare_names(self.batch.directory.classes, known_names)
+        names = compare_class_names(self.batch.directory.classes, known_names)
         return BatchInModel(row, plan, names, expected_s, past.same, repeated_json)
 
     def _read_past(self, session: Session, model: str) -> Past:
-        return read_model_past(session, self.actor, model, self.batch.sent)
+        return read_model_and_tasks(session, self.actor, model, self.batch.sent)
 
     def make_plan(self, session: Session, past: Past) -> Plan:
         """Return the recipe of the batch, with all warnings about the batch in this model.
 
         Raises:
-            LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_batch`.
+            LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_as_next_task`.
         """
         batch, catalogue, model = self.batch, self.catalogue, past.model
-        batch_report.check_classes(model, batch.directory)
+        batch_report.require_known_classes(model, batch.directory)
         check = partial(self._check_recipe, session, past)
         resolved, trials = resolve_batch_recipe(session, catalogue, past, batch, check)
-        ahead = describe_outlook(session, model, past.before.head, past.tasks)
+        ahead = describe_task_outlook(session, model, past.before.head, past.tasks)
         warnings = [
             *resolved.warnings,
             *batch_report.warn_of_one_class(session, model, batch.directory),
@@ -477,24 +479,24 @@ class Submission:
         model, recipe = past.model, resolved.recipe
         work = Work(max(1, model.next_task), past.learned + self.batch.directory.n_train)
         self.admission.check_job(self.catalogue, model.architecture, model.image, recipe, work)
-        return check_recipe_after(session, self.catalogue, model, past.before, recipe)
+        return warn_of_recipe_after(session, self.catalogue, model, past.before, recipe)
 
     def _warn_of_repeats(self, same: Sequence[repeats.Same], expected_s: float | None) -> list[str]:
         """Return the warnings about a repeated batch that is learned all the same."""
         again, size = self.batch.again, self.batch.bytes
         if not again and repeats.choose_answering_task(same) is not None:
             return []
-        return repeats.warn_of_repeat(same, again=again, size=size, expected_s=expected_s)
+        return repeats.warn_of_repeated_batch(same, again=again, size=size, expected_s=expected_s)
 
 
 def _lock_model(session: Session, actor: Actor, model_id: str) -> LockedModel:
     """Lock a model's row, and read with the same statement what adding a task needs besides."""
-    query = select(Model, build_clock_expression(session), is_stopped(Model.id))
+    query = select(Model, build_clock_expression(session), is_model_stopped(Model.id))
     row = find_model_row(session, actor, model_id, query, lock=True)
     return LockedModel(row[0], float(row[1]), bool(row[2]))
 
 
-def _build_replay(replay: idempotency.Replay) -> Done[Any]:
+def _build_repeated_response(replay: idempotency.Replay) -> Done[Any]:
     """Return the first response again."""
     job = replay.headers.get("Location", "").rpartition("/")[2]
     return Done(replay.body, job, is_new=replay.status == 202, is_replay=True)

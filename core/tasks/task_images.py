@@ -1,7 +1,7 @@
 """Images of a task: a list, one image as a picture, and several on a sheet.
 
-They are read from the task's dataset by memory map, once the blob is verified. `find_part` uses
-only the database. The other functions read the blob, so they run where an API process does its
+They are read from the task's dataset by memory map, once the blob is verified. `find_task_part`
+uses only the database. The other functions read the blob, so they run where an API process does its
 heavy work.
 """
 
@@ -22,7 +22,7 @@ from core.database.tables import Model, Task
 from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
 from core.ingest.dataset import Images, Labels, open_dataset
 from core.ingest.findings.traces import read_traces
-from core.requests.actor import Actor, find_model, guard_model_files
+from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.pages import decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
 from core.retention import damage
@@ -45,14 +45,14 @@ class Part:
     labels: list[str]
     traces: str | None = None
 
-    def build_etag(self, rows: Sequence[int]) -> str:
+    def build_picture_etag(self, rows: Sequence[int]) -> str:
         """Return the ETag of a picture of these images."""
         # The images of a digest never change, so that the pictures need not be made for the tag.
         named = f"{self.sha256} {' '.join(map(str, rows))}"
         return f'"{hashlib.sha256(named.encode()).hexdigest()[:32]}"'
 
 
-def find_part(db: Database, actor: Actor, model: str, number: int, split: Split) -> Part:
+def find_task_part(db: Database, actor: Actor, model: str, number: int, split: Split) -> Part:
     """Return a part of a task's data.
 
     Raises:
@@ -66,30 +66,32 @@ def find_part(db: Database, actor: Actor, model: str, number: int, split: Split)
         task = session.scalar(select(Task).where(Task.model_id == owner.id, Task.number == number))
         if task is None:
             raise NotFound(f"The model has no task {number}.")
-        sha256 = _find_digest(owner, task, split)
-        damage.refuse_marked_objects(session, owner.id, [Blobs.make_key(sha256)])
+        sha256 = _find_part_digest(owner, task, split)
+        damage.refuse_damaged_objects(session, owner.id, [Blobs.make_blob_key(sha256)])
         traces = task.traces_sha256 if task.held_out_deleted_at is None else None
         return Part(number, split, sha256, list_label_names(owner, task.classes), traces)
 
 
 @contextmanager
-def guard_reading(db: Database, actor: Actor, model: str, part: Part) -> Iterator[None]:
+def translate_deleted_part_errors(
+    db: Database, actor: Actor, model: str, part: Part
+) -> Iterator[None]:
     """Guard code that reads a part, whose data may be deleted between the query and the read.
 
     Raises:
         NotFound, Gone: raised in place of `StoreCorrupt` if the part has been deleted meanwhile,
-        see `find_part`.
+        see `find_task_part`.
         StoreCorrupt: otherwise; the message says what is damaged and what to do.
     """
     try:
-        with guard_model_files(db, actor, model):
+        with translate_deleted_file_errors(db, actor, model):
             yield
     except StoreCorrupt:
-        find_part(db, actor, model, part.task, part.split)
+        find_task_part(db, actor, model, part.task, part.split)
         raise
 
 
-def list_images(
+def list_part_images(
     blobs: Blobs, part: Part, *, label: str | None, limit: int, cursor: str | None
 ) -> TaskImagePage:
     """Return a page of the images of a part, or of one class in it.
@@ -103,7 +105,7 @@ def list_images(
             f"Task {part.task} has no class {label[:100]!r}.",
             fields=[{"field": "class", "message": "unknown"}],
         )
-    _, labels = _open_arrays(blobs, part)
+    _, labels = _open_part_arrays(blobs, part)
     rows = (
         np.arange(len(labels))
         if label is None
@@ -111,7 +113,7 @@ def list_images(
     )
     # One more than the page shows tells if there is a next page.
     page_rows = rows[np.searchsorted(rows, after, side="right") :][: limit + 1].tolist()
-    paths = _read_paths(blobs, part, len(labels))
+    paths = _read_image_paths(blobs, part, len(labels))
     return {
         "items": [
             {
@@ -132,7 +134,7 @@ def render_task_image(blobs: Blobs, part: Part, row: int) -> bytes:
     Raises:
         NotFound: the part has fewer images.
     """
-    images, _ = _open_arrays(blobs, part)
+    images, _ = _open_part_arrays(blobs, part)
     if row >= len(images):
         raise NotFound(
             f"The {part.split} part of task {part.task} has {len(images)} images, from 0 on."
@@ -140,23 +142,23 @@ def render_task_image(blobs: Blobs, part: Part, row: int) -> bytes:
     return render_image(images[row])
 
 
-def contact_sheet(blobs: Blobs, part: Part, rows: Sequence[int]) -> bytes:
+def render_contact_sheet(blobs: Blobs, part: Part, rows: Sequence[int]) -> bytes:
     """Return these images side by side as one PNG, in the given order.
 
     Raises:
         Invalid: the part has fewer images.
     """
-    images, _ = _open_arrays(blobs, part)
+    images, _ = _open_part_arrays(blobs, part)
     if max(rows) >= len(images):
         raise Invalid(
             f"The {part.split} part of task {part.task} has {len(images)} images: {max(rows)} is "
             f"none of them.",
             fields=[{"field": "rows", "message": f"0 to {len(images) - 1}"}],
         )
-    return render_sheet(images[list(rows)])
+    return render_image_sheet(images[list(rows)])
 
 
-def parse_rows(text: str) -> list[int]:
+def parse_row_numbers(text: str) -> list[int]:
     """Return the numbers in a text such as `1,5,7`; the route has checked that they are numbers.
 
     Raises:
@@ -171,12 +173,12 @@ def parse_rows(text: str) -> list[int]:
     return rows
 
 
-def _read_paths(blobs: Blobs, part: Part, size: int) -> list[str]:
+def _read_image_paths(blobs: Blobs, part: Part, size: int) -> list[str]:
     """Return the path of each image of a part; none if they are not stored, or damaged."""
     if part.traces is None:
         return []
     try:
-        traces = read_traces(blobs.fetch_file(part.traces))
+        traces = read_traces(blobs.fetch_verified_file(part.traces))
     except (StoreCorrupt, ValueError):  # the damage has been recorded; the images are there
         return []
     first = len(traces.train)
@@ -185,13 +187,13 @@ def _read_paths(blobs: Blobs, part: Part, size: int) -> list[str]:
     return paths if len(paths) == size else []
 
 
-def _open_arrays(blobs: Blobs, part: Part) -> tuple[Images, Labels]:
+def _open_part_arrays(blobs: Blobs, part: Part) -> tuple[Images, Labels]:
     """Return images and labels of the part as arrays."""
-    return open_dataset(blobs.fetch_file(part.sha256))
+    return open_dataset(blobs.fetch_verified_file(part.sha256))
 
 
-def _find_digest(model: Model, task: Task, split: Split) -> str:
-    """Return the digest of a part's dataset; for errors see `find_part`."""
+def _find_part_digest(model: Model, task: Task, split: Split) -> str:
+    """Return the digest of a part's dataset; for errors see `find_task_part`."""
     if task.data_deleted_at is not None:
         raise NotFound(
             f"The data of task {task.number} was deleted on {format_rfc3339(task.data_deleted_at)}."
@@ -237,12 +239,12 @@ TILE_PIXELS = 128
 
 def render_image(image: Images) -> bytes:
     """Return an image uint8 [S, S, C], C 1 (grey) or 3 (RGB), as PNG with the same pixels."""
-    return _encode_png(_convert_image(image))
+    return _encode_png(_convert_to_picture(image))
 
 
-def render_sheet(images: Images) -> bytes:
+def render_image_sheet(images: Images) -> bytes:
     """Return images uint8 [N, S, S, C] as a PNG sheet, row by row, filled with black."""
-    tiles = [_make_tile(image) for image in images]
+    tiles = [_make_sheet_tile(image) for image in images]
     # All images of a dataset have one size.
     side, columns = tiles[0].width, min(len(tiles), COLUMNS)
     whole = Image.new(tiles[0].mode, (columns * side, -(-len(tiles) // columns) * side))
@@ -251,14 +253,14 @@ def render_sheet(images: Images) -> bytes:
     return _encode_png(whole)
 
 
-def _make_tile(image: Images) -> Image.Image:
-    picture = _convert_image(image)
+def _make_sheet_tile(image: Images) -> Image.Image:
+    picture = _convert_to_picture(image)
     if picture.width <= TILE_PIXELS:
         return picture
     return picture.resize((TILE_PIXELS, TILE_PIXELS), Image.Resampling.BOX)
 
 
-def _convert_image(image: Images) -> Image.Image:
+def _convert_to_picture(image: Images) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(image[:, :, 0] if image.shape[2] == 1 else image))
 
 

@@ -10,17 +10,17 @@ from core.contract.manifest import FEATURES, REST
 from core.contract.responses.audit import AuditData
 from core.contract.responses.task import TaskOut, TaskPage
 from core.database import deliveries
-from core.database.jobs import change_state
+from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import LEASED, UNFINISHED, Action, State
 from core.database.tables import EditedPart, Job, Model, Part, Task, Version
 from core.errors import NotFound, WrongState
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
-from core.requests.pages import Page, read_page
+from core.requests.audit import Entry, record_audit_entry
+from core.requests.pages import Page, read_query_page
 from core.retention import answers, retention
-from core.retention.totals import forget_totals
-from core.retention.unused import delete_unused_digests
+from core.retention.totals import remove_model_totals
+from core.retention.unused import delete_unreferenced_blobs
 from core.storage import Blobs, Store
 from core.tasks import repeats
 from core.tasks.task_response import build_task_response, build_task_responses
@@ -37,7 +37,7 @@ def list_tasks(db: Database, actor: Actor, model: str, limit: int, cursor: str |
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Task).where(Task.model_id == row.id)
-        tasks: Page[Task] = read_page(session, query, Task.number, limit, cursor)
+        tasks: Page[Task] = read_query_page(session, query, Task.number, limit, cursor)
         return {
             "items": build_task_responses(session, row, tasks.rows),
             "next_cursor": tasks.next_cursor,
@@ -71,14 +71,14 @@ def delete_task_data(
     done = None
     while done is None:
         with db.write() as session:
-            done = _mark_deleted(db, session, actor, model, number)
+            done = _mark_images_deleted(db, session, actor, model, number)
     # Files go after the commit: if it failed, rows would refer to deleted ones.
     for key in done[0]:
         store.delete(key)
-    delete_unused_digests(db, blobs, done[1])
+    delete_unreferenced_blobs(db, blobs, done[1])
 
 
-def _mark_deleted(
+def _mark_images_deleted(
     db: Database, session: Session, actor: Actor, model: str, number: int
 ) -> tuple[list[str], list[str]] | None:
     """Mark a task's images as deleted, and return the keys and digests to delete.
@@ -116,7 +116,7 @@ def _mark_deleted(
         )
     now = db.now(session)
     if locked_job is not None and locked_job.state == State.RUNNING:
-        change_state(
+        change_job_state(
             session,
             locked_job,
             Action.RELEASE,
@@ -125,18 +125,18 @@ def _mark_deleted(
         )
     archives = [task.archive_key] if task.archive_key is not None else []
     task.archive_key = None
-    repeats.forget_digest(task)
+    repeats.remove_task_digest(task)
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now
-    deliveries.record_event(
+    deliveries.record_webhook_event(
         session, "task.data_deleted", row.owner_id, row.id, {"task": number}, now
     )
     data: AuditData = {"model": row.id, "number": number}
-    record_action(session, actor, Entry("task.delete-data", task.id, data, model=row.id), now)
-    digests = {d for d in task.digests if d}
-    digests |= retention.forget_edited_parts(session, EditedPart.task_id == task.id)
-    digests |= _mark_features_deleted(session, row.id, number, now) | forget_totals(row)
+    record_audit_entry(session, actor, Entry("task.delete-data", task.id, data, model=row.id), now)
+    digests = {d for d in task.blob_digests if d}
+    digests |= retention.delete_undo_file_rows(session, EditedPart.task_id == task.id)
+    digests |= _mark_features_deleted(session, row.id, number, now) | remove_model_totals(row)
     digests |= set(answers.remove_predictions(session, row.id, number))
     digests |= forget_results(session, row.id, now)
     stored_bytes.mark_measurement_outdated(session, row.owner_id)

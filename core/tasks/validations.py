@@ -13,35 +13,37 @@ from core.database import jobs as job_rows
 from core.database.kinds import Kind
 from core.ids import new_id
 from core.jobs.job_response import build_job_response
-from core.jobs.jobs import build_job_without_task
+from core.jobs.jobs import build_queued_taskless_job
 from core.recipe.stored import build_stored_override
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.tasks.sent_batch import Done, build_archive_key
 from core.tasks.submission import LockedModel, Submission
 
 
-def begin_validation(submission: Submission) -> Done[JobOut]:
-    """Queue a job that decodes a batch; for errors see `Submission.submit_batch`."""
-    batch, batch_in_model = submission.batch, submission.find_in_model()
-    report = submission.build_report(batch_in_model)
+def queue_batch_validation(submission: Submission) -> Done[JobOut]:
+    """Queue a job that decodes a batch; for errors see `Submission.submit_as_next_task`."""
+    batch, batch_in_model = submission.batch, submission.plan_in_current_model()
+    report = submission.build_batch_report(batch_in_model)
     override = build_stored_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
 
-    def add_job(session: Session, locked: LockedModel) -> Done[JobOut]:
+    def add_validation_job(session: Session, locked: LockedModel) -> Done[JobOut]:
         model, now = locked.model, locked.now
-        job = build_job_without_task(model, Kind.VALIDATE, override, report["recipe"], now)
+        job = build_queued_taskless_job(model, Kind.VALIDATE, override, report["recipe"], now)
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
         job.report = {**report, "checked": report["checked"], "valid": None, "n_held_out": None}
         session.add(job)
         session.flush()
         class_counts = batch.directory.classes
-        log_line = job_log.build_check_line(job, sum(class_counts.values()), len(class_counts))
-        job_rows.record_creation(session, job, now, lines=[log_line])
+        log_line = job_log.build_validation_log_line(
+            job, sum(class_counts.values()), len(class_counts)
+        )
+        job_rows.record_job_creation(session, job, now, lines=[log_line])
         data: AuditData = {"model": model.id, "sha256": batch.sha256}
-        record_action(
+        record_audit_entry(
             session, submission.actor, Entry("batch.validate", job.id, data, model=model.id), now
         )
         return Done(build_job_response(session, job), job.id)
 
     # Its upload is not given: it stays, so that it can be submitted after the check.
-    return submission.move_and_accept(batch_in_model, key, add_job)
+    return submission.store_and_accept_batch(batch_in_model, key, add_validation_job)

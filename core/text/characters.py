@@ -61,7 +61,7 @@ class Wrong(NamedTuple):
         return f"the character {code_point} at position {self.place}"
 
 
-def find_wrong_in_name(text: str) -> Wrong | None:
+def find_invalid_name_character(text: str) -> Wrong | None:
     """Return the first character that a name must not have, or None."""
     # Shortcut for most names: one request may have ten thousand of them.
     if text.isascii() and text.isprintable():
@@ -72,13 +72,13 @@ def find_wrong_in_name(text: str) -> Wrong | None:
     return None
 
 
-def find_wrong_in_prose(text: str) -> Wrong | None:
+def find_invalid_reason_character(text: str) -> Wrong | None:
     """Return the first character that a reason must not have, or None."""
     match = _IN_PROSE.search(text)
     return None if match is None else Wrong(match.group(), match.start() + 1)
 
 
-def clean_name(text: str) -> str:
+def normalise_name(text: str) -> str:
     """Return a name in NFC, without surrounding white space.
 
     Raises:
@@ -86,7 +86,7 @@ def clean_name(text: str) -> str:
             character that names must not have. The message says which one and where.
     """
     # Checked before NFC, so that the position in the message is that of the text as it was sent.
-    wrong = find_wrong_in_name(text)
+    wrong = find_invalid_name_character(text)
     if wrong is not None:
         raise ValueError(
             f"must not have {wrong}, which cannot be seen or changes how the rest is read: remove "
@@ -100,14 +100,14 @@ def clean_name(text: str) -> str:
     return clean
 
 
-def clean_prose(text: str) -> str:
+def normalise_reason(text: str) -> str:
     """Return a reason in NFC.
 
     Raises:
         ValueError: the text is longer than `MAX_PROSE_CHARS` characters, or has a character that
             prose must not have. The message says which one and where.
     """
-    wrong = find_wrong_in_prose(text)
+    wrong = find_invalid_reason_character(text)
     if wrong is not None:
         raise ValueError(
             f"must not have {wrong}, which cannot be seen or changes how the rest is read: remove "

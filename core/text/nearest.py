@@ -21,7 +21,7 @@ _INITIALS = 0.9
 _WORD = re.compile(r"[A-Z]?[a-z0-9+]+|[A-Z]+(?![a-z])")
 
 
-def find_nearest(name: str, known: Iterable[str], inside: str = "") -> str | None:
+def find_nearest_path(name: str, known: Iterable[str], inside: str = "") -> str | None:
     """Return the known path that `name` in the block `inside` probably means, or None.
 
     A path is similar to a name by its last part or as a whole (`image_size` is `image.size`), or if
@@ -31,19 +31,24 @@ def find_nearest(name: str, known: Iterable[str], inside: str = "") -> str | Non
     best: tuple[float, bool, int, str] | None = None
     for path in known:
         block = path.rpartition(".")[0]
-        candidate = (_score_path(name[:LONGEST], path), block == inside, -path.count("."), path)
+        candidate = (
+            _score_path_similarity(name[:LONGEST], path),
+            block == inside,
+            -path.count("."),
+            path,
+        )
         # Compared without the path itself: of equals, the first one stays.
         if candidate[0] >= LIKE_ENOUGH and (best is None or candidate[:3] > best[:3]):
             best = candidate
     return None if best is None else best[3]
 
 
-def suggest_nearest(name: str, known: Iterable[str], inside: str = "") -> str:
+def suggest_nearest_path(name: str, known: Iterable[str], inside: str = "") -> str:
     """Return text such as `did you mean image.size?
 
     ` to precede the list of allowed names, or "".
     """
-    suggestion = find_nearest(name, known, inside)
+    suggestion = find_nearest_path(name, known, inside)
     return "" if suggestion is None else f"did you mean {suggestion}? "
 
 
@@ -58,12 +63,12 @@ def describe_unknown_field(
         inside: dotted path of the block that contains the field; empty means the top level.
         allowed: the names allowed in this block; if empty, the children of `inside` among `known`.
     """
-    names = sorted(allowed or list_children(known, inside))
+    names = sorted(allowed or list_child_names(known, inside))
     listed = f"known here: {', '.join(names)}" if names else "nothing is known here"
-    return f"unknown field; {suggest_nearest(name, known, inside)}{listed}"
+    return f"unknown field; {suggest_nearest_path(name, known, inside)}{listed}"
 
 
-def list_children(known: Iterable[str], inside: str) -> list[str]:
+def list_child_names(known: Iterable[str], inside: str) -> list[str]:
     """Return the names directly within a block."""
     start = f"{inside}." if inside else ""
     return [p[len(start) :] for p in known if p.startswith(start) and "." not in p[len(start) :]]
@@ -75,11 +80,11 @@ def list_schema_paths(schema: Mapping[str, Any]) -> list[str]:
     References and alternatives are followed, down to `MAX_DEPTH`.
     """
     paths: dict[str, None] = {}
-    _collect_paths(schema, schema, "", paths, 0)
+    _collect_schema_paths(schema, schema, "", paths, 0)
     return sorted(paths, key=lambda path: path.count("."))
 
 
-def _collect_paths(
+def _collect_schema_paths(
     root: Mapping[str, Any], node: Mapping[str, Any], at: str, paths: dict[str, None], depth: int
 ) -> None:
     # A schema may refer to itself.
@@ -90,21 +95,21 @@ def _collect_paths(
     for name, inner in node.get("properties", {}).items():
         path = f"{at}.{name}" if at else name
         paths[path] = None
-        _collect_paths(root, inner, path, paths, depth + 1)
+        _collect_schema_paths(root, inner, path, paths, depth + 1)
     for alternatives in ("anyOf", "allOf", "oneOf"):
         for inner in node.get(alternatives, []):
-            _collect_paths(root, inner, at, paths, depth + 1)
+            _collect_schema_paths(root, inner, at, paths, depth + 1)
 
 
-def _score_path(name: str, path: str) -> float:
+def _score_path_similarity(name: str, path: str) -> float:
     words = _split_words(name)
     return max(
-        _score_words(words, _split_words(path.rpartition(".")[2])),
-        _score_words(words, _split_words(path)),
+        _score_word_similarity(words, _split_words(path.rpartition(".")[2])),
+        _score_word_similarity(words, _split_words(path)),
     )
 
 
-def _score_words(words: tuple[str, ...], known_words: tuple[str, ...]) -> float:
+def _score_word_similarity(words: tuple[str, ...], known_words: tuple[str, ...]) -> float:
     if words == known_words:
         return 1.0
     if _is_abbreviation(words, known_words) or _is_abbreviation(known_words, words):

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.text.nearest import suggest_nearest
+from core.text.nearest import suggest_nearest_path
 
 LONGEST = 40
 """Characters of a value that a message repeats."""
@@ -32,18 +32,18 @@ _LIMITS = {
 }
 
 
-def describe_types(names: Iterable[str]) -> str:
+def describe_json_types(names: Iterable[str]) -> str:
     """Return JSON Schema types in words, such as `a number or null`."""
     return " or ".join(_KINDS.get(name, name) for name in names)
 
 
-def describe_requirement(keyword: str, limit: Any) -> str | None:
+def describe_schema_requirement(keyword: str, limit: Any) -> str | None:
     """Return the requirement of a JSON Schema keyword, such as `must be at least 1`.
 
     Unknown keywords return None.
     """
     if keyword == "type":
-        return f"must be {describe_types([limit] if isinstance(limit, str) else limit)}"
+        return f"must be {describe_json_types([limit] if isinstance(limit, str) else limit)}"
     if keyword in ("enum", "const"):
         options = limit if keyword == "enum" else [limit]
         return f"must be {'one of ' if len(options) > 1 else ''}{', '.join(map(format_value, options))}"
@@ -55,24 +55,24 @@ def describe_requirement(keyword: str, limit: Any) -> str | None:
     )
 
 
-def describe_options(value: Any, options: Iterable[str]) -> str:
+def describe_allowed_names(value: Any, options: Iterable[str]) -> str:
     """Return the end of a message about an unknown name: the nearest name and all allowed ones."""
     names = list(options)
-    near = suggest_nearest(value, names) if isinstance(value, str) else ""
+    near = suggest_nearest_path(value, names) if isinstance(value, str) else ""
     return f"{near}one of {', '.join(names)}"
 
 
-def describe_required_options(value: Any, options: Sequence[Any]) -> str:
+def describe_required_name(value: Any, options: Sequence[Any]) -> str:
     """Return the message for a value that is not among `options`.
 
     It has all options, the value found, and the nearest option.
     """
     names = [option for option in options if isinstance(option, str)]
-    near = suggest_nearest(value, names) if isinstance(value, str) else ""
-    return f"{describe_requirement('enum', options)}{describe_found(value)}{near and '; ' + near.strip()}"
+    near = suggest_nearest_path(value, names) if isinstance(value, str) else ""
+    return f"{describe_schema_requirement('enum', options)}{describe_found_value(value)}{near and '; ' + near.strip()}"
 
 
-def describe_found(value: Any) -> str:
+def describe_found_value(value: Any) -> str:
     """Return `; found "abc"`, with the value if it is short enough to be repeated."""
     if isinstance(value, (dict, list)):
         return f"; found {_KINDS['object' if isinstance(value, dict) else 'array']}"

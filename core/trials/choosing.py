@@ -4,14 +4,14 @@ from sqlalchemy import select
 
 from core.contract.responses.audit import AuditData
 from core.contract.responses.job import TrialsOut
-from core.database.jobs import change_state
+from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import Action, State
 from core.database.tables import Job, Trial
 from core.errors import NotFound, WrongState
 from core.jobs.jobs import lock_owned_job
 from core.requests.actor import Actor
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.trials.listing import build_trials_response, require_trials
 from core.trials.rows import TrialState, find_best, read_trials
 
@@ -50,9 +50,11 @@ def choose_trial(db: Database, actor: Actor, job_id: str, number: int) -> tuple[
         now = db.now(session)
         job.chosen_trial, job.choose_until = number, None
         reason = f"Trial {number} was chosen"
-        change_state(session, job, Action.CHOOSE, now, {"reason": reason})
+        change_job_state(session, job, Action.CHOOSE, now, {"reason": reason})
         data: AuditData = {"trial": number}
-        record_action(session, actor, Entry("job.choose", job.id, data, model=job.model_id), now)
+        record_audit_entry(
+            session, actor, Entry("job.choose", job.id, data, model=job.model_id), now
+        )
         return build_trials_response(session, job), True
 
 
@@ -70,6 +72,6 @@ def choose_overdue_trials(db: Database) -> list[str]:
         for job in session.scalars(query.with_for_update(skip_locked=True, key_share=True)):
             job.chosen_trial, job.choose_until = find_best(read_trials(session, job.id)), None
             reason = f"Nobody chose in time, and trial {job.chosen_trial} is the best"
-            change_state(session, job, Action.CHOOSE, now, {"reason": reason})
+            change_job_state(session, job, Action.CHOOSE, now, {"reason": reason})
             chosen.append(job.id)
     return chosen

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from core.contract.error import JobError
 from core.contract.patch import RecipePatch
 from core.contract.responses.recipe import RecipeOut
-from core.database.jobs import change_state, is_unfinished
+from core.database.jobs import change_job_state, is_unfinished
 from core.database.states import Action, State
 from core.database.tables import Job, Task, Trial, TrialFile
 from core.trials.choice import Candidate, choose_candidate
@@ -167,5 +167,5 @@ def forget_results(session: Session, model_id: str, now: float) -> set[str]:
         job.chosen_trial = job.choose_until = None
         if job.state == State.CHOOSING:
             reason = "Data of the model was deleted, and its trials are learned again"
-            change_state(session, job, Action.CHOOSE, now, {"reason": reason})
+            change_job_state(session, job, Action.CHOOSE, now, {"reason": reason})
     return digests

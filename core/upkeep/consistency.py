@@ -76,10 +76,10 @@ class Named:
     by: str
 
 
-def iterate_named_objects(db: Database) -> Iterator[Named]:
+def iterate_referenced_objects(db: Database) -> Iterator[Named]:
     """Yield every object that a row refers to; an object with several rows comes several times."""
     with db.read() as session:
-        yield from _iterate_named_blobs(session)
+        yield from _iterate_referenced_blobs(session)
         archives = select(Task.archive_key, Task.bytes, Task.sha256, Task.model_id, Task.number)
         query = archives.where(Task.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
         for key, size, sha256, model, number in session.execute(query):
@@ -107,7 +107,7 @@ def iterate_named_objects(db: Database) -> Iterator[Named]:
                     yield Named(value.key + name, size, sha256, f"{kind} of {job}")
 
 
-def _iterate_named_blobs(session: Session) -> Iterator[Named]:
+def _iterate_referenced_blobs(session: Session) -> Iterator[Named]:
     """Yield the blobs that rows refer to."""
     versions = (Version.number, Version.model_id)
     parts = (
@@ -119,16 +119,16 @@ def _iterate_named_blobs(session: Session) -> Iterator[Named]:
         parts.execution_options(yield_per=_ROWS)
     ):
         yield Named(
-            Blobs.make_key(sha256), size, sha256, f"part {name} of version {number} of {model}"
+            Blobs.make_blob_key(sha256), size, sha256, f"part {name} of version {number} of {model}"
         )
     exports = select(Export.sha256, Export.bytes, *versions).join(Version)
     for sha256, size, number, model in session.execute(exports.execution_options(yield_per=_ROWS)):
         yield Named(
-            Blobs.make_key(sha256), size, sha256, f"download of version {number} of {model}"
+            Blobs.make_blob_key(sha256), size, sha256, f"download of version {number} of {model}"
         )
     bases = select(Base.sha256, Base.bytes, Base.id).execution_options(yield_per=_ROWS)
     for sha256, size, base in session.execute(bases):
-        yield Named(Blobs.make_key(sha256), size, sha256, base)
+        yield Named(Blobs.make_blob_key(sha256), size, sha256, base)
     totals = select(Model.totals_sha256, Model.totals_bytes, Model.id).where(
         Model.totals_sha256.is_not(None)
     )
@@ -136,7 +136,10 @@ def _iterate_named_blobs(session: Session) -> Iterator[Named]:
         totals.execution_options(yield_per=_ROWS)
     ):
         yield Named(
-            Blobs.make_key(str(totals_sha256)), totals_bytes, totals_sha256, f"totals of {model}"
+            Blobs.make_blob_key(str(totals_sha256)),
+            totals_bytes,
+            totals_sha256,
+            f"totals of {model}",
         )
     predictions = select(
         Result.answers, Result.answers_bytes, Result.version, Result.task, Result.model_id
@@ -144,7 +147,7 @@ def _iterate_named_blobs(session: Session) -> Iterator[Named]:
     stored = predictions.where(Result.answers.is_not(None)).execution_options(yield_per=_ROWS)
     for row in session.execute(stored):
         by = f"answers of version {row.version} on task {row.task} of {row.model_id}"
-        yield Named(Blobs.make_key(str(row.answers)), row.answers_bytes, row.answers, by)
+        yield Named(Blobs.make_blob_key(str(row.answers)), row.answers_bytes, row.answers, by)
     for column, deleted, content in (
         (Task.train_sha256, Task.train_deleted_at, "training part"),
         (Task.held_out_sha256, Task.held_out_deleted_at, "held-out part"),
@@ -157,7 +160,10 @@ def _iterate_named_blobs(session: Session) -> Iterator[Named]:
         )
         for digest, number, model in session.execute(tasks.execution_options(yield_per=_ROWS)):
             yield Named(
-                Blobs.make_key(str(digest)), None, digest, f"{content} of task {number} of {model}"
+                Blobs.make_blob_key(str(digest)),
+                None,
+                digest,
+                f"{content} of task {number} of {model}",
             )
 
 
@@ -173,7 +179,7 @@ def check_consistency(
     return [
         *_find_rows_without_objects(db, store, verify),
         *_find_overdue_files(db, store, settings),
-        *_find_foreign(store),
+        *_find_foreign_objects(store),
         *_find_expired_leases(db),
     ]
 
@@ -196,16 +202,16 @@ def repair_consistency(
             continue
         area, _, name = drift.object.partition("/")
         if area == "blobs":
-            _repair_blob(db, store, blobs, name.rpartition("/")[2])
-            _update_mark(db, store, drift.object)
+            _repair_damaged_blob(db, store, blobs, name.rpartition("/")[2])
+            _update_damage_mark(db, store, drift.object)
         elif area in ("snapshots", "anytime"):
-            _forget_state(db, drift.object, "snapshot" if area == "snapshots" else "anytime")
+            _remove_job_state(db, drift.object, "snapshot" if area == "snapshots" else "anytime")
     with db.read() as session:
         marks = [row.key for row in damage.list_damage_marks(session, _MARKED)]
     for key in marks:
-        _update_mark(db, store, key)
+        _update_damage_mark(db, store, key)
     if any(drift.kind == "lease" for drift in drifts):
-        claims.reap_expired_jobs(db)
+        claims.take_back_expired_jobs(db)
     # Last, so that it also removes what the repairs left without a row.
     sweep.run_sweep(db, store, blobs, settings, sweep.Extent(whole=True))
 
@@ -220,7 +226,7 @@ def _find_rows_without_objects(db: Database, store: Store, verify: bool) -> Iter
     # Thousands of rows may refer to one blob, which is read once.
     sound: set[str] = set()
     for reference in list(
-        iterate_named_objects(db)
+        iterate_referenced_objects(db)
     ):  # no transaction stays open while objects are read
         if reference.key in reported:
             continue
@@ -230,19 +236,19 @@ def _find_rows_without_objects(db: Database, store: Store, verify: bool) -> Iter
         elif reference.size is not None and stored[reference.key] != reference.size:
             kind = "size"
         elif (verify or reference.key in marked) and reference.key not in sound:
-            kind = None if _is_sound(store, reference) else "digest"
+            kind = None if _is_object_sound(store, reference) else "digest"
             sound.add(reference.key)
-        if kind is not None and _is_still_wrong(db, store, reference, kind):
+        if kind is not None and _is_object_still_wrong(db, store, reference, kind):
             reported.add(reference.key)
             yield Drift(
                 kind, reference.key, reference.by, reference.size or stored.get(reference.key, 0)
             )
 
 
-def _is_still_wrong(db: Database, store: Store, named: Named, kind: Kind) -> bool:
+def _is_object_still_wrong(db: Database, store: Store, named: Named, kind: Kind) -> bool:
     """Return True if the row still refers to the object and the object still differs."""
     with db.read() as session:
-        if not _is_named(session, named):
+        if not _is_referenced(session, named):
             return False
     # The object may have been replaced or removed since the listing, as by a sweep.
     info = store.stat(named.key)
@@ -250,10 +256,10 @@ def _is_still_wrong(db: Database, store: Store, named: Named, kind: Kind) -> boo
         return info is None
     if kind == "size":
         return info is None or info.size != named.size
-    return not _is_sound(store, named)
+    return not _is_object_sound(store, named)
 
 
-def _is_named(session: Session, named: Named) -> bool:
+def _is_referenced(session: Session, named: Named) -> bool:
     """Return True if a row refers to the object."""
     area, _, name = named.key.partition("/")
     if area == "blobs":
@@ -261,15 +267,15 @@ def _is_named(session: Session, named: Named) -> bool:
     if area == "archives":
         return archives.find_archive_digest(session, named.key) is not None
     if named.key.startswith(chunks.PREFIX):
-        return bool(chunks.find_used_chunks(session, [named.key]))
+        return bool(chunks.find_used_piece_keys(session, [named.key]))
     job = session.get(Job, name.partition("/")[0])
     if job is None:
         return False
     states = [state for state in (job.snapshot, job.anytime) if state is not None]
-    return any(named.key in state.keys for state in states)
+    return any(named.key in state.store_keys for state in states)
 
 
-def _is_sound(store: Store, named: Named) -> bool:
+def _is_object_sound(store: Store, named: Named) -> bool:
     """Return True if the object exists and has its digest."""
     digest = hashlib.sha256()
     try:
@@ -292,7 +298,7 @@ def _find_overdue_files(db: Database, store: Store, settings: Settings) -> Itera
             yield Drift("overdue", removal.object, removal.reason, removal.bytes)
 
 
-def _find_foreign(store: Store) -> Iterator[Drift]:
+def _find_foreign_objects(store: Store) -> Iterator[Drift]:
     """Yield objects that are not of the service."""
     for info in store.list(""):
         if not info.key.startswith(_PREFIXES):
@@ -308,26 +314,26 @@ def _find_expired_leases(db: Database) -> Iterator[Drift]:
             yield Drift("lease", job, f"{state}, but its worker {worker} stopped reporting", 0)
 
 
-def _repair_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
+def _repair_damaged_blob(db: Database, store: Store, blobs: Blobs, sha256: str) -> None:
     """Restore a blob from the local cache, or forget the downloads that consist of it."""
-    key = Blobs.make_key(sha256)
+    key = Blobs.make_blob_key(sha256)
     # Hashed before the lock is taken, for which every publish would wait.
-    copy = blobs.find_sound_copy(sha256)
+    copy = blobs.find_sound_cached_file(sha256)
     with db.write() as session:
         # Neither a publish nor a sweep may change what the blob is used for meanwhile.
-        references.lock_references(session)
+        references.lock_references_exclusively(session)
         if copy is not None and references.find_used_digests(session, [sha256]):
             store.put_file(key, copy)
             return
         info = store.stat(key)
-        if info is not None and _is_sound(store, Named(key, None, sha256, "")):
+        if info is not None and _is_object_sound(store, Named(key, None, sha256, "")):
             return  # it is there again, and a wrong size in a row cannot be repaired here
         session.execute(delete(Export).where(Export.sha256 == sha256))
         if not references.find_used_digests(session, [sha256]):
             blobs.delete(sha256)
 
 
-def _update_mark(db: Database, store: Store, key: str) -> None:
+def _update_damage_mark(db: Database, store: Store, key: str) -> None:
     """Mark a blob or archive that still differs from its digest, or remove its mark."""
     info = store.stat(key)
     with db.read() as session:
@@ -335,9 +341,9 @@ def _update_mark(db: Database, store: Store, key: str) -> None:
         if key.startswith(archives.PREFIX):
             digest = archives.find_archive_digest(session, key) or ""
     # Hashed before the transaction, in which other writers would wait for the store.
-    sound = info is not None and _is_sound(store, Named(key, None, digest, ""))
+    sound = info is not None and _is_object_sound(store, Named(key, None, digest, ""))
     with db.write() as session:
-        if sound or not _is_named(session, Named(key, None, digest, "")):
+        if sound or not _is_referenced(session, Named(key, None, digest, "")):
             damage.clear_damage_marks(session, [key])
         else:
             kind: damage.Kind = "missing" if info is None else "digest"
@@ -346,7 +352,7 @@ def _update_mark(db: Database, store: Store, key: str) -> None:
             )
 
 
-def _forget_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) -> None:
+def _remove_job_state(db: Database, key: str, kind: Literal["snapshot", "anytime"]) -> None:
     """Remove a state from a job that no worker has; a running job replaces it by itself."""
     with db.write() as session:
         job = job_rows.lock_job(session, key.split("/")[1])

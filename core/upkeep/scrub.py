@@ -82,26 +82,26 @@ class Scrubber:
         self._cursor = ""
         self._objects = self._bytes = 0  # hashed and not yet recorded
 
-    def check_next_objects(self) -> None:
+    def run_scrub_if_due(self) -> None:
         """Check marked objects again, then continue a pass, or do a whole one that is due.
 
         Nothing is done while another worker has the lease. Errors of database and store in an
         outage pass through, and the next round continues.
         """
-        is_due = self._take_lease()
+        is_due = self._take_scrub_lease()
         if is_due is None:
             return
         with suppress(_Over):
             try:
-                self._look_again()
+                self._check_marked_objects_again()
                 if is_due and self._settings.scrub_bytes_per_s:
-                    self._run_pass()
+                    self._check_all_objects()
             finally:
                 # If the lease cannot be released now, it runs out by itself.
                 with suppress(SQLAlchemyError, _Over):
-                    self._record_progress(release=True)
+                    self._record_scrub_progress(release=True)
 
-    def _take_lease(self) -> bool | None:
+    def _take_scrub_lease(self) -> bool | None:
         """Take the lease, and return True if a pass is under way or due.
 
         Return None if another worker has the lease.
@@ -123,11 +123,11 @@ class Scrubber:
                 )
                 self._fence, self._cursor = row.fence, row.cursor
                 self._recorded_at = time.monotonic()
-                return _is_due(row, now, self._settings.scrub_hours * 3600)
+                return _is_scrub_due(row, now, self._settings.scrub_hours * 3600)
         except IntegrityError:
             return None  # another worker is adding the row
 
-    def _record_progress(self, *, ended: bool = False, release: bool = False) -> None:
+    def _record_scrub_progress(self, *, ended: bool = False, release: bool = False) -> None:
         """Record the progress, and renew the lease.
 
         Raises:
@@ -149,41 +149,41 @@ class Scrubber:
         self._objects = self._bytes = 0
         self._recorded_at = time.monotonic()
 
-    def _run_pass(self) -> None:
+    def _check_all_objects(self) -> None:
         """Scrub the store's objects from the position to the end."""
         if not self._cursor:
             with self._db.write() as session:
                 session.get_one(Scrub, _ROW, with_for_update=True).began_at = self._db.now(session)
         while True:
             with self._db.read() as session:
-                batch = _read_next_batch(session, self._cursor)
+                batch = _read_next_objects(session, self._cursor)
                 marked = _find_marked(session, [named.key for named in batch])
             for named in batch:
                 self._check_object(named, named.key in marked)
                 self._cursor = named.key
                 self._objects += 1
-                self._record_if_due()
+                self._record_progress_if_due()
                 if time.monotonic() - self._looked_at > LOOK_AGAIN_S:
-                    self._look_again()
+                    self._check_marked_objects_again()
             if not batch:
-                self._record_progress(ended=True)
+                self._record_scrub_progress(ended=True)
                 return
 
-    def _look_again(self) -> None:
+    def _check_marked_objects_again(self) -> None:
         """Check marked objects again that have changed, and unmark those no longer needed."""
         with self._db.read() as session:
             rows = damage.list_damage_marks(session, _MARKED)
         for row in rows:
             with self._db.read() as session:
-                named = _find_named_object(session, row.key)
+                named = _find_referenced_object(session, row.key)
             if named is None:
-                self._remove_unneeded(row.key)
+                self._remove_unreferenced(row.key)
                 continue
             info = self._store.stat(row.key)
             # Hashing an unchanged object again would find the same damage.
             if (info.tag if info is not None else "") != row.tag:
                 self._check_object(named, True)
-            self._record_if_due()
+            self._record_progress_if_due()
         self._looked_at = time.monotonic()
 
     def _check_object(self, named: _Named, marked: bool) -> None:
@@ -192,7 +192,7 @@ class Scrubber:
         # Look twice: the object may have been deleted or replaced during the first look.
         if kind is not None:
             with self._db.read() as session:
-                if _find_named_object(session, named.key) is None:
+                if _find_referenced_object(session, named.key) is None:
                     return  # deleted while it was read
             kind, tag = self._inspect_object(named)
         # The usual case needs no transaction that writes.
@@ -206,7 +206,7 @@ class Scrubber:
             forgotten = damage.mark_damaged(session, named.key, kind, tag, self._db.now(session))
         if forgotten:
             self._delete_unused_blobs(forgotten)
-            self._remove_unneeded(named.key)
+            self._remove_unreferenced(named.key)
 
     def _inspect_object(self, named: _Named) -> tuple[damage.Kind | None, str]:
         """Return the kind of damage of an object, or None if it is sound, and the object's tag."""
@@ -215,25 +215,25 @@ class Scrubber:
             return "missing", ""
         path = self._store.get_local_path(named.key)
         if path is not None:
-            _forget_pages(str(path))
+            _drop_cached_pages(str(path))
         digest = hashlib.sha256()
         # Thousands of tiny objects would otherwise cost far more than the rate allows.
-        self._wait_for_rate(max(0, LEAST_BYTES - info.size))
+        self._wait_for_byte_rate(max(0, LEAST_BYTES - info.size))
         try:
             for chunk in self._store.read(named.key):
                 digest.update(chunk)
                 self._bytes += len(chunk)
-                self._wait_for_rate(len(chunk))
+                self._wait_for_byte_rate(len(chunk))
         except StoreCorrupt:
             return "missing", ""
         return (None if digest.hexdigest() == named.sha256 else "digest"), info.tag
 
-    def _remove_unneeded(self, key: str) -> None:
+    def _remove_unreferenced(self, key: str) -> None:
         """Remove a damaged blob without a row, and the mark of an object that no row refers to."""
         if key.startswith(_BLOBS):
             self._delete_unused_blobs([key.rpartition("/")[2]])
         with self._db.write() as session:
-            if _find_named_object(session, key) is None:
+            if _find_referenced_object(session, key) is None:
                 damage.clear_damage_marks(session, [key])
 
     def _delete_unused_blobs(self, digests: list[str]) -> None:
@@ -241,29 +241,29 @@ class Scrubber:
             self._db, Blobs(self._store, self._settings.make_folder("cache")), digests
         )
 
-    def _wait_for_rate(self, count: int) -> None:
+    def _wait_for_byte_rate(self, count: int) -> None:
         """Wait until the rate allows `count` more bytes."""
         # Unused time is not saved up: the scrub is never faster than its rate.
         self._free_at = max(self._free_at, time.monotonic()) + count / self._rate
         while (seconds := self._free_at - time.monotonic()) > 0:
             if self._pause(min(seconds, self._record_s)):
                 raise _Over
-            self._record_if_due()
+            self._record_progress_if_due()
 
-    def _record_if_due(self) -> None:
+    def _record_progress_if_due(self) -> None:
         """Record the progress if it is time to."""
         if time.monotonic() - self._recorded_at >= self._record_s:
-            self._record_progress()
+            self._record_scrub_progress()
 
 
-def _is_due(row: Scrub, now: float, period_s: float) -> bool:
+def _is_scrub_due(row: Scrub, now: float, period_s: float) -> bool:
     """Return True if a pass is under way or due."""
     if row.began_at is None or row.ended_at is None or row.ended_at < row.began_at:
         return True
     return now >= row.began_at + period_s
 
 
-def _read_next_batch(session: Session, cursor: str) -> list[_Named]:
+def _read_next_objects(session: Session, cursor: str) -> list[_Named]:
     """Return the next objects after the key `cursor`; empty after the last one."""
     if cursor < _BLOBS:
         rows = archives.list_used_archives_after(session, cursor, archives.PREFIX, _BATCH)
@@ -271,12 +271,12 @@ def _read_next_batch(session: Session, cursor: str) -> list[_Named]:
             return [_Named(key, sha256) for key, sha256 in rows]
     last = cursor.rpartition("/")[2] if cursor.startswith(_BLOBS) else ""
     return [
-        _Named(Blobs.make_key(digest), digest)
+        _Named(Blobs.make_blob_key(digest), digest)
         for digest in references.list_used_digests_after(session, last, _BATCH)
     ]
 
 
-def _find_named_object(session: Session, key: str) -> _Named | None:
+def _find_referenced_object(session: Session, key: str) -> _Named | None:
     """Return the object as rows refer to it now, or None if no row does."""
     if key.startswith(_BLOBS):
         digest = key.rpartition("/")[2]
@@ -290,7 +290,7 @@ def _find_marked(session: Session, keys: list[str]) -> set[str]:
     return set(session.scalars(select(Damage.key).where(Damage.key.in_(keys)))) if keys else set()
 
 
-def _forget_pages(path: str) -> None:
+def _drop_cached_pages(path: str) -> None:
     """Drop a file's pages from memory, so that the disk itself is read.
 
     Pages mapped by a process stay.

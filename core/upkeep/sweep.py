@@ -30,11 +30,11 @@ from core.database.tables import (
     Task,
     Version,
 )
-from core.execution.snapshots import parse_snapshot_order
-from core.execution.validate import forget_archive
+from core.execution.snapshots import parse_fence_and_number
+from core.execution.validate import delete_task_archive
 from core.files import spool
 from core.retention import answers, archives, references, retention
-from core.scheduling.eligible import is_eligible
+from core.scheduling.eligible import build_eligible_condition
 from core.settings import Settings
 from core.storage import Blobs, Store
 from core.uploads import chunks, upload_removal
@@ -79,7 +79,7 @@ def find_unannounced_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
         query = (
             select(Job.id)
             .where(
-                is_eligible(now),
+                build_eligible_condition(now),
                 # A fresh job was announced a moment ago, and the message is usually still on its
                 # way.
                 Job.created_at < now - older_s,
@@ -97,30 +97,36 @@ def build_sweep_steps(
 ) -> dict[str, Callable[[], None]]:
     """Return the steps of a sweep, in order, by a description of what each removes."""
     return {
-        "expired event or idempotency record": lambda: _sweep_rows(db, settings),
+        "expired event or idempotency record": lambda: _delete_expired_rows(db, settings),
         "delivery of a webhook that is over": lambda: outbox.remove_old_deliveries(
             db, settings.delivery_days
         ),
-        "snapshot of a job that is over, or superseded": lambda: _sweep_states(
+        "snapshot of a job that is over, or superseded": lambda: _delete_unneeded_states(
             db, store, settings, "snapshot", "snapshots/"
         ),
-        "best state of a job that is over, or superseded": lambda: _sweep_states(
+        "best state of a job that is over, or superseded": lambda: _delete_unneeded_states(
             db, store, settings, "anytime", "anytime/"
         ),
-        "file of a task whose time is over": lambda: _sweep_tasks(db, store, blobs, settings),
-        "file before an edit that can no longer be undone": lambda: _sweep_edits(db, blobs),
-        "memory with images of a task whose data was deleted": lambda: _sweep_memories(db, blobs),
-        "expired download": lambda: _sweep_exports(db, blobs, settings),
-        "file of a deleted model": lambda: _sweep_models(db, blobs),
+        "file of a task whose time is over": lambda: _delete_expired_task_files(
+            db, store, blobs, settings
+        ),
+        "file before an edit that can no longer be undone": lambda: _delete_expired_edit_files(
+            db, blobs
+        ),
+        "memory with images of a task whose data was deleted": lambda: _delete_affected_memories(
+            db, blobs
+        ),
+        "expired download": lambda: _delete_expired_downloads(db, blobs, settings),
+        "file of a deleted model": lambda: _delete_deleted_models_data(db, blobs),
         "upload of a job that is over": lambda: upload_removal.delete_forgotten_uploads(db, store),
         "upload whose time is over": lambda: upload_removal.remove_expired_uploads(db, store),
-        "piece of an upload that nothing names": lambda: retention.delete_unnamed_objects(
-            db, store, chunks.PREFIX, chunks.find_used_chunks, extent.grace_days
+        "piece of an upload that nothing names": lambda: retention.delete_unreferenced_objects(
+            db, store, chunks.PREFIX, chunks.find_used_piece_keys, extent.grace_days
         ),
-        "archive that nothing names": lambda: retention.delete_unnamed_objects(
+        "archive that nothing names": lambda: retention.delete_unreferenced_objects(
             db, store, archives.PREFIX, archives.find_used_archives, extent.grace_days
         ),
-        "blob that nothing names": lambda: _sweep_blobs(
+        "blob that nothing names": lambda: _delete_unreferenced_blobs(
             db, store, blobs, extent.grace_days, extent.whole
         ),
     }
@@ -136,16 +142,16 @@ def run_sweep(
     for step in build_sweep_steps(db, store, blobs, settings, extent).values():
         step()
     # The rest is this machine's own, which no other worker can clean up.
-    spool.remove_abandoned_files(settings.make_folder("spool"))
+    spool.remove_abandoned_uploads(settings.make_folder("spool"))
     downloads = settings.make_folder(unfinished.FOLDER)
     unfinished.remove_old_downloads(
         downloads, settings.failed_days * retention.DAY_S, settings.max_fetch_bytes
     )
-    _sweep_copies(db, blobs)
-    store.remove_strays()
+    _delete_unreferenced_copies(db, blobs)
+    store.remove_incomplete_objects()
 
 
-def _sweep_rows(db: Database, settings: Settings) -> None:
+def _delete_expired_rows(db: Database, settings: Settings) -> None:
     """Delete expired events of finished jobs, and expired idempotency records."""
     with db.write() as session:
         now = db.now(session)
@@ -160,15 +166,15 @@ def _sweep_rows(db: Database, settings: Settings) -> None:
         )
 
 
-def _sweep_edits(db: Database, blobs: Blobs) -> None:
+def _delete_expired_edit_files(db: Database, blobs: Blobs) -> None:
     """Delete the files that were retained to undo an edit whose time is over."""
     with db.write() as session:
         expired = EditedPart.until < db.now(session)
-        digests = retention.forget_edited_parts(session, expired)
+        digests = retention.delete_undo_file_rows(session, expired)
     retention.delete_unused_blobs(db, blobs, sorted(digests))
 
 
-def _sweep_states(
+def _delete_unneeded_states(
     db: Database,
     store: Store,
     settings: Settings,
@@ -196,10 +202,10 @@ def _sweep_states(
             job = job_rows.lock_job(session, job_id)
             if job is None:
                 removable = stored_keys
-            elif State(job.state) not in TERMINAL or _is_retriable(
+            elif State(job.state) not in TERMINAL or _may_be_retried(
                 db, session, job, settings.failed_days
             ):
-                removable = _find_superseded(job, getattr(job, kind), stored_keys)
+                removable = _find_superseded_keys(job, getattr(job, kind), stored_keys)
             else:
                 removable = stored_keys
                 setattr(job, kind, None)
@@ -208,7 +214,7 @@ def _sweep_states(
                 store.delete(key)
 
 
-def _find_superseded(job: Job, registered: StoredState | None, keys: list[str]) -> list[str]:
+def _find_superseded_keys(job: Job, registered: StoredState | None, keys: list[str]) -> list[str]:
     """Return the keys older than the registered state.
 
     Without one, return the keys that no present attempt has stored.
@@ -220,10 +226,10 @@ def _find_superseded(job: Job, registered: StoredState | None, keys: list[str]) 
         current = (job.fence, 0)
     else:
         return keys
-    return [key for key in keys if parse_snapshot_order(key) < current]
+    return [key for key in keys if parse_fence_and_number(key) < current]
 
 
-def _is_retriable(db: Database, session: Session, job: Job, days: float) -> bool:
+def _may_be_retried(db: Database, session: Session, job: Job, days: float) -> bool:
     """Return True if a finished job's states may serve a retry: it failed lately, data exist."""
     if State(job.state) != State.FAILED:
         return False
@@ -242,10 +248,12 @@ def _is_retriable(db: Database, session: Session, job: Job, days: float) -> bool
     return job.finished_at >= db.now(session) - days * retention.DAY_S
 
 
-def _sweep_tasks(db: Database, store: Store, blobs: Blobs, settings: Settings) -> None:
+def _delete_expired_task_files(
+    db: Database, store: Store, blobs: Blobs, settings: Settings
+) -> None:
     """Delete raw archives, training images and held-out images whose time is over."""
     for task_id in _select_tasks_with_files(db):
-        _sweep_task(db, store, blobs, settings, task_id)
+        _delete_task_files(db, store, blobs, settings, task_id)
 
 
 def _select_tasks_with_files(db: Database) -> list[str]:
@@ -283,7 +291,9 @@ def _select_tasks_with_files(db: Database) -> list[str]:
         return list(session.execute(query).scalars())
 
 
-def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, task_id: str) -> None:
+def _delete_task_files(
+    db: Database, store: Store, blobs: Blobs, settings: Settings, task_id: str
+) -> None:
     """Delete the files of one task whose time is over."""
     with db.write() as session:
         query = select(Job).where(Job.task_id == task_id).with_for_update(key_share=True)
@@ -317,7 +327,7 @@ def _sweep_task(db: Database, store: Store, blobs: Blobs, settings: Settings, ta
             task.held_out_deleted_at, marked = now, True
             forgotten = answers.remove_predictions(session, model.id, task.number)
         archive_key = task.archive_key if due.archive else None
-    forget_archive(db, store, task_id, archive_key)
+    delete_task_archive(db, store, task_id, archive_key)
     if marked:
         # After the commit: from then on no row refers to the files, and a crash leaves blobs for
         # the sweep.
@@ -354,7 +364,7 @@ _DELETED_TASKS = (
 """Tasks whose data was deleted, in models with older memories."""
 
 
-def _sweep_memories(db: Database, blobs: Blobs) -> None:
+def _delete_affected_memories(db: Database, blobs: Blobs) -> None:
     """Delete replay buffers and exemplars of versions older than the deletion of a task's data.
 
     The next version is made without its images. Older versions lose theirs when no job can start
@@ -377,14 +387,14 @@ def _sweep_memories(db: Database, blobs: Blobs) -> None:
             # version now.
             session.get_one(Model, model_id, with_for_update=True)
             for part in session.execute(
-                _select_memories_of_task(model_id, task, deleted_at)
+                _build_memories_query(model_id, task, deleted_at)
             ).scalars():
                 part.deleted_at = db.now(session)
                 digests.append(part.sha256)
         retention.delete_unused_blobs(db, blobs, digests)
 
 
-def _select_memories_of_task(model_id: str, task: int, deleted_at: float) -> Select[Part]:
+def _build_memories_query(model_id: str, task: int, deleted_at: float) -> Select[Part]:
     """Return the query for memories that may hold images of the task, in versions from which no job
     can start by itself.
     """
@@ -419,10 +429,10 @@ def _select_memories_of_task(model_id: str, task: int, deleted_at: float) -> Sel
     )
 
 
-def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:
+def _delete_expired_downloads(db: Database, blobs: Blobs, settings: Settings) -> None:
     """Delete expired downloads."""
     with db.write() as session:
-        references.lock_references(session)
+        references.lock_references_exclusively(session)
         old = db.now(session) - settings.export_days * retention.DAY_S
         exports = list(session.execute(select(Export).where(Export.created_at < old)).scalars())
         digests = [export.sha256 for export in exports]
@@ -431,7 +441,7 @@ def _sweep_exports(db: Database, blobs: Blobs, settings: Settings) -> None:
     retention.delete_unused_blobs(db, blobs, digests)
 
 
-def _sweep_models(db: Database, blobs: Blobs) -> None:
+def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
     """Delete parts and exports of deleted models whose jobs have all ended.
 
     Rows about the models stay.
@@ -458,7 +468,9 @@ def _sweep_models(db: Database, blobs: Blobs) -> None:
         retention.delete_unused_blobs(db, blobs, digests)
 
 
-def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, whole: bool) -> None:
+def _delete_unreferenced_blobs(
+    db: Database, store: Store, blobs: Blobs, grace_days: float, whole: bool
+) -> None:
     """Delete blobs without a row, once a day for all workers; an object records the time."""
     with db.read() as session:
         now = db.now(session)
@@ -478,12 +490,12 @@ def _sweep_blobs(db: Database, store: Store, blobs: Blobs, grace_days: float, wh
     retention.delete_unused_blobs(db, blobs, batch)
 
 
-def _sweep_copies(db: Database, blobs: Blobs) -> None:
+def _delete_unreferenced_copies(db: Database, blobs: Blobs) -> None:
     """Delete this machine's copies of blobs without a row; each machine deletes its own."""
-    copies = blobs.list_copies()
+    copies = blobs.list_cached_digests()
     for start in range(0, len(copies), _BATCH):
         batch = copies[start : start + _BATCH]
         with db.read() as session:
             used = references.find_used_digests(session, batch)
         for digest in set(batch) - used:
-            blobs.drop_copy(digest)
+            blobs.remove_cached_file(digest)

@@ -106,7 +106,7 @@ def list_sweep_removals(
             rows = copy.count_rows()
             for reason, step in steps.items():
                 step()
-                for info in noted.take_deleted():
+                for info in noted.pop_deleted_objects():
                     removals.append(Removal(reason, info.key, info.size, info.modified))
                 left = copy.count_rows()
                 for table in rows:
@@ -162,7 +162,7 @@ class _Noted:
         self._gone: set[str] = set()
         self._taken: list[ObjectInfo] = []
 
-    def take_deleted(self) -> list[ObjectInfo]:
+    def pop_deleted_objects(self) -> list[ObjectInfo]:
         """Return what was deleted since the last call."""
         deleted, self._taken = self._taken, []
         return deleted
@@ -194,11 +194,11 @@ class _Noted:
     def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
         return self._store.make_download_url(key, seconds, headers)
 
-    def check_usable(self) -> None:
-        self._store.check_usable()
+    def check_store_usable(self) -> None:
+        self._store.check_store_usable()
 
-    def create_root(self) -> None:
+    def create_folder_or_bucket(self) -> None:
         """Do nothing: a dry run creates nothing."""
 
-    def remove_strays(self, older_s: float = 0.0) -> None:
+    def remove_incomplete_objects(self, older_s: float = 0.0) -> None:
         """Do nothing: a dry run removes nothing."""

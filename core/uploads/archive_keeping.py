@@ -29,12 +29,12 @@ def store_archive(
     try:
         yield
     except (SQLAlchemyError, PerennialError):
-        if not _is_named(db, key, named):
+        if not _is_key_referenced(db, key, named):
             store.delete(key)
         raise
 
 
-def _is_named(db: Database, key: str, named: NamedOf) -> bool:
+def _is_key_referenced(db: Database, key: str, named: NamedOf) -> bool:
     """Return True if a row names the key, or if the database cannot say.
 
     The sweep looks at the file again later.

@@ -11,7 +11,7 @@ PREFIX = "uploads/"
 """Prefix of all keys."""
 
 
-def make_chunk_key(upload_id: str, offset: int, fence: int) -> str:
+def make_piece_key(upload_id: str, offset: int, fence: int) -> str:
     """Return the key of a piece that begins at a byte.
 
     Each writing request has its own fence, so none overwrites another's.
@@ -19,28 +19,28 @@ def make_chunk_key(upload_id: str, offset: int, fence: int) -> str:
     return f"{PREFIX}{upload_id}/{offset:020d}-{fence:08d}"
 
 
-def find_used_chunks(session: Session, keys: Collection[str]) -> set[str]:
+def find_used_piece_keys(session: Session, keys: Collection[str]) -> set[str]:
     """Return those of `keys` (at most some hundreds) that an upload refers to."""
     return set(session.scalars(select(Chunk.key).where(Chunk.key.in_(keys))))
 
 
-def list_upload_chunks(session: Session, upload_id: str) -> list[Chunk]:
+def list_upload_pieces(session: Session, upload_id: str) -> list[Chunk]:
     """Return the pieces of an upload, in order."""
     query = select(Chunk).where(Chunk.upload_id == upload_id).order_by(Chunk.offset)
     return list(session.scalars(query))
 
 
-def delete_upload(session: Session, upload_id: str) -> list[str]:
+def delete_upload_rows(session: Session, upload_id: str) -> list[str]:
     """Delete the rows of an upload and its pieces.
 
     Return the keys, whose objects are unused after the commit.
     """
-    return delete_uploads(session, [upload_id])
+    return delete_rows_of_uploads(session, [upload_id])
 
 
-def delete_uploads(session: Session, upload_ids: Collection[str]) -> list[str]:
+def delete_rows_of_uploads(session: Session, upload_ids: Collection[str]) -> list[str]:
     """Delete the rows of several uploads (at most some hundreds) at once, as
-    `delete_upload` does.
+    `delete_upload_rows` does.
     """
     keys = list(session.scalars(select(Chunk.key).where(Chunk.upload_id.in_(upload_ids))))
     # Before the uploads, to which the pieces have a foreign key.

@@ -55,7 +55,7 @@ def remove_expired_uploads(db: Database, store: Store) -> None:
             # again.
             query = _select_expired(db.now(session), _BATCH)
             ids = list(session.scalars(query.with_for_update(skip_locked=True)))
-            keys = chunks.delete_uploads(session, ids)
+            keys = chunks.delete_rows_of_uploads(session, ids)
         for key in keys:
             store.delete(key)
         if len(ids) < _BATCH:

@@ -22,8 +22,8 @@ from core.failpoints import hit_failpoint
 from core.ids import is_id, new_id
 from core.requests import idempotency
 from core.requests.actor import Actor, require_valid_key
-from core.requests.audit import Entry, record_action
-from core.requests.pages import Page, read_page
+from core.requests.audit import Entry, record_audit_entry
+from core.requests.pages import Page, read_query_page
 from core.requests.times import format_rfc3339
 from core.settings import Settings
 from core.storage import Store
@@ -133,7 +133,7 @@ def create_upload(
     quota.require_storage_room(db, actor.owner_id, terms.max_owner_bytes, announced.length)
     with db.write() as session:
         now = db.now(session)
-        replay = idempotency.find_replay(session, actor, repeat)
+        replay = idempotency.find_earlier_response(session, actor, repeat)
         if replay is not None:
             return cast(UploadOut, replay.body), True
         row = Upload(
@@ -149,24 +149,24 @@ def create_upload(
         )
         session.add(row)
         session.flush()
-        record_action(
+        record_audit_entry(
             session, actor, Entry("upload.create", row.id, {"bytes": announced.length}), now
         )
-        response = build_response(row)
+        response = build_upload_response(row)
         stored_response = idempotency.Response(201, {"Location": f"/v1/uploads/{row.id}"}, response)
-        idempotency.store_response(session, actor, repeat, stored_response, now)
-        _take_place(session, row, terms.max_open, now)
+        idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
+        _require_few_uploads(session, row, terms.max_open, now)
     return response, False
 
 
-def read_upload(db: Database, actor: Actor, upload: str) -> State:
+def read_upload_progress(db: Database, actor: Actor, upload: str) -> State:
     """Return the progress of an upload.
 
     Raises:
         NotFound: the caller sees no such upload.
     """
     with db.read() as session:
-        return _build_state(find_upload(session, actor, upload, db.now(session)))
+        return _build_upload_progress(find_upload(session, actor, upload, db.now(session)))
 
 
 def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> UploadPage:
@@ -176,19 +176,22 @@ def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) 
     """
     with db.read() as session:
         query = select(Upload).where(
-            actor.filter_visible(Upload.owner_id), Upload.expires_at > db.now(session)
+            actor.build_visible_condition(Upload.owner_id), Upload.expires_at > db.now(session)
         )
-        uploads: Page[Upload] = read_page(session, query, Upload.id, limit, cursor, descending=True)
+        uploads: Page[Upload] = read_query_page(
+            session, query, Upload.id, limit, cursor, descending=True
+        )
         return {
-            "items": [build_response(row) for row in uploads.rows],
+            "items": [build_upload_response(row) for row in uploads.rows],
             "next_cursor": uploads.next_cursor,
         }
 
 
-def begin_writing(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
+def lease_upload_to_write(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
     """Lease an upload in order to write to it from `offset` on.
 
-    Call `renew_lease` every `RENEW_S` seconds, and `release_lease` if nothing was written.
+    Call `renew_upload_lease` every `RENEW_S` seconds, and `release_upload_lease` if nothing was
+    written.
 
     Raises:
         NotFound: there is no such upload, or it has expired.
@@ -214,7 +217,7 @@ def begin_writing(db: Database, actor: Actor, upload: str, offset: int) -> Writi
         return Writing(row.id, row.owner_id, row.offset, row.length, row.fence)
 
 
-def renew_lease(db: Database, writing: Writing) -> None:
+def renew_upload_lease(db: Database, writing: Writing) -> None:
     """Renew the lease of a request that still writes.
 
     It has no effect once another request has the lease.
@@ -222,17 +225,21 @@ def renew_lease(db: Database, writing: Writing) -> None:
     with db.write() as session:
         until = db.now(session) + LEASE_S
         # A renewal that comes after the end of the lease must not begin it again.
-        mine = update(Upload).where(*_match_lease(writing), Upload.held_until.is_not(None))
+        mine = update(Upload).where(
+            *_build_lease_conditions(writing), Upload.held_until.is_not(None)
+        )
         session.execute(mine.values(held_until=until))
 
 
-def release_lease(db: Database, writing: Writing) -> None:
+def release_upload_lease(db: Database, writing: Writing) -> None:
     """End the lease of a request; without effect once another request has the lease."""
     with db.write() as session:
-        session.execute(update(Upload).where(*_match_lease(writing)).values(held_until=None))
+        session.execute(
+            update(Upload).where(*_build_lease_conditions(writing)).values(held_until=None)
+        )
 
 
-def require_room(db: Database, writing: Writing, size: int | None, terms: Terms) -> None:
+def require_room_for_piece(db: Database, writing: Writing, size: int | None, terms: Terms) -> None:
     """Check that the upload's owner has room for a piece of `size` bytes (None if not known yet).
 
     Raises:
@@ -241,7 +248,7 @@ def require_room(db: Database, writing: Writing, size: int | None, terms: Terms)
     quota.require_storage_room(db, writing.owner_id, terms.max_owner_bytes, size)
 
 
-def append_piece(
+def append_upload_piece(
     db: Database, store: Store, actor: Actor, writing: Writing, piece: Piece, terms: Terms
 ) -> State:
     """Store a piece, advance the upload past it, end the lease, and return the progress.
@@ -252,8 +259,8 @@ def append_piece(
         StorageFull: its owner has no room for the piece.
         NotAuthenticated: the key has ended meanwhile.
     """
-    key = chunks.make_chunk_key(writing.id, writing.offset, writing.fence)
-    with store_archive(db, store, key, piece.path, chunks.find_used_chunks):
+    key = chunks.make_piece_key(writing.id, writing.offset, writing.fence)
+    with store_archive(db, store, key, piece.path, chunks.find_used_piece_keys):
         hit_failpoint("upload-stored")
         with db.write() as session:
             now = db.now(session)
@@ -261,7 +268,7 @@ def append_piece(
             require_valid_key(session, actor, now)
             row = session.get(Upload, writing.id, with_for_update=True)
             if row is None:
-                raise _make_missing_error(writing.id)
+                raise _make_missing_upload_error(writing.id)
             if (row.fence, row.offset) != (writing.fence, writing.offset):
                 raise _make_offset_error(row, writing.offset)
             chunk = Chunk(
@@ -272,8 +279,8 @@ def append_piece(
             row.held_until = None
             row.expires_at = now + terms.hours * 3600
             session.flush()
-            state = _build_state(row)
-            quota.take_storage_room(session, row.owner_id, terms.max_owner_bytes, piece.bytes)
+            state = _build_upload_progress(row)
+            quota.count_accepted_upload(session, row.owner_id, terms.max_owner_bytes, piece.bytes)
     hit_failpoint("upload-committed")
     return state
 
@@ -287,8 +294,10 @@ def delete_upload(db: Database, store: Store, actor: Actor, upload: str) -> None
     with db.write() as session:
         now = db.now(session)
         row = find_upload(session, actor, upload, now, lock=True)
-        record_action(session, actor, Entry("upload.delete", row.id, {"bytes": row.offset}), now)
-        keys = chunks.delete_upload(session, row.id)
+        record_audit_entry(
+            session, actor, Entry("upload.delete", row.id, {"bytes": row.offset}), now
+        )
+        keys = chunks.delete_upload_rows(session, row.id)
         stored_bytes.mark_measurement_outdated(session, row.owner_id)
     # After the commit: if it failed, rows would name deleted objects.
     for key in keys:
@@ -308,7 +317,7 @@ def find_upload(
         NotFound: there is none.
     """
     query = select(Upload).where(
-        Upload.id == upload, actor.filter_visible(Upload.owner_id), Upload.expires_at > now
+        Upload.id == upload, actor.build_visible_condition(Upload.owner_id), Upload.expires_at > now
     )
     row = (
         session.scalars(query.with_for_update() if lock else query).first()
@@ -316,11 +325,11 @@ def find_upload(
         else None
     )
     if row is None:
-        raise _make_missing_error(upload)
+        raise _make_missing_upload_error(upload)
     return row
 
 
-def build_response(row: Upload) -> UploadOut:
+def build_upload_response(row: Upload) -> UploadOut:
     """Return the upload as responses show it."""
     return {
         "id": row.id,
@@ -345,16 +354,16 @@ def _parse_filename(details: str | None) -> str | None:
     return None
 
 
-def _build_state(row: Upload) -> State:
+def _build_upload_progress(row: Upload) -> State:
     return State(row.id, row.owner_id, row.offset, row.length, row.details, row.expires_at)
 
 
-def _match_lease(writing: Writing) -> tuple[Any, ...]:
+def _build_lease_conditions(writing: Writing) -> tuple[Any, ...]:
     """Return the conditions that select the upload while this request has the lease."""
     return Upload.id == writing.id, Upload.fence == writing.fence
 
 
-def _take_place(session: Session, row: Upload, most: int, now: float) -> None:
+def _require_few_uploads(session: Session, row: Upload, most: int, now: float) -> None:
     """Check that the upload added by this transaction is not one too many for its owner.
 
     Call this last in the transaction, since it locks the owner's row.
@@ -397,7 +406,7 @@ def _make_offset_error(row: Upload, offset: int) -> OffsetMismatch:
     )
 
 
-def _make_missing_error(upload: str) -> NotFound:
+def _make_missing_upload_error(upload: str) -> NotFound:
     return NotFound(
         f"There is no upload {upload[:60]!r}: it never was, was submitted or removed, or has "
         "expired. Begin one by POST /v1/uploads."

@@ -12,7 +12,7 @@ from core.requests.actor import Actor
 from core.storage import Store
 from core.storage.blobs import verify_chunks
 from core.uploads import chunks
-from core.uploads.uploads import find_upload, read_upload
+from core.uploads.uploads import find_upload, read_upload_progress
 
 log = structlog.get_logger(__name__)
 
@@ -49,12 +49,12 @@ def find_whole_upload(db: Database, actor: Actor, upload: str) -> Whole:
                 extra={"offset": row.offset, "length": row.length},
             )
         pieces = tuple(
-            (chunk.key, chunk.sha256) for chunk in chunks.list_upload_chunks(session, row.id)
+            (chunk.key, chunk.sha256) for chunk in chunks.list_upload_pieces(session, row.id)
         )
         return Whole(row.id, row.owner_id, row.length, row.sha256, pieces)
 
 
-def read_contents(db: Database, store: Store, actor: Actor, upload: Whole) -> Iterator[bytes]:
+def read_upload_bytes(db: Database, store: Store, actor: Actor, upload: Whole) -> Iterator[bytes]:
     """Yield the bytes of an upload; each piece is verified while it is read.
 
     Raises:
@@ -65,7 +65,7 @@ def read_contents(db: Database, store: Store, actor: Actor, upload: Whole) -> It
         for key, sha256 in upload.pieces:
             yield from verify_chunks(store.read(key), key, sha256)
     except StoreCorrupt as error:
-        read_upload(
+        read_upload_progress(
             db, actor, upload.id
         )  # raises NotFound if the upload has been removed meanwhile
         raise StoreCorrupt(
@@ -75,19 +75,19 @@ def read_contents(db: Database, store: Store, actor: Actor, upload: Whole) -> It
         ) from error
 
 
-def delete_upload_rows(session: Session, actor: Actor, upload: Whole, now: float) -> None:
+def delete_accepted_upload_rows(session: Session, actor: Actor, upload: Whole, now: float) -> None:
     """Delete the rows of an upload in the transaction that accepts its content.
 
-    Call `delete_pieces` afterwards.
+    Call `delete_piece_objects` afterwards.
 
     Raises:
         NotFound: another request was faster.
     """
     # The lock decides which of two requests at once takes the upload.
-    chunks.delete_upload(session, find_upload(session, actor, upload.id, now, lock=True).id)
+    chunks.delete_upload_rows(session, find_upload(session, actor, upload.id, now, lock=True).id)
 
 
-def delete_pieces(store: Store, upload: Whole) -> None:
+def delete_piece_objects(store: Store, upload: Whole) -> None:
     """Delete the objects of an upload that a task has taken.
 
     The sweep removes what an outage leaves.

@@ -37,16 +37,16 @@ def require_storage_room(db: Database, owner_id: str, limit: int, size: int | No
     if size > limit:
         raise BodyTooLarge(f"One owner may store {limit} bytes; this upload alone has {size}.")
     with db.read() as session:
-        used, at = stored_bytes.read_measurement(session, owner_id)
+        used, at = stored_bytes.read_measured_bytes(session, owner_id)
         now = db.now(session)
     # A measurement in the future means that the clock was set back since.
     if used is None or (used + size > limit and (at is None or not 0 <= now - at <= FRESH_S)):
-        used = stored_bytes.measure_owner(db, owner_id)
+        used = stored_bytes.measure_owner_bytes(db, owner_id)
     if used + size > limit:
         raise _make_full_error(used, limit, size)
 
 
-def take_storage_room(session: Session, owner_id: str, limit: int, size: int) -> None:
+def count_accepted_upload(session: Session, owner_id: str, limit: int, size: int) -> None:
     """Count an upload in the transaction that accepts it.
 
     Call `require_storage_room` before the transaction, and this last in it.
@@ -58,11 +58,11 @@ def take_storage_room(session: Session, owner_id: str, limit: int, size: int) ->
         stored_bytes.add_stored_bytes(session, owner_id, size)
     elif not stored_bytes.add_stored_bytes_within(session, owner_id, size, limit):
         raise _make_full_error(
-            stored_bytes.read_measurement(session, owner_id)[0] or 0, limit, size
+            stored_bytes.read_measured_bytes(session, owner_id)[0] or 0, limit, size
         )
 
 
-def require_job_room(open_jobs: int, limit: int) -> None:
+def require_open_job_allowed(open_jobs: int, limit: int) -> None:
     """Check that an owner has fewer than `limit` unfinished jobs.
 
     Args:
@@ -75,7 +75,9 @@ def require_job_room(open_jobs: int, limit: int) -> None:
         raise _build_job_limit_error(limit)
 
 
-def take_job_room(session: Session, owner_id: str, limit: int, *, is_locked: bool = False) -> None:
+def require_added_job_allowed(
+    session: Session, owner_id: str, limit: int, *, is_locked: bool = False
+) -> None:
     """Check that the job added by this transaction is not one too many for its owner.
 
     Call this last in the transaction, since it locks the owner's row.

@@ -1,8 +1,8 @@
 """An owner's stored bytes as one number in the owner's row, so that a quota needs no sum.
 
 Bytes are added in the transaction that stores them. Deleted bytes are not subtracted, so the number
-is never too low; `measure_owner` corrects it when it reaches a limit. NULL means that it was not
-measured yet.
+is never too low; `measure_owner_bytes` corrects it when it reaches a limit. NULL means that it was
+not measured yet.
 """
 
 from typing import Any
@@ -42,32 +42,32 @@ def mark_measurement_outdated(session: Session, owner_id: str) -> None:
     session.execute(update(Owner).where(Owner.id == owner_id).values(bytes_at=None))
 
 
-def read_measurement(session: Session, owner_id: str) -> tuple[int | None, float | None]:
+def read_measured_bytes(session: Session, owner_id: str) -> tuple[int | None, float | None]:
     """Return the number of bytes, and the time of its measurement by the database's clock."""
     row = session.execute(select(Owner.bytes, Owner.bytes_at).where(Owner.id == owner_id)).one()
     return row.bytes, row.bytes_at
 
 
-def measure_owner(db: Database, owner_id: str) -> int:
+def measure_owner_bytes(db: Database, owner_id: str) -> int:
     """Sum up an owner's stored bytes, record and return them.
 
     Bytes that others add meanwhile are kept. If two processes measure at once, the first one's
     number stands.
     """
     with db.read() as session:
-        before, at = read_measurement(
+        before, at = read_measured_bytes(
             session, owner_id
         )  # first: bytes added during the sum may count twice, but never not at all
-        total = _sum_bytes(session, owner_id)
+        total = _sum_owner_bytes(session, owner_id)
     with db.write() as session:
         same = Owner.bytes_at.is_(None) if at is None else Owner.bytes_at == at
         since = func.coalesce(Owner.bytes, 0) - (before or 0)
         new = update(Owner).where(Owner.id == owner_id, same)
         session.execute(new.values(bytes=total + since, bytes_at=db.now(session)))
-        return read_measurement(session, owner_id)[0] or 0
+        return read_measured_bytes(session, owner_id)[0] or 0
 
 
-def _sum_bytes(session: Session, owner_id: str) -> int:
+def _sum_owner_bytes(session: Session, owner_id: str) -> int:
     """Return the sum of all stored bytes of an owner."""
     sums = usage_sums.sum_owner_usage(session, owner_id)["bytes"]
     of_models = sums["versions"] + sums["archives"] + sums["datasets"] + sums["exports"]

@@ -8,7 +8,7 @@ from core.contract.usage import ModelUsage, OwnerUsage
 from core.database.session import Database
 from core.database.tables import Model, Owner
 from core.requests.actor import Actor
-from core.requests.pages import Page, read_page
+from core.requests.pages import Page, read_query_page
 from core.requests.times import format_rfc3339
 from core.usage import usage_sums
 
@@ -20,8 +20,8 @@ def list_usage_by_model(db: Database, actor: Actor, *, limit: int, cursor: str |
     Deleted models are included until the sweep has removed them.
     """
     with db.read() as session:
-        query = select(Model).where(actor.filter_visible(Model.owner_id))
-        rows: Page[Model] = read_page(session, query, Model.id, limit, cursor)
+        query = select(Model).where(actor.build_visible_condition(Model.owner_id))
+        rows: Page[Model] = read_query_page(session, query, Model.id, limit, cursor)
         models = rows.rows
         owners = _find_owner_names(session, {m.owner_id for m in models})
         counted = usage_sums.sum_usage_by_model(session, Model.id.in_([m.id for m in models]))
@@ -44,15 +44,15 @@ def list_usage_by_owner(db: Database, actor: Actor, *, limit: int, cursor: str |
     Workers measure from time to time; only owners that were never measured are measured here.
     """
     with db.read() as session:
-        query = select(Owner).where(actor.filter_visible(Owner.id))
-        owners: Page[Owner] = read_page(session, query, Owner.id, limit, cursor)
+        query = select(Owner).where(actor.build_visible_condition(Owner.id))
+        owners: Page[Owner] = read_query_page(session, query, Owner.id, limit, cursor)
     # After the reading transaction, since measuring an owner writes.
     items: list[ModelUsage | OwnerUsage] = [_build_owner_usage(db, owner) for owner in owners.rows]
     return {"items": items, "next_cursor": owners.next_cursor}
 
 
 def _build_owner_usage(db: Database, owner: Owner) -> OwnerUsage:
-    measured = owner.usage or usage_sums.measure_owner(db, owner.id)
+    measured = owner.usage or usage_sums.measure_owner_usage(db, owner.id)
     return {
         "owner": owner.name,
         "measured_at": format_rfc3339(measured["at"]),

@@ -63,13 +63,13 @@ def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str
             if row[0] in counts_by_model:  # a model may have been added since
                 yield row
 
-    _count_rows(counts_by_model, model_ids, fetch_grouped)
-    _sum_batches(counts_by_model, model_ids, fetch_grouped, pixels)
-    _sum_versions(counts_by_model, model_ids, fetch_grouped)
+    _count_tasks_versions_jobs(counts_by_model, model_ids, fetch_grouped)
+    _sum_batch_bytes(counts_by_model, model_ids, fetch_grouped, pixels)
+    _sum_version_bytes(counts_by_model, model_ids, fetch_grouped)
     return counts_by_model
 
 
-def _count_rows(
+def _count_tasks_versions_jobs(
     counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped: _Rows
 ) -> None:
     """Count tasks, versions and jobs."""
@@ -84,7 +84,7 @@ def _count_rows(
         counts_by_model[model_id]["jobs"][state] = count
 
 
-def _sum_batches(
+def _sum_batch_bytes(
     counts_by_model: dict[str, ModelCounts],
     model_ids: Select[str],
     fetch_grouped: _Rows,
@@ -148,7 +148,7 @@ def _sum_batches(
         counts_by_model[model_id]["bytes"]["datasets"] += int(total or 0)
 
 
-def _sum_versions(
+def _sum_version_bytes(
     counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped: _Rows
 ) -> None:
     """Sum up the bytes of parts, of downloads, and of predictions on held-out images."""
@@ -220,7 +220,7 @@ def sum_owner_usage(session: Session, owner_id: str) -> OwnerSums:
     }
 
 
-def measure_owner(db: Database, owner_id: str, begun: float | None = None) -> OwnerMeasured:
+def measure_owner_usage(db: Database, owner_id: str, begun: float | None = None) -> OwnerMeasured:
     """Sum up an owner's usage and store it in the owner's row.
 
     `at` is the time of the sum by the database's clock.
@@ -248,12 +248,12 @@ def measure_outdated_owners(db: Database) -> None:
     for owner_id, at in due:
         if time.monotonic() - begun > BUDGET_S:
             return
-        mine = _claim_owner(db, owner_id, at)
+        mine = _mark_owner_being_measured(db, owner_id, at)
         if mine is not None:
-            measure_owner(db, owner_id, mine)
+            measure_owner_usage(db, owner_id, mine)
 
 
-def _claim_owner(db: Database, owner_id: str, at: float | None) -> float | None:
+def _mark_owner_being_measured(db: Database, owner_id: str, at: float | None) -> float | None:
     """Mark an owner as being measured, and return the time of the mark.
 
     Return None if another worker was first.

@@ -26,8 +26,8 @@ from core.lineage import lineage, words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, Mover
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
-from core.requests.pages import Page, read_page
+from core.requests.audit import Entry, record_audit_entry
+from core.requests.pages import Page, read_query_page
 from core.requests.times import format_rfc3339
 from core.versions.versions import LATEST, find_version
 
@@ -83,7 +83,7 @@ def set_alias(
         WrongState: the version was taught nothing and `production` cannot move to it, or the alias
             has moved since it was seen.
     """
-    _check_name(alias)
+    _check_alias_name(alias)
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
         target = lineage.find_numbered_version(session, row, version)
@@ -94,9 +94,9 @@ def set_alias(
             )
         current = session.get(Alias, (row.id, alias))
         # Checked under the lock of the model's row, so that no other move comes in between.
-        _require_seen(row, current, decision.seen, version)
+        _require_alias_unmoved(row, current, decision.seen, version)
         if alias == PRODUCTION:
-            return _set_production(session, db, actor, row, target, decision.reason)
+            return _set_production_version(session, db, actor, row, target, decision.reason)
         if current is not None and current.version == version:
             return _alias_to_json(current), None
         if current is None:
@@ -106,7 +106,7 @@ def set_alias(
         mover = Mover("set", actor.key_id, decision.reason)
         moved = lineage.point_alias(session, row, alias, version, db.now(session), mover)
         previous = None if current is None else current.version
-        _audit_move(session, actor, row, _Moved(moved, previous, mover), db.now(session))
+        _record_move_in_audit(session, actor, row, _Moved(moved, previous, mover), db.now(session))
         return _alias_to_json(moved), None
 
 
@@ -132,24 +132,24 @@ def roll_alias_back(
             answer, was held, or is not older than the present one (`extra["targets"]` lists the
             possible ones); or the alias has moved since it was seen.
     """
-    _check_name(alias)
+    _check_alias_name(alias)
     with db.write() as session:
         row = find_model(session, actor, model, lock=True)
         current = session.get(Alias, (row.id, alias))
         if current is None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
-        _require_seen(row, current, decision.seen, version)
+        _require_alias_unmoved(row, current, decision.seen, version)
         target = (
             _find_rollback_target(session, row, current)
             if version is None
-            else _find_given_target(session, row, current, version)
+            else _find_requested_target(session, row, current, version)
         )
         mover = Mover("rollback", actor.key_id, decision.reason)
         if alias == PRODUCTION:
             return _move_production(session, db, actor, row, target, mover)
         previous = current.version
         moved = lineage.point_alias(session, row, alias, target.number, db.now(session), mover)
-        _audit_move(session, actor, row, _Moved(moved, previous, mover), db.now(session))
+        _record_move_in_audit(session, actor, row, _Moved(moved, previous, mover), db.now(session))
         return _alias_to_json(moved), None
 
 
@@ -174,9 +174,11 @@ def follow_lineage(
         previous = session.get_one(Alias, (row.id, PRODUCTION)).version
         if not row.production_follows:
             mover = Mover("follow", actor.key_id)
-            lineage.follow_head(session, row, mover, db.now(session))
+            lineage.unpin_production(session, row, mover, db.now(session))
             followed = session.get_one(Alias, (row.id, PRODUCTION))
-            _audit_move(session, actor, row, _Moved(followed, previous, mover), db.now(session))
+            _record_move_in_audit(
+                session, actor, row, _Moved(followed, previous, mover), db.now(session)
+            )
         moved = session.get_one(Alias, (row.id, PRODUCTION))
         return _production_to_json(session, row, moved, []), lineage.find_waiting_job(session, row)
 
@@ -210,10 +212,10 @@ def delete_alias(db: Database, actor: Actor, model: str, alias: str) -> None:
         }
         owner_events.record_alias_event(session, row, moved, now)
         data: AuditData = {"alias": alias, "previous": version}
-        record_action(session, actor, Entry("alias.delete", row.id, data, model=row.id), now)
+        record_audit_entry(session, actor, Entry("alias.delete", row.id, data, model=row.id), now)
 
 
-def list_moves(
+def list_alias_moves(
     db: Database, actor: Actor, model: str, alias: str, *, limit: int, cursor: str | None
 ) -> AliasHistory:
     """Return a page of an alias's moves, oldest first.
@@ -227,7 +229,7 @@ def list_moves(
         if alias != LATEST and session.get(Alias, (row.id, alias)) is None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
         query = select(AliasMove).where(AliasMove.model_id == row.id, AliasMove.alias == alias)
-        moves: Page[AliasMove] = read_page(session, query, AliasMove.id, limit, cursor)
+        moves: Page[AliasMove] = read_query_page(session, query, AliasMove.id, limit, cursor)
         return {
             "items": [_move_to_json(move) for move in moves.rows],
             "next_cursor": moves.next_cursor,
@@ -255,7 +257,7 @@ def list_earlier_targets(moves: list[AliasMove]) -> list[int]:
     return stack[:-1]
 
 
-def _require_seen(
+def _require_alias_unmoved(
     model: Model, current: Alias | None, seen: int | None, target: int | None
 ) -> None:
     """Check that an alias has not moved since the caller saw it.
@@ -274,14 +276,14 @@ def _require_seen(
     )
 
 
-def _set_production(
+def _set_production_version(
     session: Session, db: Database, actor: Actor, model: Model, target: Version, reason: str | None
 ) -> tuple[AliasOut, str | None]:
     """Set production to a version; a held version needs a reason."""
     current = session.get_one(Alias, (model.id, PRODUCTION))
     if target.status == "held" and not (reason or "").strip():
         raise Invalid(
-            f"{words.explain_hold(target.number, target.gate)} To put it in production all the "
+            f"{words.explain_held_version(target.number, target.gate)} To put it in production all the "
             f"same, give a reason: "
             f'{{"version": {target.number}, "reason": "…"}}.',
             fields=[{"field": "reason", "message": "needed for a held version"}],
@@ -292,7 +294,7 @@ def _set_production(
     ):
         return _production_to_json(session, model, current, []), None
     if target.number != current.version:
-        _require_answering(session, model, current, target)
+        _require_version_with_tasks(session, model, current, target)
     return _move_production(session, db, actor, model, target, Mover("set", actor.key_id, reason))
 
 
@@ -305,13 +307,13 @@ def _move_production(
     uncovered_tasks = lineage.promote_version(session, model, target, mover, now)
     lost_tasks = [task.number for task in uncovered_tasks]
     moved = _Moved(current, previous, mover, lost_tasks)
-    _audit_move(session, actor, model, moved, db.now(session))
+    _record_move_in_audit(session, actor, model, moved, db.now(session))
     response = _production_to_json(session, model, current, uncovered_tasks)
-    passed = lineage.judge_held_versions(session, model, now)
+    passed = lineage.rejudge_held_versions(session, model, now)
     if passed:  # the move has settled the check that held these versions
         # Built again, since production may follow a version that is published now.
         response = _production_to_json(session, model, current, uncovered_tasks)
-        response["warnings"] += [words.describe_late_pass(number) for number in passed]
+        response["warnings"] += [words.describe_late_publication(number) for number in passed]
     return response, lineage.find_waiting_job(session, model)
 
 
@@ -328,12 +330,12 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
             continue
         if current.name != PRODUCTION or list_taught_tasks(target.manifest):
             return target
-    raise _build_no_target_error(
+    raise _build_no_rollback_error(
         session, model, current, f"There is no earlier version to roll {current.name!r} back to."
     )
 
 
-def _find_given_target(session: Session, model: Model, current: Alias, number: int) -> Version:
+def _find_requested_target(session: Session, model: Model, current: Alias, number: int) -> Version:
     """Return the version of that number if the alias can roll back to it."""
     target = lineage.find_numbered_version(session, model, number)
     if target is None:
@@ -342,7 +344,7 @@ def _find_given_target(session: Session, model: Model, current: Alias, number: i
             fields=[{"field": "version", "message": "no such version"}],
         )
     if number >= current.version:
-        raise _build_no_target_error(
+        raise _build_no_rollback_error(
             session,
             model,
             current,
@@ -350,22 +352,26 @@ def _find_given_target(session: Session, model: Model, current: Alias, number: i
             f"is not older.",
         )
     if target.status == "held":
-        raise _build_no_target_error(
-            session, model, current, words.explain_hold(number, target.gate)
+        raise _build_no_rollback_error(
+            session, model, current, words.explain_held_version(number, target.gate)
         )
     if current.name == PRODUCTION:
-        _require_answering(session, model, current, target)
+        _require_version_with_tasks(session, model, current, target)
     return target
 
 
-def _require_answering(session: Session, model: Model, current: Alias, target: Version) -> None:
+def _require_version_with_tasks(
+    session: Session, model: Model, current: Alias, target: Version
+) -> None:
     """Check that the version was taught at least one task."""
     if not list_taught_tasks(target.manifest):
         text = f"Version {target.number} was taught no task and cannot answer."
-        raise _build_no_target_error(session, model, current, text)
+        raise _build_no_rollback_error(session, model, current, text)
 
 
-def _build_no_target_error(session: Session, model: Model, current: Alias, why: str) -> WrongState:
+def _build_no_rollback_error(
+    session: Session, model: Model, current: Alias, why: str
+) -> WrongState:
     """Return a refusal that names the versions the alias can be put on."""
     query = select(Version.number).where(
         Version.model_id == model.id,
@@ -376,13 +382,15 @@ def _build_no_target_error(session: Session, model: Model, current: Alias, why: 
     targets = sorted(session.scalars(query.order_by(Version.number.desc()).limit(_TARGETS)))
     can = ""
     if targets:
-        named = words.join_words([str(number) for number in targets], _TARGETS, "or")
+        named = words.join_words_with_conjunction(
+            [str(number) for number in targets], _TARGETS, "or"
+        )
         can = f" PUT /v1/models/{model.name}/aliases/{current.name} can put it on version {named}."
     state: AliasState = {"alias": current.name, "version": current.version}
     return WrongState(f"{why}{can}", extra={"state": state, "targets": targets})
 
 
-def _check_name(alias: str) -> None:
+def _check_alias_name(alias: str) -> None:
     """Check that the name is allowed for an alias that is set by hand."""
     if alias == LATEST:
         raise Invalid(
@@ -396,7 +404,9 @@ def _check_name(alias: str) -> None:
         )
 
 
-def _audit_move(session: Session, actor: Actor, model: Model, moved: _Moved, now: float) -> None:
+def _record_move_in_audit(
+    session: Session, actor: Actor, model: Model, moved: _Moved, now: float
+) -> None:
     """Add a move of an alias to the audit trail."""
     data: AuditData = {
         "alias": moved.alias.name,
@@ -406,7 +416,7 @@ def _audit_move(session: Session, actor: Actor, model: Model, moved: _Moved, now
     }
     if moved.lost_tasks is not None:
         data["lost_tasks"] = moved.lost_tasks
-    record_action(
+    record_audit_entry(
         session,
         actor,
         Entry(f"alias.{moved.mover.cause}", model.id, data, model=model.id),
@@ -427,7 +437,7 @@ def _production_to_json(
         covered_classes = {label for classes in session.scalars(query) for label in classes}
     warnings = [words.describe_lost_by_move(model, task, alias.version) for task in gone]
     if not model.production_follows:
-        warnings.append(words.explain_pinning(model, alias.version))
+        warnings.append(words.explain_pinned_production(model, alias.version))
     return {
         **_alias_to_json(alias),
         "follows": model.production_follows,

@@ -78,23 +78,23 @@ def count_class_changes(
         row = find_version(session, owner, str(version))
         tasks = list_taught_tasks(row.manifest) if task is None else [task]
         new_counts, old_counts, old_tasks = (
-            _read_counts(session, owner, row.number, tasks),
+            _read_class_counts(session, owner, row.number, tasks),
             _Counts(),
             set[int](),
         )
         if row.parent is not None:
-            old_counts = _read_counts(session, owner, row.parent, tasks)
+            old_counts = _read_class_counts(session, owner, row.parent, tasks)
             old_tasks = set(
                 list_taught_tasks(find_version(session, owner, str(row.parent)).manifest)
             )
         return ClassChanges(
             row.number,
             row.parent,
-            _compare_counts(new_counts, old_counts, old_tasks, owner.scenario == "task"),
+            _compare_class_counts(new_counts, old_counts, old_tasks, owner.scenario == "task"),
         )
 
 
-def _compare_counts(
+def _compare_class_counts(
     now: _Counts, before: _Counts, parent_tasks: set[int], apart: bool
 ) -> list[ClassChange]:
     """Compare the counts of a version and of its parent on the same images.
@@ -130,7 +130,9 @@ def _compare_counts(
     )
 
 
-def _read_counts(session: Session, model: Model, version: int, tasks: Sequence[int]) -> _Counts:
+def _read_class_counts(
+    session: Session, model: Model, version: int, tasks: Sequence[int]
+) -> _Counts:
     """Return correct predictions and images of a version by (task, label)."""
     query = select(Result.task, Result.per_class).where(
         Result.model_id == model.id, Result.version == version, Result.task.in_(tasks)

@@ -12,17 +12,17 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
-from core.database.jobs import record_creation
+from core.database.jobs import record_job_creation
 from core.database.kinds import Kind
 from core.database.session import Database
 from core.database.states import TERMINAL, State
 from core.database.tables import ExportJob, Job, Model, Version
 from core.errors import ExportUnavailable
 from core.jobs.job_response import build_job_response
-from core.jobs.jobs import build_job_without_task
+from core.jobs.jobs import build_queued_taskless_job
 from core.lineage import lineage
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
+from core.requests.audit import Entry, record_audit_entry
 from core.usage import quota
 from core.versions import exporters
 from core.versions.versions import find_version
@@ -53,37 +53,38 @@ def request_export(
         if job is not None and State(job.state) not in TERMINAL:
             return build_job_response(session, job), False
         if job is not None and job.state != State.SUCCEEDED:
-            raise ExportUnavailable(_explain_ending(job, row, format))
+            raise ExportUnavailable(_explain_missing_download(job, row, format))
         now = db.now(session)
         if not exporters.has_exporting_worker(session, now):
             raise ExportUnavailable(NO_WORKER)
-        new = _begin_job(session, actor, owner, row, format, now)
+        new = _add_export_job(session, actor, owner, row, format, now)
         # Replaces the row of an earlier job whose file the sweep has removed.
         session.merge(ExportJob(version_id=row.id, format=format, job_id=new.id, fence=None))
-        # Before `take_turn`, which counts the new job and, locking the owner's row, comes last.
+        # Before `lend_resource_in_turn`, which counts the new job and, locking the owner's row,
+        # comes last.
         session.flush()
-        quota.take_job_room(session, owner.owner_id, max_open_jobs)
+        quota.require_added_job_allowed(session, owner.owner_id, max_open_jobs)
         return build_job_response(session, new), True
 
 
-def _begin_job(
+def _add_export_job(
     session: Session, actor: Actor, model: Model, version: Version, format: str, now: float
 ) -> Job:
     """Add the job, with its log line, its event and its audit row."""
     recipe = {} if version.manifest.recipe is None else version.manifest.recipe.to_json()
-    job = build_job_without_task(model, Kind.EXPORT, {}, cast(RecipeOut, recipe), now)
+    job = build_queued_taskless_job(model, Kind.EXPORT, {}, cast(RecipeOut, recipe), now)
     job.report = {"version": version.number, "format": format}
     session.add(job)
     session.flush()
     text = f"Accepted: version {version.number} is exported as {format}."
     job_log.add_log_line(session, job.id, ("info", text), now)
-    record_creation(session, job, now)
+    record_job_creation(session, job, now)
     data: AuditData = {"model": model.id, "version": version.number}
-    record_action(session, actor, Entry("version.export", job.id, data, model=model.id), now)
+    record_audit_entry(session, actor, Entry("version.export", job.id, data, model=model.id), now)
     return job
 
 
-def _explain_ending(job: Job, version: Version, format: str) -> str:
+def _explain_missing_download(job: Job, version: Version, format: str) -> str:
     """Say why there is no download, and what to do."""
     subject = f"The export of version {version.number} as {format}"
     retried = f"POST /v1/jobs/{job.id}/retry tries again"

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from core.contract.catalogue import Catalogue
 from core.contract.manifest import Manifest
-from core.contract.part_types import inference_part_types
+from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
 from core.database.tables import Export, Part
@@ -82,8 +82,8 @@ def get_or_build_export(
             has no stored weights.
         StoreCorrupt: a part is damaged or missing.
     """
-    source = _find_source(resources.db, actor, download)
-    return _find_file(resources.db, resources.blobs, source) or _build_file(
+    source = _find_export_source(resources.db, actor, download)
+    return _find_stored_file(resources.db, resources.blobs, source) or _build_export_file(
         resources, source, spool
     )
 
@@ -96,10 +96,10 @@ def find_stored_export(
     Raises:
         ExportUnavailable: see `get_or_build_export`.
     """
-    return _find_file(db, blobs, _find_source(db, actor, download))
+    return _find_stored_file(db, blobs, _find_export_source(db, actor, download))
 
 
-def _find_source(db: Database, actor: Actor, download: Download) -> _Source:
+def _find_export_source(db: Database, actor: Actor, download: Download) -> _Source:
     """Return the facts that a download is built from."""
     form = FORMATS.get(download.format)
     if form is None:
@@ -112,15 +112,15 @@ def _find_source(db: Database, actor: Actor, download: Download) -> _Source:
         row = find_version(session, owner, download.version)
         query = select(Part).where(Part.version_id == row.id).order_by(Part.position, Part.name)
         # Other parts, such as replay buffers, hold training images and must not be downloaded.
-        types = inference_part_types(row.manifest)
+        types = list_inference_part_types(row.manifest)
         parts = [(p.name, p.sha256) for p in session.scalars(query) if p.type in types]
         if not parts:
             raise ExportUnavailable(
                 f"Version {row.number} has no stored weights: it is the random start that its "
                 "manifest describes. Download a later version."
             )
-        damage.refuse_marked_parts(
-            session, row, {Blobs.make_key(sha256): name for name, sha256 in parts}
+        damage.refuse_damaged_parts(
+            session, row, {Blobs.make_blob_key(sha256): name for name, sha256 in parts}
         )
         refusal = form.explain_refusal(row.manifest)
         if refusal is not None:
@@ -131,17 +131,21 @@ def _find_source(db: Database, actor: Actor, download: Download) -> _Source:
         )
 
 
-def _find_file(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
+def _find_stored_file(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
     """Return the stored download, or None if it is missing or damaged."""
     with db.read() as session:
         row = session.get(Export, (source.version_id, source.format.name))
     # A damaged download is no error, since it can be built again from the version.
-    if row is None or blobs.size(row.sha256) != row.bytes or not blobs.seems_sound(row.sha256):
+    if (
+        row is None
+        or blobs.size(row.sha256) != row.bytes
+        or not blobs.is_readable_whole(row.sha256)
+    ):
         return None
     return ExportFile(row.sha256, row.bytes, source.filename, source.format.media_type)
 
 
-def _build_file(resources: Resources, source: _Source, spool: Path) -> ExportFile:
+def _build_export_file(resources: Resources, source: _Source, spool: Path) -> ExportFile:
     """Build the download, store it as a blob and register it."""
     db, blobs = resources.db, resources.blobs
     target, format = (
@@ -150,7 +154,7 @@ def _build_file(resources: Resources, source: _Source, spool: Path) -> ExportFil
     )
     try:
         # Outside of any transaction, since a build takes long.
-        _write_file(blobs, resources.catalogue, source, target)
+        _write_export_file(blobs, resources.catalogue, source, target)
         sha256, size = blobs.put_file(target, move=True)
     finally:
         target.unlink(missing_ok=True)
@@ -180,15 +184,19 @@ def _build_file(resources: Resources, source: _Source, spool: Path) -> ExportFil
     return ExportFile(sha256, size, source.filename, source.format.media_type)
 
 
-def _write_file(blobs: Blobs, catalogue: Catalogue, source: _Source, target: Path) -> None:
+def _write_export_file(blobs: Blobs, catalogue: Catalogue, source: _Source, target: Path) -> None:
     """Write the download to `target`.
 
     Raises:
         StoreCorrupt: a part is damaged.
     """
-    parts = [PartFile(name, blobs.fetch_file(sha256), sha256) for name, sha256 in source.parts]
+    parts = [
+        PartFile(name, blobs.fetch_verified_file(sha256), sha256) for name, sha256 in source.parts
+    ]
     try:
-        source.format.write(target, Version(source.manifest, parts, catalogue, sure=source.sure))
+        source.format.write_download(
+            target, Version(source.manifest, parts, catalogue, sure=source.sure)
+        )
     except DamagedPart as error:
         damaged = next(part.sha256 for part in parts if part.path == error.path)
         raise blobs.report_damaged_file(damaged) from error

@@ -76,10 +76,14 @@ def read_lineage(db: Database, actor: Actor, model: str, *, last: int | None, si
         row = find_model(session, actor, model)
         newest = row.next_version - 1
         end = newest if last is None else min(last, newest)
-        return Lineage(newest, _list_versions(session, row, end, size), _list_moves(session, row))
+        return Lineage(
+            newest,
+            _list_newest_versions(session, row, end, size),
+            _list_production_moves(session, row),
+        )
 
 
-def _list_versions(session: Session, model: Model, end: int, size: int) -> list[VersionRow]:
+def _list_newest_versions(session: Session, model: Model, end: int, size: int) -> list[VersionRow]:
     """Return the versions up to number `end`, newest first, with their figures."""
     figures = and_(
         Measurement.model_id == Version.model_id,
@@ -122,17 +126,17 @@ def _list_versions(session: Session, model: Model, end: int, size: int) -> list[
             job=one.job_id,
             created_at=format_rfc3339(one.created_at),
             acc=one.value,
-            forgetting=_read_forgetting(one.detail),
+            forgetting=_read_forgetting_figure(one.detail),
         )
         for one in session.execute(query)
     ]
 
 
-def _read_forgetting(detail: Mapping[str, float | None] | None) -> float | None:
+def _read_forgetting_figure(detail: Mapping[str, float | None] | None) -> float | None:
     return None if detail is None else detail.get("forgetting")
 
 
-def _list_moves(session: Session, model: Model) -> list[Move]:
+def _list_production_moves(session: Session, model: Model) -> list[Move]:
     """Return the newest moves of production, newest first."""
     query = (
         select(AliasMove)

@@ -25,7 +25,7 @@ from core.versions.metrics_summary import (
     History,
     Learned,
     Published,
-    build_summary,
+    build_version_summary,
     read_first_cells,
 )
 from core.versions.versions import find_version
@@ -137,7 +137,7 @@ class _Basis:
         return sha256(to_json([*scalars, *rows, *self.classes, edits])).digest()
 
 
-def model_metrics(
+def build_model_metrics(
     db: Database, actor: Actor, model: str, *, version: str, window: Window = WHOLE
 ) -> MetricsOut:
     """Return rows (versions), columns (learned tasks), accuracy matrix and summary of `version`.
@@ -150,23 +150,25 @@ def model_metrics(
         NotFound: there is no such model or version.
     """
     with db.read() as session:
-        return _build_response(session, _read_basis(session, actor, model, version), window)
+        return _build_metrics_response(
+            session, _read_metrics_basis(session, actor, model, version), window
+        )
 
 
 def load_cached_metrics(
     db: Database, actor: Actor, model: str, kept: KeptAnswers, *, version: str, window: Window
 ) -> KeptAnswer:
-    """Return the response of `model_metrics` as JSON, from the cache where possible."""
+    """Return the response of `build_model_metrics` as JSON, from the cache where possible."""
     with db.read() as session:
-        basis = _read_basis(session, actor, model, version)
-        return kept.get_or_make(
+        basis = _read_metrics_basis(session, actor, model, version)
+        return kept.get_or_build_response(
             basis.digest_response(window),
             # JSON has no NaN or infinity.
-            lambda: to_json(_build_response(session, basis, window), inf_nan_mode="null"),
+            lambda: to_json(_build_metrics_response(session, basis, window), inf_nan_mode="null"),
         )
 
 
-def _read_basis(session: Session, actor: Actor, model: str, version: str) -> _Basis:
+def _read_metrics_basis(session: Session, actor: Actor, model: str, version: str) -> _Basis:
     """Read the data that the response is made from."""
     owner = find_model(session, actor, model)
     requested = find_version(session, owner, version)
@@ -182,12 +184,12 @@ def _read_basis(session: Session, actor: Actor, model: str, version: str) -> _Ba
     )
 
 
-def _build_response(session: Session, basis: _Basis, window: Window) -> MetricsOut:
+def _build_metrics_response(session: Session, basis: _Basis, window: Window) -> MetricsOut:
     published, learned = basis.published, basis.learned
     first = read_first_cells(session, basis.model)
     existing_tasks = {number: task for number, task in learned.items() if task is not None}
     try:
-        summarised = build_summary(
+        summarised = build_version_summary(
             session,
             basis.model,
             basis.number,
@@ -201,7 +203,7 @@ def _build_response(session: Session, basis: _Basis, window: Window) -> MetricsO
     rows = [number for number in published if window.versions[0] <= number <= window.versions[1]]
     columns = [number for number in learned if window.tasks[0] <= number <= window.tasks[1]]
     sizes = {task: total for (_, task), (_, total) in first.items()}
-    cells = _build_matrix(session, basis.model, rows, columns)
+    cells = _build_accuracy_rows(session, basis.model, rows, columns)
     measured = [
         (version, task)
         for version, values in zip(rows, cells, strict=True)
@@ -210,16 +212,16 @@ def _build_response(session: Session, basis: _Basis, window: Window) -> MetricsO
     ]
     return {
         "version": basis.number,
-        "rows": [_build_row(published[number]) for number in rows],
-        "columns": [_build_column(learned[n], n, sizes.get(n, 0)) for n in columns],
+        "rows": [_build_matrix_row(published[number]) for number in rows],
+        "columns": [_build_matrix_column(learned[n], n, sizes.get(n, 0)) for n in columns],
         "accuracy_matrix": cells,
         "marks": mark_cells(basis.edits, measured) if basis.edits else [],
         "summary": summarised,
-        "definitions": matrix.define_figures(basis.model.problem),
+        "definitions": matrix.get_figure_definitions(basis.model.problem),
     }
 
 
-def _build_matrix(
+def _build_accuracy_rows(
     session: Session, model: Model, versions: Sequence[int], tasks: Sequence[int]
 ) -> list[list[float | None]]:
     """Return one list per version, with one accuracy in [0, 1] or None per task."""
@@ -233,7 +235,7 @@ def _build_matrix(
     return [list(map(accuracies.get(version, {}).get, tasks)) for version in versions]
 
 
-def _build_row(version: Published) -> MatrixRow:
+def _build_matrix_row(version: Published) -> MatrixRow:
     row = version.row
     return {
         "version": row.version,
@@ -243,7 +245,7 @@ def _build_row(version: Published) -> MatrixRow:
     }
 
 
-def _build_column(task: Learned | None, number: int, measured: int) -> MatrixColumn:
+def _build_matrix_column(task: Learned | None, number: int, measured: int) -> MatrixColumn:
     if task is None:
         return {"task": number, "name": None, "classes": [], "n": measured}
     return {

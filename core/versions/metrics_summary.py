@@ -116,7 +116,7 @@ def read_first_cells(session: Session, model: Model) -> dict[tuple[int, int], tu
     )
 
 
-def build_summary(
+def build_version_summary(
     session: Session, model: Model, version: int, taught: tuple[int, ...], history: History
 ) -> Summary:
     """Return the figures of `version` by the names of `matrix.DEFINITIONS`.
@@ -130,29 +130,29 @@ def build_summary(
     published, tasks, first = history
     rows = [one.row for one in published.values() if one.row.version != version]
     rows.append(replace(published[version].row, tasks=taught))
-    row, per_class = _read_row(session, model, version)
-    recorded = _read_recorded(session, model)
+    row, per_class = _read_matrix_row(session, model, version)
+    recorded = _read_recorded_figures(session, model)
     stored = {n: (of["last"], of["forgetting"]) for n, of in recorded[ROW].items()}
     stages = StoredStages(rows, first, row, stored, version, model.scenario)
     lineage = [one.version for one in stages.line]
     classes = {number: list(task.classes) for number, task in tasks.items()}
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
-        **matrix.compute_figures(stages, per_class),
-        **_summarise_lineage(recorded, lineage[1:]),
-        **_summarise_version(session, model, version, recorded["knn_probe"].get(version)),
+        **matrix.compute_last_stage_figures(stages, per_class),
+        **_build_stage_figures(recorded, lineage[1:]),
+        **_build_version_figures(session, model, version, recorded["knn_probe"].get(version)),
         "sure": choose_sure_threshold(session, model, version),
         "adp_mean": _read_anytime_means(session, model, recorded["adp"], lineage[1:]),
         "seconds": [published[number].seconds for number in lineage[1:]],
         "bytes": [published[number].bytes for number in lineage[1:]],
-        "degenerate": matrix.find_degenerate(stages, classes),
+        "degenerate": matrix.find_single_class_tasks(stages, classes),
         "unmeasured_classes": []
         if model.problem is not None  # its labels are no classes
-        else matrix.find_unmeasured(stages, per_class, classes, ever),
+        else matrix.find_classes_without_images(stages, per_class, classes, ever),
     }
 
 
-def _read_row(
+def _read_matrix_row(
     session: Session, model: Model, version: int
 ) -> tuple[dict[int, Cell], dict[tuple[int, int], dict[str, list[int]]]]:
     """Return the version's cells by task, and their counts by class."""
@@ -162,7 +162,7 @@ def _read_row(
     return read_matrix_row(session, model.id, version), counts
 
 
-def _read_recorded(session: Session, model: Model) -> _Recorded:
+def _read_recorded_figures(session: Session, model: Model) -> _Recorded:
     """Return the figures recorded for all tasks together."""
     recorded: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
     connection, of_model = session.connection(), {"model": model.id}
@@ -173,7 +173,7 @@ def _read_recorded(session: Session, model: Model) -> _Recorded:
     return recorded
 
 
-def _summarise_lineage(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
+def _build_stage_figures(recorded: _Recorded, line: Sequence[int]) -> StageFigures:
     """Return the figures that the jobs of these versions measured themselves."""
 
     def read_numbers(name: str, key: str) -> list[float | None]:
@@ -183,7 +183,7 @@ def _summarise_lineage(recorded: _Recorded, line: Sequence[int]) -> StageFigures
         return [_compute_share(recorded[name].get(version, {}).get("all")) for version in line]
 
     return {
-        "fwt_probe": matrix.average_defined(
+        "fwt_probe": matrix.average_defined_values(
             _compute_forward_transfer(recorded["knn_probe"].get(version, {})) for version in line
         ),
         "update_norm": read_numbers("update_norm", "backbone"),
@@ -197,7 +197,7 @@ def _summarise_lineage(recorded: _Recorded, line: Sequence[int]) -> StageFigures
     }
 
 
-def _summarise_version(
+def _build_version_figures(
     session: Session, model: Model, version: int, probe: Mapping[str, Any] | None
 ) -> LastFigures:
     """Return the figures that are recorded for the requested version alone, by task."""
@@ -206,7 +206,7 @@ def _summarise_version(
         session.connection().execute(_OF_ONE, of_version).all()
     )
     changes, probes = documents.get("changes", {}), documents.get("knn_probe", {})
-    worse, better = matrix.change_rates(
+    worse, better = matrix.compute_change_rates(
         (c["regressed"], c["improved"], c["total"]) for c in changes.values()
     )
     return {

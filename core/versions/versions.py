@@ -33,11 +33,11 @@ from core.database.tables import Alias, Model, Part, Result, Version
 from core.errors import Invalid, NotFound, WrongState
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
-from core.requests.pages import Page, cut_page, read_page
+from core.requests.audit import Entry, record_audit_entry
+from core.requests.pages import Page, cut_page_from_mapping, read_query_page
 from core.requests.times import format_rfc3339
 from core.retention import damage
-from core.retention.references import avoid_digest_index
+from core.retention.references import build_unindexed_digest
 from core.storage.blobs import Blobs
 
 # 18 digits always fit into the 64 bits of the column.
@@ -117,13 +117,15 @@ def list_versions(
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Version).where(Version.model_id == row.id).options(_LISTED)
-        rows: Page[Version] = read_page(session, query, Version.number, limit, cursor)
+        rows: Page[Version] = read_query_page(session, query, Version.number, limit, cursor)
         accuracy = _read_mean_accuracies(session, row, [version.number for version in rows.rows])
-        items = [_build_item(version, accuracy.get(version.number)) for version in rows.rows]
+        items = [
+            _build_version_item(version, accuracy.get(version.number)) for version in rows.rows
+        ]
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
-def _build_base(version: Version) -> VersionBase:
+def _build_version_base(version: Version) -> VersionBase:
     return {
         "id": version.id,
         "number": version.number,
@@ -138,9 +140,9 @@ def _build_base(version: Version) -> VersionBase:
     }
 
 
-def _build_item(version: Version, accuracy: float | None) -> VersionItem:
+def _build_version_item(version: Version, accuracy: float | None) -> VersionItem:
     passed = version.gate["passed"]
-    return {**_build_base(version), "passed": passed, "mean_accuracy": accuracy}
+    return {**_build_version_base(version), "passed": passed, "mean_accuracy": accuracy}
 
 
 def _read_mean_accuracies(
@@ -175,7 +177,7 @@ def list_results(
     with db.read() as session:
         row = find_version(session, find_model(session, actor, model), version)
         query = select(Result).where(Result.model_id == row.model_id, Result.version == row.number)
-        results: Page[Result] = read_page(session, query, Result.task, limit, cursor)
+        results: Page[Result] = read_query_page(session, query, Result.task, limit, cursor)
         items: list[TaskResult] = [
             {
                 "task": one.task,
@@ -188,7 +190,9 @@ def list_results(
         return {"items": items, "next_cursor": results.next_cursor}
 
 
-def set_note(db: Database, actor: Actor, model: str, version: str, note: str | None) -> VersionOut:
+def set_version_note(
+    db: Database, actor: Actor, model: str, version: str, note: str | None
+) -> VersionOut:
     """Set a person's note on a version.
 
     None or "" removes it, and setting the same note changes nothing.
@@ -202,7 +206,7 @@ def set_note(db: Database, actor: Actor, model: str, version: str, note: str | N
         if (note or None) != row.note:
             row.note = note or None
             data: AuditData = {"model": owner.id, "version": row.number, "note": row.note}
-            record_action(
+            record_audit_entry(
                 session,
                 actor,
                 Entry("version.change", row.id, data, model=owner.id),
@@ -220,10 +224,10 @@ def list_version_files(
         row = find_version(session, find_model(session, actor, model), version)
         items: dict[str, FileOut] = {
             p.name: {"name": p.name, "type": p.type, "sha256": p.sha256, "bytes": p.bytes}
-            for p in _find_parts(session, [row.id])[row.id]
+            for p in _find_version_parts(session, [row.id])[row.id]
             if p.type not in PRIVATE_TYPES
         }
-    files = cut_page(items, limit, cursor)
+    files = cut_page_from_mapping(items, limit, cursor)
     return {"items": list(files.rows), "next_cursor": files.next_cursor}
 
 
@@ -242,7 +246,7 @@ def get_version_file(db: Database, actor: Actor, model: str, version: str, part:
         if stored is None:
             names = ", ".join(
                 p.name
-                for p in _find_parts(session, [row.id])[row.id]
+                for p in _find_version_parts(session, [row.id])[row.id]
                 if p.type not in PRIVATE_TYPES
             )
             raise NotFound(f"Version {row.number} has no part {part!r}; it has {names or 'none'}.")
@@ -251,7 +255,7 @@ def get_version_file(db: Database, actor: Actor, model: str, version: str, part:
             raise Invalid(
                 f"The part {part!r} holds {content} of the training data and cannot be downloaded."
             )
-        damage.refuse_marked_parts(session, row, {Blobs.make_key(stored.sha256): stored.name})
+        damage.refuse_damaged_parts(session, row, {Blobs.make_blob_key(stored.sha256): stored.name})
         return PartFile(
             stored.sha256,
             stored.bytes,
@@ -265,20 +269,21 @@ def versions_to_json(
     """Return versions of one model as responses show them, in the given order."""
     if not versions:
         return []
-    parts = _find_parts(session, [v.id for v in versions])
+    parts = _find_version_parts(session, [v.id for v in versions])
     first = _find_first_holders(
         session, model, {p.sha256 for of_one in parts.values() for p in of_one}
     )
-    rows = _read_accuracies(session, model, [v.number for v in versions])
+    rows = _read_accuracy_rows(session, model, [v.number for v in versions])
     measured = measurements.read_version_measurements(
         session, model.id, [v.number for v in versions]
     )
     return [
-        _build_version(v, parts[v.id], first, rows[v.number], measured[v.number]) for v in versions
+        _build_version_response(v, parts[v.id], first, rows[v.number], measured[v.number])
+        for v in versions
     ]
 
 
-def _build_version(
+def _build_version_response(
     version: Version,
     parts: Sequence[Part],
     first: Mapping[str, int],
@@ -286,7 +291,7 @@ def _build_version(
     measured: Mapping[str, Any],
 ) -> VersionOut:
     return {
-        **_build_base(version),
+        **_build_version_base(version),
         "tasks": list_taught_tasks(version.manifest),
         "gate": version.gate,
         "warnings": list(version.warnings),
@@ -306,7 +311,7 @@ def _build_version(
     }
 
 
-def _find_parts(session: Session, ids: Sequence[str]) -> dict[str, list[Part]]:
+def _find_version_parts(session: Session, ids: Sequence[str]) -> dict[str, list[Part]]:
     """Return the parts of each version by version id, in the manifest's order."""
     parts_by_version: dict[str, list[Part]] = {i: [] for i in ids}
     query = (
@@ -329,7 +334,7 @@ def _find_first_holders(session: Session, model: Model, digests: set[str]) -> di
             .join(Version, Version.id == Part.version_id)
             .where(
                 Version.model_id == model.id,
-                avoid_digest_index(Part.sha256).in_(sorted_digests[start : start + 500]),
+                build_unindexed_digest(Part.sha256).in_(sorted_digests[start : start + 500]),
             )
             .group_by(Part.sha256)
         )
@@ -337,7 +342,7 @@ def _find_first_holders(session: Session, model: Model, digests: set[str]) -> di
     return first_holders
 
 
-def _read_accuracies(
+def _read_accuracy_rows(
     session: Session, model: Model, numbers: Sequence[int]
 ) -> dict[int, list[float | None]]:
     """Return rows of the accuracy matrix: a cell in [0, 1] per learned task; None: not measured."""

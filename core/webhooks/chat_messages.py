@@ -41,7 +41,7 @@ class Message:
     link: str | None = None
 
 
-def build_body(format: str, payload: WebhookPayload, public_url: str = "") -> bytes:
+def build_chat_body(format: str, payload: WebhookPayload, public_url: str = "") -> bytes:
     """Return the body of a POST for a chat service.
 
     Args:
@@ -52,12 +52,12 @@ def build_body(format: str, payload: WebhookPayload, public_url: str = "") -> by
     Raises:
         KeyError: there is no such format.
     """
-    message = _WRITERS[format](describe_event(payload, public_url))
+    message = _WRITERS[format](describe_event_in_words(payload, public_url))
     # Names may contain lone surrogates, which UTF-8 cannot encode.
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def describe_event(payload: WebhookPayload, public_url: str = "") -> Message:
+def describe_event_in_words(payload: WebhookPayload, public_url: str = "") -> Message:
     """Return a payload as a message in words."""
     data, name = payload["data"], payload["data"].get("name", "")
     if payload["type"] == TEST:
@@ -66,13 +66,13 @@ def describe_event(payload: WebhookPayload, public_url: str = "") -> Message:
             link=_build_page_url(public_url, f"webhooks/{data.get('webhook', '')}"),
         )
     noun = payload["type"].partition(".")[0]
-    message = _DESCRIBED.get(noun, _describe_other)(payload["type"], name, data)
+    message = _DESCRIBED.get(noun, _describe_other_event)(payload["type"], name, data)
     facts = {
         "Model": name,
         "Version": data.get("version"),
         "Task": data.get("task"),
         "Status": data.get("status"),
-        "Gate": _read_verdict(data),
+        "Gate": _read_gate_verdict(data),
         "Cause": data.get("cause"),
     }
     # Compared and not tested for truth, since version 0 is a fact too.
@@ -88,7 +88,7 @@ def describe_event(payload: WebhookPayload, public_url: str = "") -> Message:
     return message
 
 
-def _describe_job(type: str, name: str, data: WebhookData) -> Message:
+def _describe_job_event(type: str, name: str, data: WebhookData) -> Message:
     """Describe an event of a job."""
     state, kind, job = type.partition(".")[2], data.get("kind", "job"), data.get("job") or ""
     message = Message(f"{name}: a job ({kind}) {_STATES.get(state, state)}.")
@@ -100,7 +100,7 @@ def _describe_job(type: str, name: str, data: WebhookData) -> Message:
     return message
 
 
-def _describe_version(type: str, name: str, data: WebhookData) -> Message:
+def _describe_version_event(type: str, name: str, data: WebhookData) -> Message:
     """Describe an event of a version, with the checks that failed."""
     number = data.get("version")
     if type == "version.held":
@@ -113,14 +113,14 @@ def _describe_version(type: str, name: str, data: WebhookData) -> Message:
     checks = data["gate"]["checks"] if "gate" in data else []
     failed = [check for check in checks if not check["passed"]]
     message.reasons = [
-        _describe_check(cast(Mapping[str, Any], check)) for check in failed[:MOST_REASONS]
+        _describe_failed_check(cast(Mapping[str, Any], check)) for check in failed[:MOST_REASONS]
     ]
     if len(failed) > MOST_REASONS:
         message.reasons.append(f"and {len(failed) - MOST_REASONS} more checks")
     return message
 
 
-def _describe_check(check: Mapping[str, Any]) -> str:
+def _describe_failed_check(check: Mapping[str, Any]) -> str:
     """Describe a failed check."""
     if check.get("detail"):
         return f"{check['name']}: {check['detail']}"
@@ -138,12 +138,12 @@ def _describe_alias_move(type: str, name: str, data: WebhookData) -> Message:
     return Message(f"{name}: {alias} is version {version} now{came}.")
 
 
-def _describe_deletion(type: str, name: str, data: WebhookData) -> Message:
+def _describe_data_deletion(type: str, name: str, data: WebhookData) -> Message:
     """Describe the deletion of a task's images."""
     return Message(f"{name}: the images of task {data.get('task')} are deleted.")
 
 
-def _describe_export(type: str, name: str, data: WebhookData) -> Message:
+def _describe_finished_export(type: str, name: str, data: WebhookData) -> Message:
     """Describe a finished export."""
     version, format = data.get("version"), data.get("format", "")
     message = Message(f"{name}: version {version} can be downloaded as {format}.")
@@ -153,12 +153,12 @@ def _describe_export(type: str, name: str, data: WebhookData) -> Message:
     return message
 
 
-def _describe_other(type: str, name: str, data: WebhookData) -> Message:
+def _describe_other_event(type: str, name: str, data: WebhookData) -> Message:
     """Describe an event of another type."""
     return Message(f"{name}: {type}")
 
 
-def _read_verdict(data: WebhookData) -> str | None:
+def _read_gate_verdict(data: WebhookData) -> str | None:
     if "gate" not in data:
         return None
     return "passed" if data["gate"]["passed"] else "failed"
@@ -169,29 +169,32 @@ def _build_page_url(public_url: str, path: str) -> str | None:
     return f"{public_url.rstrip('/')}/ui/{path}" if public_url else None
 
 
-def _format_slack(message: Message) -> dict[str, Any]:
+def _format_slack_message(message: Message) -> dict[str, Any]:
     """Return the message in Slack's form."""
-    paragraphs = [f"*{_escape_line(message.title)}*"]
-    paragraphs += [f"{name}: {_escape_line(value)}" for name, value in message.facts]
-    paragraphs += [f"• {_escape_line(reason)}" for reason in message.reasons]
+    paragraphs = [f"*{_escape_slack_line(message.title)}*"]
+    paragraphs += [f"{name}: {_escape_slack_line(value)}" for name, value in message.facts]
+    paragraphs += [f"• {_escape_slack_line(reason)}" for reason in message.reasons]
     if message.command is not None:
-        paragraphs.append(f"`{_escape_line(message.command)}`")
+        paragraphs.append(f"`{_escape_slack_line(message.command)}`")
     if message.link is not None:
         # A bar or an angle bracket in the address would end Slack's link.
         link = quote(message.link, safe=_OF_URLS).replace("&", "&amp;")
         paragraphs.append(f"<{link}|Open the page>")
     # Verbatim: Slack would turn names that look like channels or addresses into links.
-    text = {"type": "mrkdwn", "text": _join_fitting(paragraphs), "verbatim": True}
+    text = {"type": "mrkdwn", "text": _join_lines_that_fit(paragraphs), "verbatim": True}
     # Notifications show `text`, since they cannot show blocks.
-    return {"text": _escape_line(message.title), "blocks": [{"type": "section", "text": text}]}
+    return {
+        "text": _escape_slack_line(message.title),
+        "blocks": [{"type": "section", "text": text}],
+    }
 
 
-def _escape_line(text: str) -> str:
+def _escape_slack_line(text: str) -> str:
     """Return a text escaped for Slack's markup, and cut to one line."""
-    return _cut_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _shorten_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _join_fitting(paragraphs: list[str]) -> str:
+def _join_lines_that_fit(paragraphs: list[str]) -> str:
     """Join as many whole lines as fit into a section."""
     text = ""
     for paragraph in paragraphs:
@@ -202,18 +205,18 @@ def _join_fitting(paragraphs: list[str]) -> str:
     return text
 
 
-def _format_teams(message: Message) -> dict[str, Any]:
+def _format_teams_message(message: Message) -> dict[str, Any]:
     """Return the message in the form of Teams."""
-    body = [_build_paragraph(message.title, weight="Bolder", size="Medium")]
-    body += [_build_paragraph(f"{name}: {value}") for name, value in message.facts]
-    body += [_build_paragraph(f"• {reason}") for reason in message.reasons]
+    body = [_build_teams_paragraph(message.title, weight="Bolder", size="Medium")]
+    body += [_build_teams_paragraph(f"{name}: {value}") for name, value in message.facts]
+    body += [_build_teams_paragraph(f"• {reason}") for reason in message.reasons]
     if message.command is not None:
-        body.append(_build_paragraph(message.command, fontType="Monospace"))
+        body.append(_build_teams_paragraph(message.command, fontType="Monospace"))
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
         "version": "1.4",
-        "fallbackText": _cut_line(message.title),
+        "fallbackText": _shorten_line(message.title),
         "body": body,
     }
     if message.link is not None:
@@ -226,15 +229,15 @@ def _format_teams(message: Message) -> dict[str, Any]:
     }
 
 
-def _build_paragraph(text: str, **style: str) -> dict[str, Any]:
+def _build_teams_paragraph(text: str, **style: str) -> dict[str, Any]:
     """Return a paragraph of plain text; a TextBlock would interpret Markdown."""
     return {
         "type": "RichTextBlock",
-        "inlines": [{"type": "TextRun", "text": _cut_line(text), **style}],
+        "inlines": [{"type": "TextRun", "text": _shorten_line(text), **style}],
     }
 
 
-def _cut_line(text: str) -> str:
+def _shorten_line(text: str) -> str:
     """Join the words of a text by single spaces, and cut it to the maximum length."""
     cut = " ".join(text.split())
     return cut if len(cut) <= MOST_CHARS else f"{cut[: MOST_CHARS - 1]}…"
@@ -248,13 +251,13 @@ _STATES = {
     "cancelled": "was cancelled",
 }
 _DESCRIBED: dict[str, Callable[[str, str, WebhookData], Message]] = {
-    "job": _describe_job,
-    "version": _describe_version,
+    "job": _describe_job_event,
+    "version": _describe_version_event,
     "alias": _describe_alias_move,
-    "task": _describe_deletion,
-    "export": _describe_export,
+    "task": _describe_data_deletion,
+    "export": _describe_finished_export,
 }
 _WRITERS: dict[str, Callable[[Message], dict[str, Any]]] = {
-    "slack": _format_slack,
-    "teams": _format_teams,
+    "slack": _format_slack_message,
+    "teams": _format_teams_message,
 }

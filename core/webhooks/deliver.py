@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from core.database.session import Database
 from core.errors import PerennialError
 from core.failpoints import hit_failpoint
-from core.network.public_address import Refused, Resolver, parse_networks, parse_target
+from core.network.public_address import Refused, Resolver, parse_networks, parse_url_target
 from core.settings import Settings
 from core.telemetry import DELIVERY_SECONDS
 from core.webhooks import chat_messages, outbox, webhook_secret
@@ -61,10 +61,10 @@ class Deliverer:
         self._end = threading.Event()
         self._failing = False
         self._thread = threading.Thread(
-            target=self._deliver_until_ended, name="deliver", daemon=True
+            target=self._serve_webhooks_until_ended, name="deliver", daemon=True
         )
 
-    def start_thread(self) -> None:
+    def start_delivery_thread(self) -> None:
         """Start the thread that looks for due deliveries."""
         self._thread.start()
 
@@ -84,7 +84,7 @@ class Deliverer:
         with self._changed:
             self._changed.wait_for(lambda: not self._serving, CLOSE_S)
 
-    def serve_due(self) -> int:
+    def serve_due_webhooks(self) -> int:
         """Take due webhooks while there are places, serve each in a thread, return their number."""
         with self._changed:
             # A copy, since threads discard their leases at any time.
@@ -111,30 +111,30 @@ class Deliverer:
             ).start()
         return len(leases)
 
-    def _deliver_until_ended(self) -> None:
+    def _serve_webhooks_until_ended(self) -> None:
         while not self._end.is_set():
-            self._run_guarded("look", self.serve_due)
+            self._run_logging_errors("look", self.serve_due_webhooks)
             self._end.wait(LOOK_S)
 
     def _serve_webhook(self, lease: Lease) -> None:
         try:
-            self._run_guarded("serve", lambda: self._send_due(lease))
+            self._run_logging_errors("serve", lambda: self._send_due_deliveries(lease))
         finally:
             with self._changed:
                 # Also after an error, or the worker would lose a place with each of them.
                 self._serving.discard(lease)
                 self._changed.notify_all()
 
-    def _send_due(self, lease: Lease) -> None:
+    def _send_due_deliveries(self, lease: Lease) -> None:
         """Send one delivery after another until none is due or the webhook's time is over."""
         until = time.monotonic() + TURN_S
         while not self._end.is_set() and time.monotonic() < until:
-            outgoing = outbox.take_next_delivery(self._db, lease, self._lease_s)
+            outgoing = outbox.lease_next_delivery(self._db, lease, self._lease_s)
             if outgoing is None:
                 return  # nothing is due, and `next_of` has released the webhook
             outcome = self._attempt_delivery(lease, outgoing)
             hit_failpoint("delivery-sent")
-            outbox.record_outcome(self._db, lease, outgoing, outcome)
+            outbox.record_delivery_outcome(self._db, lease, outgoing, outcome)
             kind = "delivered" if outcome.error is None else "failed"
             DELIVERY_SECONDS.labels(kind).observe(outcome.seconds)
             if outcome.error is not None:
@@ -150,14 +150,16 @@ class Deliverer:
     def _attempt_delivery(self, lease: Lease, outgoing: Outgoing) -> Outcome:
         """Send a delivery once, and return the outcome."""
         # imported here, since a worker without webhooks never needs it
-        from core.network.guarded_http import NotSent, Way, post_body
+        from core.network.guarded_http import NotSent, Way, post_guarded_request
 
         begin = time.monotonic()
         status, response_body, error = None, None, None
         try:
-            target, body = parse_target(outgoing.url), self._build_body(outgoing)
-            headers = self._build_headers(lease.webhook_id, outgoing, body)
-            response = post_body(target, headers, body, Way(self._allow, REQUEST_S, self._resolve))
+            target, body = parse_url_target(outgoing.url), self._build_delivery_body(outgoing)
+            headers = self._build_delivery_headers(lease.webhook_id, outgoing, body)
+            response = post_guarded_request(
+                target, headers, body, Way(self._allow, REQUEST_S, self._resolve)
+            )
             status, response_body, error = (
                 response.status,
                 response.body or None,
@@ -169,21 +171,23 @@ class Deliverer:
             error = refused.detail
         return Outcome(status, error, response_body, time.monotonic() - begin)
 
-    def _build_body(self, outgoing: Outgoing) -> bytes:
+    def _build_delivery_body(self, outgoing: Outgoing) -> bytes:
         """Return the body to send: the stored payload, or a chat message with its content."""
         if outgoing.format == "standard":
             return outgoing.payload.encode()
-        return chat_messages.build_body(
+        return chat_messages.build_chat_body(
             outgoing.format, json.loads(outgoing.payload), self._settings.public_url
         )
 
-    def _build_headers(self, webhook_id: str, outgoing: Outgoing, body: bytes) -> dict[str, str]:
+    def _build_delivery_headers(
+        self, webhook_id: str, outgoing: Outgoing, body: bytes
+    ) -> dict[str, str]:
         """Return the headers of Standard Webhooks, signed with each secret that is valid now.
 
         Raises:
             WebhooksUnavailable: the secrets cannot be made here.
         """
-        key, now = webhook_secret.load_key(self._settings), int(time.time())
+        key, now = webhook_secret.load_webhook_key(self._settings), int(time.time())
         secrets = [
             webhook_secret.derive_secret(key, webhook_id, number) for number in outgoing.generations
         ]
@@ -191,7 +195,7 @@ class Deliverer:
         if webhook_secret.hash_secret(secrets[0]) != outgoing.secret_sha256:
             raise webhook_secret.build_changed_key_error()
         # During a rotation both secrets are valid, and a receiver needs only one of them.
-        signed = (webhook_secret.sign_body(one, outgoing.id, now, body) for one in secrets)
+        signed = (webhook_secret.sign_delivery_body(one, outgoing.id, now, body) for one in secrets)
         return {
             "Content-Type": "application/json",
             "User-Agent": USER_AGENT,
@@ -201,7 +205,7 @@ class Deliverer:
             "webhook-signature": " ".join(signed),
         }
 
-    def _run_guarded(self, action: str, work: Callable[[], object]) -> None:
+    def _run_logging_errors(self, action: str, work: Callable[[], object]) -> None:
         """Do a piece of work, and log errors so that the thread continues."""
         try:
             work()

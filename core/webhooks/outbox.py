@@ -106,7 +106,7 @@ def lease_webhooks(
     # Most looks find nothing due, and need not queue up with the writers.
     with db.read() as session:
         now = db.now(session)
-        candidates = _find_candidates(
+        candidates = _find_due_webhooks(
             session, now, places, slow_places, Counter(one.owner_id for one in serving)
         )
     if not candidates:
@@ -125,22 +125,22 @@ def lease_webhooks(
             # A worker that hangs for longer than its lease must not record its outcome any more.
             hook.fence += 1
             hook.lease_until, hook.served_at = now + lease_s, now
-            leases.append(Lease(hook.id, hook.owner_id, hook.fence, _is_slow(hook)))
+            leases.append(Lease(hook.id, hook.owner_id, hook.fence, _is_slow_webhook(hook)))
     return leases
 
 
-def take_next_delivery(db: Database, lease: Lease, lease_s: float = LEASE_S) -> Outgoing | None:
+def lease_next_delivery(db: Database, lease: Lease, lease_s: float = LEASE_S) -> Outgoing | None:
     """Return the delivery to send to a webhook now, and renew the lease.
 
     If nothing is due or the lease is lost, return None and release the webhook.
     """
     with db.write() as session:
-        hook, now = _lock_leased(session, lease), db.now(session)
+        hook, now = _lock_leased_webhook(session, lease), db.now(session)
         if hook is None:
             return None
         row = None if hook.disabled_at is not None else _find_next_delivery(session, hook, now)
         if row is None:
-            _end_lease(session, hook, now)
+            _end_webhook_lease(session, hook, now)
             return None
         hook.lease_until = now + lease_s
         both = hook.previous_until is not None and now < hook.previous_until
@@ -153,18 +153,18 @@ def take_next_delivery(db: Database, lease: Lease, lease_s: float = LEASE_S) -> 
 def release_webhook(db: Database, lease: Lease) -> None:
     """Release a webhook; any worker may send its remaining deliveries."""
     with db.write() as session:
-        hook = _lock_leased(session, lease)
+        hook = _lock_leased_webhook(session, lease)
         if hook is not None:
-            _end_lease(session, hook, db.now(session))
+            _end_webhook_lease(session, hook, db.now(session))
 
 
-def record_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome) -> None:
+def record_delivery_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome) -> None:
     """Record the outcome of an attempt.
 
     It has no effect if the lease is lost, since another worker sends again.
     """
     with db.write() as session:
-        hook, now = _lock_leased(session, lease), db.now(session)
+        hook, now = _lock_leased_webhook(session, lease), db.now(session)
         row = session.get(Delivery, sent.number, with_for_update=True)
         if hook is None or row is None:
             return
@@ -214,7 +214,7 @@ def remove_old_deliveries(db: Database, days: float) -> None:
             return
 
 
-def _find_candidates(
+def _find_due_webhooks(
     session: Session, now: float, places: int, slow_places: int, served: Counter[str]
 ) -> list[str]:
     """Return ids of webhooks to take: few of each owner, those served longest ago first."""
@@ -249,11 +249,11 @@ def _build_due_filter(now: float) -> tuple[ColumnElement[bool], ...]:
     )
 
 
-def _is_slow(hook: Webhook) -> bool:
+def _is_slow_webhook(hook: Webhook) -> bool:
     return hook.failing_since is not None or (hook.last_s or 0.0) > SLOW_S
 
 
-def _lock_leased(session: Session, lease: Lease) -> Webhook | None:
+def _lock_leased_webhook(session: Session, lease: Lease) -> Webhook | None:
     """Return the webhook's row, locked, if this worker still has the lease."""
     query = select(Webhook).where(Webhook.id == lease.webhook_id, Webhook.fence == lease.fence)
     return session.scalars(query.with_for_update(key_share=True)).one_or_none()
@@ -262,12 +262,12 @@ def _lock_leased(session: Session, lease: Lease) -> Webhook | None:
 def _find_next_delivery(session: Session, hook: Webhook, now: float) -> Delivery | None:
     """Return the oldest due delivery that does not wait for an earlier one of its model."""
     query = select(Delivery).where(
-        Delivery.webhook_id == hook.id, WAITS, Delivery.next_at <= now, _is_in_turn()
+        Delivery.webhook_id == hook.id, WAITS, Delivery.next_at <= now, _build_in_turn_condition()
     )
     return session.scalars(query.order_by(Delivery.number).limit(1)).one_or_none()
 
 
-def _is_in_turn() -> ColumnElement[bool]:
+def _build_in_turn_condition() -> ColumnElement[bool]:
     """Return the condition that no earlier delivery of the same model must be sent first."""
     earlier = aliased(Delivery)
     waits = and_(
@@ -280,13 +280,15 @@ def _is_in_turn() -> ColumnElement[bool]:
     return ~exists(select(earlier.number).where(waits))
 
 
-def _end_lease(session: Session, hook: Webhook, now: float) -> None:
+def _end_webhook_lease(session: Session, hook: Webhook, now: float) -> None:
     """End the lease of a webhook.
 
     The webhook is due again with its first delivery that does not wait for another.
     """
     session.flush()
-    query = select(Delivery.next_at).where(Delivery.webhook_id == hook.id, WAITS, _is_in_turn())
+    query = select(Delivery.next_at).where(
+        Delivery.webhook_id == hook.id, WAITS, _build_in_turn_condition()
+    )
     hook.due_at = session.scalar(query.order_by(Delivery.next_at).limit(1))
     hook.lease_until = None
     hook.served_at = now

@@ -11,8 +11,8 @@ from core.database.tables import Delivery, Webhook
 from core.database.tables.webhook import PENDING
 from core.errors import NotFound
 from core.requests.actor import Actor
-from core.requests.audit import Entry, record_action
-from core.requests.pages import Page, read_page
+from core.requests.audit import Entry, record_audit_entry
+from core.requests.pages import Page, read_query_page
 from core.webhooks import webhooks
 from core.webhooks.delivery_response import build_delivery_detail, build_delivery_response
 
@@ -36,7 +36,7 @@ def list_deliveries(
         query = select(Delivery).where(Delivery.webhook_id == row.id)
         if state is not None:
             query = query.where(Delivery.state == state)
-        deliveries: Page[Delivery] = read_page(
+        deliveries: Page[Delivery] = read_query_page(
             session, query, Delivery.number, limit, cursor, descending=True
         )
         return {
@@ -68,16 +68,16 @@ def resend_delivery(db: Database, actor: Actor, webhook: str, delivery: str) -> 
     """
     with db.write() as session:
         hook, now = webhooks.find_webhook(session, actor, webhook, lock=True), db.now(session)
-        webhooks.require_enabled(hook)
+        webhooks.require_webhook_enabled(hook)
         row = _find_delivery(session, hook, delivery)
         # One that waits is counted among the waiting ones already.
         if row.state != PENDING:
-            webhooks.require_room(session, hook)
+            webhooks.require_room_for_delivery(session, hook)
         row.state, row.attempts, row.next_at, row.finished_at = PENDING, 0, now, None
         # Workers look for webhooks by this time, not for single deliveries.
         hook.due_at = now
         session.flush()
-        record_action(
+        record_audit_entry(
             session, actor, Entry("webhook.redeliver", row.id, {}, model=hook.model_id), now
         )
         return build_delivery_detail(actor, row)

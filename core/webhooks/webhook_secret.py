@@ -20,7 +20,7 @@ PREFIX = "whsec_"
 MIN_KEY_BYTES = 32
 
 
-def load_key(settings: Settings) -> bytes:
+def load_webhook_key(settings: Settings) -> bytes:
     """Return the key from which all secrets are derived; on one machine it is made on first use.
 
     Raises:
@@ -28,14 +28,14 @@ def load_key(settings: Settings) -> bytes:
             too short.
     """
     path = settings.webhook_key_file
-    if path is None and not settings.embedded:
+    if path is None and not settings.is_embedded:
         raise WebhooksUnavailable(
             "Webhooks need a key that the API and all workers have: whoever runs the service gives "
             "each of them the same file in PERENNIAL_WEBHOOK_KEY_FILE (`openssl rand -hex 32`)."
         )
     if path is None:
         path = settings.data_dir.absolute() / KEY_NAME
-        _make_key_file(path)
+        _make_webhook_key_file(path)
     try:
         # Editors and `openssl rand` end the file with a line break.
         content = path.read_bytes().strip()
@@ -62,7 +62,7 @@ def hash_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def sign_body(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str:
+def sign_delivery_body(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str:
     """Return `v1,` and the HMAC-SHA-256 of id, time (seconds since 1970) and body, in base64."""
     signed = f"{delivery_id}.{timestamp}.".encode() + body
     code = hmac.digest(base64.b64decode(secret.removeprefix(PREFIX)), signed, "sha256")
@@ -77,7 +77,7 @@ def build_changed_key_error() -> WebhooksUnavailable:
     )
 
 
-def _make_key_file(path: Path) -> None:
+def _make_webhook_key_file(path: Path) -> None:
     """Write a key file if there is none; of several processes, the first one's file stays."""
     if path.exists():
         return

@@ -27,8 +27,8 @@ from core.errors import Invalid, NotFound, TooManyRequests, WrongState
 from core.ids import new_id
 from core.network import public_address
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_action
-from core.requests.pages import Page, read_page
+from core.requests.audit import Entry, record_audit_entry
+from core.requests.pages import Page, read_query_page
 from core.requests.times import format_rfc3339
 from core.settings import Settings
 from core.webhooks import webhook_secret
@@ -68,7 +68,10 @@ def create_webhook(
         WebhooksUnavailable: the service has no key for secrets.
     """
     # Before the transaction, since resolving a name may take long.
-    key, target = webhook_secret.load_key(settings), _check_url(settings, requested.url)
+    key, target = (
+        webhook_secret.load_webhook_key(settings),
+        _check_webhook_url(settings, requested.url),
+    )
     with db.write() as session:
         now, row_id = db.now(session), new_id("whk")
         name = requested.model
@@ -79,7 +82,7 @@ def create_webhook(
             owner_id=actor.owner_id if model_row is None else model_row.owner_id,
             url=requested.url,
             format=requested.format,
-            events=_check_events(requested.events),
+            events=_check_event_types(requested.events),
             model_id=None if model_row is None else model_row.id,
             generation=1,
             secret_sha256=webhook_secret.hash_secret(secret),
@@ -91,19 +94,22 @@ def create_webhook(
         session.flush()
         # The host alone, since the path of an address, as of Slack, may hold a secret.
         data: Any = {"host": target.host, "events": row.events}
-        record_action(
+        record_audit_entry(
             session, actor, Entry("webhook.create", row.id, data, model=row.model_id), now
         )
-        _take_place(session, row, settings.max_webhooks)
-        return {**build_responses(session, [row])[0], "secret": secret}
+        _require_few_webhooks(session, row, settings.max_webhooks)
+        return {**build_webhook_responses(session, [row])[0], "secret": secret}
 
 
 def list_webhooks(db: Database, actor: Actor, *, limit: int, cursor: str | None) -> WebhookPage:
     """Return a page of the webhooks that the caller sees."""
     with db.read() as session:
-        query = select(Webhook).where(actor.filter_visible(Webhook.owner_id))
-        rows: Page[Webhook] = read_page(session, query, Webhook.id, limit, cursor)
-        return {"items": build_responses(session, rows.rows), "next_cursor": rows.next_cursor}
+        query = select(Webhook).where(actor.build_visible_condition(Webhook.owner_id))
+        rows: Page[Webhook] = read_query_page(session, query, Webhook.id, limit, cursor)
+        return {
+            "items": build_webhook_responses(session, rows.rows),
+            "next_cursor": rows.next_cursor,
+        }
 
 
 def read_webhook(db: Database, actor: Actor, webhook: str) -> WebhookOut:
@@ -113,7 +119,7 @@ def read_webhook(db: Database, actor: Actor, webhook: str) -> WebhookOut:
         NotFound: the caller sees no such webhook.
     """
     with db.read() as session:
-        return build_responses(session, [find_webhook(session, actor, webhook)])[0]
+        return build_webhook_responses(session, [find_webhook(session, actor, webhook)])[0]
 
 
 def change_webhook(
@@ -131,24 +137,24 @@ def change_webhook(
         with db.read() as session:
             # only a caller who sees the webhook may cause a DNS look-up
             find_webhook(session, actor, webhook)
-        _check_url(settings, url)
+        _check_webhook_url(settings, url)
     with db.write() as session:
         row, now = find_webhook(session, actor, webhook, lock=True), db.now(session)
         row.url = url or row.url
         row.format = patch.get("format") or row.format
         row.events = (
-            row.events if (events := patch.get("events")) is None else _check_events(events)
+            row.events if (events := patch.get("events")) is None else _check_event_types(events)
         )
         if "model" in patch:
             row.model_id = _find_only_model(session, actor, row, patch["model"])
         if (enabled := patch.get("enabled")) is not None:
-            _set_enabled(session, row, enabled, now)
+            _set_webhook_enabled(session, row, enabled, now)
         session.flush()
         changed = sorted(
             name for name, value in patch.items() if name != "enabled" and value is not None
         )
-        _record_change(session, actor, row, patch, changed, now)
-        return build_responses(session, [row])[0]
+        _record_change_in_audit(session, actor, row, patch, changed, now)
+        return build_webhook_responses(session, [row])[0]
 
 
 def remove_webhook(db: Database, actor: Actor, webhook: str) -> None:
@@ -162,8 +168,8 @@ def remove_webhook(db: Database, actor: Actor, webhook: str) -> None:
         # Deliveries have no foreign key, so nothing else would remove them.
         session.execute(delete(Delivery).where(Delivery.webhook_id == row.id))
         session.delete(row)
-        host = public_address.parse_target(row.url).host
-        record_action(
+        host = public_address.parse_url_target(row.url).host
+        record_audit_entry(
             session, actor, Entry("webhook.delete", row.id, {"host": host}, model=row.model_id), now
         )
 
@@ -177,17 +183,19 @@ def rotate_secret(db: Database, settings: Settings, actor: Actor, webhook: str) 
         NotFound: the caller sees no such webhook.
         WebhooksUnavailable: the service has no key for secrets.
     """
-    key = webhook_secret.load_key(settings)
+    key = webhook_secret.load_webhook_key(settings)
     with db.write() as session:
         row, now = find_webhook(session, actor, webhook, lock=True), db.now(session)
         row.generation += 1
         secret = webhook_secret.derive_secret(key, row.id, row.generation)
         row.secret_sha256, row.previous_until = webhook_secret.hash_secret(secret), now + BOTH_S
-        record_action(session, actor, Entry("webhook.rotate", row.id, {}, model=row.model_id), now)
-        return {**build_responses(session, [row])[0], "secret": secret}
+        record_audit_entry(
+            session, actor, Entry("webhook.rotate", row.id, {}, model=row.model_id), now
+        )
+        return {**build_webhook_responses(session, [row])[0], "secret": secret}
 
 
-def send_test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
+def send_test_delivery(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
     """Send an event of type `webhook.test`; while one is waiting, return that one.
 
     Raises:
@@ -197,15 +205,17 @@ def send_test(db: Database, actor: Actor, webhook: str) -> DeliveryDetail:
     """
     with db.write() as session:
         row, now = find_webhook(session, actor, webhook, lock=True), db.now(session)
-        require_enabled(row)
+        require_webhook_enabled(row)
         mine = (Delivery.webhook_id == row.id, deliveries.WAITS, Delivery.type == TEST)
         waiting = session.scalars(select(Delivery).where(*mine).limit(1)).one_or_none()
         if waiting is None:
-            require_room(session, row)
+            require_room_for_delivery(session, row)
             waiting = deliveries.add_webhook_delivery(
                 session, row, TEST, deliveries.build_test_payload(row, now), now
             )
-        record_action(session, actor, Entry("webhook.test", row.id, {}, model=row.model_id), now)
+        record_audit_entry(
+            session, actor, Entry("webhook.test", row.id, {}, model=row.model_id), now
+        )
         return build_delivery_detail(actor, waiting)
 
 
@@ -215,14 +225,16 @@ def find_webhook(session: Session, actor: Actor, webhook: str, *, lock: bool = F
     Raises:
         NotFound: the caller sees no such webhook.
     """
-    query = select(Webhook).where(Webhook.id == webhook, actor.filter_visible(Webhook.owner_id))
+    query = select(Webhook).where(
+        Webhook.id == webhook, actor.build_visible_condition(Webhook.owner_id)
+    )
     row = session.scalars(query.with_for_update() if lock else query).one_or_none()
     if row is None:
         raise NotFound(f"There is no webhook {webhook[:60]!r}.")
     return row
 
 
-def require_enabled(row: Webhook) -> None:
+def require_webhook_enabled(row: Webhook) -> None:
     """Check that a webhook is enabled.
 
     Raises:
@@ -236,7 +248,7 @@ def require_enabled(row: Webhook) -> None:
         )
 
 
-def require_room(session: Session, row: Webhook) -> None:
+def require_room_for_delivery(session: Session, row: Webhook) -> None:
     """Check that the owner may have another waiting delivery.
 
     Raises:
@@ -250,7 +262,7 @@ def require_room(session: Session, row: Webhook) -> None:
         )
 
 
-def build_responses(session: Session, rows: Sequence[Webhook]) -> list[WebhookOut]:
+def build_webhook_responses(session: Session, rows: Sequence[Webhook]) -> list[WebhookOut]:
     """Return webhooks as responses show them, in four queries for any number."""
     ids = [row.id for row in rows]
     counts = select(Delivery.webhook_id, func.count()).where(
@@ -315,15 +327,15 @@ def _build_last_delivery(row: Delivery) -> LastDelivery:
     }
 
 
-def _check_url(settings: Settings, url: str) -> public_address.Target:
+def _check_webhook_url(settings: Settings, url: str) -> public_address.Target:
     """Return the target of a URL after checking that it is an allowed address.
 
     Raises:
         Invalid: it is not.
     """
     try:
-        target = public_address.parse_target(url)
-        public_address.resolve_allowed(
+        target = public_address.parse_url_target(url)
+        public_address.resolve_allowed_addresses(
             target, public_address.parse_networks(settings.webhook_allow)
         )
     except public_address.Refused as refused:
@@ -331,7 +343,7 @@ def _check_url(settings: Settings, url: str) -> public_address.Target:
     return target
 
 
-def _check_events(events: Sequence[str]) -> list[str]:
+def _check_event_types(events: Sequence[str]) -> list[str]:
     """Return event types in their usual order, each once.
 
     Raises:
@@ -362,7 +374,7 @@ def _find_only_model(session: Session, actor: Actor, row: Webhook, model: str | 
     return model_row.id
 
 
-def _set_enabled(session: Session, row: Webhook, enabled: bool, now: float) -> None:
+def _set_webhook_enabled(session: Session, row: Webhook, enabled: bool, now: float) -> None:
     """Enable or disable a webhook; waiting deliveries of an enabled one are due at once."""
     if not enabled:
         row.disabled_at, row.disabled_because, row.due_at = row.disabled_at or now, None, None
@@ -372,7 +384,7 @@ def _set_enabled(session: Session, row: Webhook, enabled: bool, now: float) -> N
         row.due_at = now if session.scalar(waits.limit(1)) is not None else None
 
 
-def _record_change(
+def _record_change_in_audit(
     session: Session,
     actor: Actor,
     row: Webhook,
@@ -387,14 +399,16 @@ def _record_change(
     data: Any = {
         "changed": changed,
         "events": row.events,
-        "host": public_address.parse_target(row.url).host,
+        "host": public_address.parse_url_target(row.url).host,
     }
     if patch.get("enabled") is not None:
         data["to"] = "enabled" if patch["enabled"] else "disabled"
-    record_action(session, actor, Entry("webhook.change", row.id, data, model=row.model_id), now)
+    record_audit_entry(
+        session, actor, Entry("webhook.change", row.id, data, model=row.model_id), now
+    )
 
 
-def _take_place(session: Session, row: Webhook, most: int) -> None:
+def _require_few_webhooks(session: Session, row: Webhook, most: int) -> None:
     """Check that the webhook added by this transaction is not one too many for its owner.
 
     Call this last in the transaction, since it locks the owner's row.

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from api.app import create_app
-from core.database.jobs import change_state, lock_job
+from core.database.jobs import change_job_state, lock_job
 from core.database.migrate import upgrade_schema
 from core.database.session import Database
 from core.database.states import Action
@@ -25,7 +25,7 @@ from core.recipe.catalogue import load_catalogue
 from core.recipe.code_version import compute_code_version
 from core.requests.actor import Actor
 from core.settings import Settings
-from tools.service import lend_catalogue
+from tools.service import link_test_catalogue
 from worker.loop import Worker
 
 SETTINGS = Settings(threads=1)
@@ -41,7 +41,7 @@ def catalogue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tests.
     """
     folder, lent = tmp_path_factory.mktemp("catalogue"), tmp_path_factory.mktemp("lent")
-    lend_catalogue(lent)
+    link_test_catalogue(lent)
     load_catalogue(Settings(data_dir=lent))
     shutil.copy(lent / "catalogue" / f"{compute_code_version()}.json", folder)
     return folder
@@ -139,7 +139,7 @@ def drive(db: Database, job_id: str, *actions: Action) -> None:
         row = lock_job(session, job_id)
         assert row is not None
         for action in actions:
-            change_state(session, row, action, db.now(session))
+            change_job_state(session, row, action, db.now(session))
 
 
 def new_key(

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import save_file
 from starlette.testclient import TestClient
 
-from core.database.jobs import change_state, lock_job
+from core.database.jobs import change_job_state, lock_job
 from core.database.states import Action
 from core.database.tables import Job
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
@@ -84,8 +84,8 @@ class Running:
         with self.db.write() as session:
             row = lock_job(session, self.id)
             if row.state == "validating":
-                change_state(session, row, Action.START, 1.0)
-            change_state(session, row, action, 1.0)
+                change_job_state(session, row, Action.START, 1.0)
+            change_job_state(session, row, action, 1.0)
             for name, value in values.items():
                 setattr(row, name, value)
 
@@ -199,7 +199,7 @@ def test_a_job_that_is_over_says_what_to_do_instead(
 ) -> None:
     if action is Action.REJECT:
         with started.db.write() as session:
-            change_state(session, lock_job(session, started.id), action, 1.0)
+            change_job_state(session, lock_job(session, started.id), action, 1.0)
     else:
         started.end(action, **values)
     answer = client.get(started.url)

@@ -17,7 +17,7 @@ from tests.damaged_database import damage_table
 
 
 def wait_for_the_look(client: TestClient) -> None:
-    client.app.state.damage.start_check().join()  # type: ignore[attr-defined]
+    client.app.state.damage.start_database_check().join()  # type: ignore[attr-defined]
 
 
 def test_a_damaged_table_is_told_with_its_name_and_what_to_do(settings: Settings) -> None:
@@ -53,7 +53,7 @@ def test_damage_that_a_read_meets_later_is_told_from_then_on(
         raise DatabaseError("SELECT", {}, original)
 
     with monkeypatch.context() as patch:
-        patch.setattr(client.app.state.database, "read_row", broken)  # type: ignore[attr-defined]
+        patch.setattr(client.app.state.database, "check_row_readable", broken)  # type: ignore[attr-defined]
         assert client.get("/readyz").status_code == 503
     answer = client.get("/readyz")
     assert answer.status_code == 503 and "malformed" in answer.json()["detail"]
@@ -99,7 +99,7 @@ def test_where_only_the_write_shows_that_there_is_no_room_it_is_sent_again(
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     with monkeypatch.context() as patch:
-        patch.setattr(reserve, "release_reserve_if_full", lambda _folder: False)
+        patch.setattr(reserve, "remove_reserve_if_full", lambda _folder: False)
         patch.setattr("core.jobs.jobs.apply_job_action", no_room)
         refused = ask(client, "cancel", job)
         assert (refused.status_code, refused.headers["retry-after"]) == (507, "1")

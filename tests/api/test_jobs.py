@@ -306,7 +306,7 @@ def test_health_needs_no_key_and_names_what_is_down(
     def broken() -> None:
         raise Unavailable("The store does not answer.")
 
-    monkeypatch.setattr(client.app.state.store, "check_usable", broken)  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.app.state.store, "check_store_usable", broken)  # type: ignore[attr-defined]
     down = client.get("/readyz")
     assert down.status_code == 503
     assert down.json()["store"] == "down"

@@ -30,10 +30,10 @@ def test_version_0_holds_the_base_and_its_statistics(client: TestClient, channel
     assert made.status_code == 201, made.text
     assert (made.json()["base"], made.json()["state"]) == (packaged_base.PACKAGED, "ready")
     manifest = client.get("/v1/models/small/versions/0").json()["manifest"]
-    content = packaged_base.load_weights(channels)
+    content = packaged_base.load_base_weights(channels)
     assert manifest["base"]["sha256"] == hashlib.sha256(content).hexdigest()
     assert manifest["base"]["name"] == packaged_base.PACKAGED
-    assert manifest["normalise"] == packaged_base.load_normalisation(channels).to_json()
+    assert manifest["normalise"] == packaged_base.load_base_normalisation(channels).to_json()
     assert len(manifest["normalise"]["mean"]) == channels
 
 
@@ -61,7 +61,7 @@ def test_two_models_share_its_bytes(client: TestClient) -> None:
 
 def test_its_next_task_is_taken(client: TestClient) -> None:
     create(client, recipe={"method": "analytic"})
-    archive = digits.build_archives()[0][1]
+    archive = digits.build_digit_archives()[0][1]
     sent = client.post(
         "/v1/models/small/tasks", content=archive, headers={"content-type": "application/zip"}
     )

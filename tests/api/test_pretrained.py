@@ -58,7 +58,7 @@ def test_what_needs_a_version_says_that_there_is_none_yet(client: TestClient) ->
 
 def test_a_batch_is_accepted_and_waits_for_the_base(client: TestClient) -> None:
     create(client)
-    sent = client.post("/v1/models/net/tasks", content=digits.build_archives()[0][1])
+    sent = client.post("/v1/models/net/tasks", content=digits.build_digit_archives()[0][1])
     assert sent.status_code == 202, sent.text
     task, job = sent.json()["task"], sent.json()["job"]
     assert any("waits for the weights" in text for text in task["warnings"])

@@ -221,7 +221,7 @@ def test_readiness_is_told_in_time_though_the_database_hangs(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = threading.Event()
-    monkeypatch.setattr(client.app.state.database, "read_row", lambda: answered.wait(60))  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.app.state.database, "check_row_readable", lambda: answered.wait(60))  # type: ignore[attr-defined]
     monkeypatch.setattr("api.routes.service.health.LIMIT_S", 0.3)
     answer = client.get("/readyz")
     answered.set()
@@ -236,7 +236,7 @@ def test_a_full_store_is_told_and_serves_what_it_holds(
     def full() -> None:
         raise NoSpace("There is no room left.")
 
-    monkeypatch.setattr(client.app.state.store, "check_usable", full)  # type: ignore[attr-defined]
+    monkeypatch.setattr(client.app.state.store, "check_store_usable", full)  # type: ignore[attr-defined]
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["store"]) == (200, "full")
 

@@ -58,7 +58,7 @@ def record(code: Path, out: Path, play: str = "full", after: Path | None = None)
         shutil.copytree(
             after / "data", data, ignore=shutil.ignore_patterns("*.sock", "service.log")
         )
-    with service.run_service(data, SETTINGS, code=code) as running:
+    with service.run_temporary_service(data, SETTINGS, code=code) as running:
         player = Player(running.url, running.key)
         if after is None:
             scenario.PLAYS[play](player)

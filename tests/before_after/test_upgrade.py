@@ -63,7 +63,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, asked: set[tuple[str, int]]
 @pytest.fixture(scope="module")
 def running(folder: Path) -> Iterator[service.Service]:
     """The present service on the old data directory, which the launcher migrates."""
-    with service.run_service(folder / "data", SETTINGS) as found:
+    with service.run_temporary_service(folder / "data", SETTINGS) as found:
         yield found
 
 

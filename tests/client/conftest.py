@@ -35,7 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Service]:
     """A service whose jobs use one thread."""
-    with service.run_service(
+    with service.run_temporary_service(
         tmp_path_factory.mktemp("service"), {"PERENNIAL_THREADS": "1"}
     ) as found:
         yield found
@@ -44,7 +44,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
 @pytest.fixture(scope="session")
 def archives() -> list[bytes]:
     """Five batches of two digits each, small ones."""
-    return [small_batches.few(archive) for _, archive in digits.build_archives()]
+    return [small_batches.few(archive) for _, archive in digits.build_digit_archives()]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 import stub
 from sample_answers import sample_answer
 
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 
 CELLS = {1: 0.9, 3: 0.1, 4: 0.8, 6: None}
 """Task 2 was rejected; task 3 was discarded after a version had learned it; task 5 was rejected."""
@@ -48,7 +48,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
 def test_each_accuracy_is_named_by_its_task(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(command.split()) == 0
+    assert run_command_line(command.split()) == 0
     out = capsys.readouterr().out
     assert "task 1 0.900, task 4 0.800, task 6 –\n" in out
     assert "–: not measured, since the task has no held-out images." in out

@@ -19,7 +19,7 @@ import pytest
 from small_batches import QUICK, SMALL
 
 from perennial import Perennial
-from perennial.cli.main import COMMANDS, run
+from perennial.cli.main import COMMANDS, run_command_line
 from tools import service
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +59,7 @@ Said = pytest.CaptureFixture[str]
 
 def asked_for_lines(capsys: Said, *arguments: str, status: int = 0) -> list[Any]:
     """The JSON documents that a command prints, one on each line."""
-    assert run([*arguments, "--json"]) == status, capsys.readouterr()
+    assert run_command_line([*arguments, "--json"]) == status, capsys.readouterr()
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -106,7 +106,7 @@ def test_a_held_version_ends_with_10_and_says_why_and_how_to_go_on(
     capsys: Said, weeks: list[Path]
 ) -> None:
     assert create(capsys, "strict", "--min-acc", "1")["gate"]["min_acc"] == 1
-    status = run(["submit", "strict", str(weeks[1])])
+    status = run_command_line(["submit", "strict", str(weeks[1])])
     out, told = capsys.readouterr()
     assert (status, out) == (10, "")
     assert "Version 1 of strict is held by the gate; production stays at version 0." in told
@@ -115,11 +115,11 @@ def test_a_held_version_ends_with_10_and_says_why_and_how_to_go_on(
     assert "Later batches wait until you choose one of:" in told
     assert "perennial jobs retry job_" in told
     job = asked(capsys, "jobs", "list", "--model", "strict")[0]["id"]
-    assert run(["jobs", "watch", job]) == 10
-    assert run(["promote", "strict", "1"]) == 1, "without a reason the service refuses"
+    assert run_command_line(["jobs", "watch", job]) == 10
+    assert run_command_line(["promote", "strict", "1"]) == 1, "without a reason the service refuses"
     capsys.readouterr()
     assert asked(capsys, "promote", "strict", "1", "--reason", "good enough")["version"] == 1
-    assert run(["jobs", "watch", job]) == 0
+    assert run_command_line(["jobs", "watch", job]) == 0
     assert "Version 1 of strict is published, and in production." in capsys.readouterr().out
 
 
@@ -144,11 +144,11 @@ def test_rejected_failed_and_cancelled_jobs_have_exit_statuses_of_their_own(
 ) -> None:
     create(capsys, "endings")
     (tmp_path / "none.zip").write_bytes(b"this is no archive")
-    assert run(["submit", "endings", "none.zip"]) == 11
+    assert run_command_line(["submit", "endings", "none.zip"]) == 11
     with zipfile.ZipFile(tmp_path / "broken.zip", "w") as archive:
         for label in "ab":
             archive.writestr(f"{label}/1.png", b"no image")
-    assert run(["submit", "endings", "broken.zip"]) == 11
+    assert run_command_line(["submit", "endings", "broken.zip"]) == 11
     long = json.dumps({**QUICK, "epochs": 500})
     capsys.readouterr()
     job = asked(capsys, "submit", "endings", str(weeks[0]), "--recipe", long, "--detach")["job"][
@@ -156,31 +156,31 @@ def test_rejected_failed_and_cancelled_jobs_have_exit_statuses_of_their_own(
     ]
     asked(capsys, "jobs", "pause", job)
     asked(capsys, "jobs", "show", job)
-    assert run(["jobs", "cancel", job]) == 0
-    assert run(["jobs", "watch", job]) == 13
+    assert run_command_line(["jobs", "cancel", job]) == 0
+    assert run_command_line(["jobs", "watch", job]) == 13
 
 
 @pytest.mark.slow
 def test_exit_statuses_of_errors(capsys: Said, monkeypatch: pytest.MonkeyPatch, birds: str) -> None:
-    assert run(["models", "show", "nobody"]) == 3
-    assert run(["models", "show"]) == 2
-    assert run(["submit", birds, "no-such.zip"]) == 2
-    assert run(["models", "set", birds]) == 2
-    assert run(["promote", birds, "99"]) == 3
-    assert run(["rollback", birds, "--to", "99"]) == 3
+    assert run_command_line(["models", "show", "nobody"]) == 3
+    assert run_command_line(["models", "show"]) == 2
+    assert run_command_line(["submit", birds, "no-such.zip"]) == 2
+    assert run_command_line(["models", "set", birds]) == 2
+    assert run_command_line(["promote", birds, "99"]) == 3
+    assert run_command_line(["rollback", birds, "--to", "99"]) == 3
     assert "has no version or alias '99'" in capsys.readouterr().err
     monkeypatch.setenv("PERENNIAL_API_KEY", "pk_wrong")
-    assert run(["models", "list"]) == 4
+    assert run_command_line(["models", "list"]) == 4
     monkeypatch.delenv("PERENNIAL_API_KEY")
-    assert run(["models", "list"]) == 4
+    assert run_command_line(["models", "list"]) == 4
     assert "perennial login" in capsys.readouterr().err
 
 
 def test_a_service_that_is_not_there_ends_with_5(
     capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("perennial._sync.http.sleep", lambda _: None)
-    assert run(["models", "list", "--url", "http://127.0.0.1:9"]) == 5
+    monkeypatch.setattr("perennial._sync.http.sleep_seconds", lambda _: None)
+    assert run_command_line(["models", "list", "--url", "http://127.0.0.1:9"]) == 5
     assert "does not answer" in capsys.readouterr().err
 
 
@@ -200,7 +200,7 @@ def test_a_command_answers_one_json_document_or_lines_with_tabs(
     capsys: Said, birds: str, command: str
 ) -> None:
     assert asked(capsys, *shlex.split(command)) is not None
-    assert run(shlex.split(command)) == 0
+    assert run_command_line(shlex.split(command)) == 0
     out = capsys.readouterr().out
     assert out and "\x1b" not in out
 
@@ -209,12 +209,12 @@ def test_flipped_images_are_a_line_each(capsys: Said, birds: str) -> None:
     totals = asked(capsys, "compare", "birds", "1", "2")["totals"]
     for kind in ("negative", "positive", "both_wrong"):
         arguments = ["compare", "birds", "1", "2", "--images", kind]
-        assert run(arguments) == 0
+        assert run_command_line(arguments) == 0
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == totals[kind]
         told = asked_for_lines(capsys, *arguments)
         assert [one["image"] for one in told] == [line.split("\t")[-1] for line in lines]
-    assert run(["compare", "birds", "1", "2", "--class", "a"]) == 2
+    assert run_command_line(["compare", "birds", "1", "2", "--class", "a"]) == 2
 
 
 def test_a_gate_takes_a_limit_of_negative_flips(capsys: Said) -> None:
@@ -227,11 +227,11 @@ def test_a_gate_takes_a_limit_of_negative_flips(capsys: Said) -> None:
 def test_keys_are_made_shown_once_and_revoked(capsys: Said) -> None:
     made = asked(capsys, "keys", "create", "ci", "--scope", "read", "--owner", "team")
     assert made["secret"].startswith("pk_") and made["owner"] == "team"
-    assert run(["keys", "create", "ci-2", "--scope", "read"]) == 0
+    assert run_command_line(["keys", "create", "ci-2", "--scope", "read"]) == 0
     out, told = capsys.readouterr()
     assert out.startswith("pk_") and len(out.splitlines()) == 1 and "shown this once" in told
     assert asked(capsys, "keys", "revoke", made["id"]) == {"revoked": made["id"]}
-    assert run(["keys", "list"]) == 0
+    assert run_command_line(["keys", "list"]) == 0
     assert "revoked" in capsys.readouterr().out
 
 
@@ -251,9 +251,9 @@ def test_a_key_for_a_web_page_ends_so_many_days_from_now(capsys: Said, birds: st
     assert (made["bound"]["model"], made["bound"]["images_per_day"]) == (birds, 9)
     left = datetime.fromisoformat(made["expires_at"]) - datetime.now(UTC)
     assert timedelta(days=29.9) < left <= timedelta(days=30)
-    assert run(["keys", "list"]) == 0
+    assert run_command_line(["keys", "list"]) == 0
     assert f"predict {birds}/production" in capsys.readouterr().out
-    assert run(["keys", "create", *page]) != 0
+    assert run_command_line(["keys", "create", *page]) != 0
     assert "must expire" in capsys.readouterr().err
 
 
@@ -267,7 +267,7 @@ def test_production_goes_back_and_forth(capsys: Said, weeks: list[Path]) -> None
     create(capsys, "moves")
     for week in weeks[:2]:
         asked(capsys, "submit", "moves", str(week))
-    assert run(["rollback", "moves", "--to", "1", "--reason", "worse"]) == 0
+    assert run_command_line(["rollback", "moves", "--to", "1", "--reason", "worse"]) == 0
     out = capsys.readouterr().out
     assert "production of moves is at version 1." in out
     assert "Version 1 was not taught task 2 (“week-32”, classes 2 and 3)." in out
@@ -319,7 +319,7 @@ def test_a_version_is_downloaded_whole_or_unpacked(
 
 
 def test_a_download_of_two_versions_at_once_is_wrong_usage(capsys: Said, birds: str) -> None:
-    assert run(["download", birds, "1", "--version", "2"]) == 2
+    assert run_command_line(["download", birds, "1", "--version", "2"]) == 2
     assert "Name one." in capsys.readouterr().err
 
 
@@ -349,7 +349,7 @@ def test_files_and_folders_are_predicted(
     assert [Path(one["path"]).name for one in answers] == ["0.png", "1.png", "2.png"]
     assert all(set(one["probabilities"]) == {"0", "1"} for one in answers)
     (photos / "3.png").write_bytes(b"no image")
-    assert run(["predict", birds, "photos", "--version", "1"]) == 1
+    assert run_command_line(["predict", birds, "photos", "--version", "1"]) == 1
     out, told = capsys.readouterr()
     assert len(out.splitlines()) == 3 and "3.png" in told
 
@@ -364,23 +364,26 @@ def test_a_folder_of_photos_is_told_of_sent_and_learned(
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(archive.read(name))
     create(capsys, "photos")
-    assert run(["submit", "photos", "photos"]) == 0
+    assert run_command_line(["submit", "photos", "photos"]) == 0
     out, told = capsys.readouterr()
     assert "64 images of 2 classes (“0” 32, “1” 32)" in told
     assert "Version 1 of photos is published, and in production." in out
     assert asked(capsys, "tasks", "show", "photos", "1")["name"] == "photos"
     (tmp_path / "empty").mkdir()
-    assert run(["submit", "photos", "empty"]) == 2
-    assert run(["submit", "photos", "photos", "-o", "colour=red"]) == 2
+    assert run_command_line(["submit", "photos", "empty"]) == 2
+    assert run_command_line(["submit", "photos", "photos", "-o", "colour=red"]) == 2
 
 
 @pytest.mark.slow
 def test_a_base_is_uploaded(capsys: Said, tmp_path: Path) -> None:
     (tmp_path / "base.safetensors").write_bytes(b"\x02\x00\x00\x00\x00\x00\x00\x00{}")
-    assert run(["bases", "upload", "base.safetensors", "--architecture", "small-cnn"]) == 1
+    assert (
+        run_command_line(["bases", "upload", "base.safetensors", "--architecture", "small-cnn"])
+        == 1
+    )
     assert capsys.readouterr().err == "The file holds no tensors.\n"
-    assert run(["bases", "show", "bas_none"]) == 3
-    assert run(["bases", "rm", "bas_none"]) == 3
+    assert run_command_line(["bases", "show", "bas_none"]) == 3
+    assert run_command_line(["bases", "rm", "bas_none"]) == 3
     capsys.readouterr()
     assert asked(capsys, "bases", "list") == []
 
@@ -390,13 +393,13 @@ def test_log_in_keeps_a_key_that_was_tried(
 ) -> None:
     monkeypatch.delenv("PERENNIAL_URL")
     monkeypatch.delenv("PERENNIAL_API_KEY")
-    assert run(["login", "--url", running.url, "--key", "pk_wrong"]) == 4
+    assert run_command_line(["login", "--url", running.url, "--key", "pk_wrong"]) == 4
     assert (
         asked(capsys, "login", "--url", running.url, "--key", running.key)["profile"] == "default"
     )
     assert isinstance(asked(capsys, "models", "list"), list)
     assert asked(capsys, "logout") == {"profile": "default", "forgotten": True}
-    assert run(["models", "list"]) in (4, 5)
+    assert run_command_line(["models", "list"]) in (4, 5)
 
 
 ON_A_TERMINAL = (
@@ -433,7 +436,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("perennial._sync.job.JobHandle.wait", interrupt)
-    assert run(["submit", birds, str(weeks[3])]) == 130
+    assert run_command_line(["submit", birds, str(weeks[3])]) == 130
     told = capsys.readouterr().err
     assert "Come back with: perennial jobs watch job_" in told
 
@@ -446,12 +449,12 @@ def test_the_page_of_the_service_or_of_a_model_is_opened_and_its_address_told(
     monkeypatch.setattr(
         "webbrowser.open", lambda page: bool(opened.append(page))
     )  # there is no browser
-    assert run(["open"]) == 0
+    assert run_command_line(["open"]) == 0
     out, told = capsys.readouterr()
     assert out == f"{running.url}/ui\n" and "There is no browser here" in told
-    assert run(["open", birds]) == 0
+    assert run_command_line(["open", birds]) == 0
     assert opened == [f"{running.url}/ui", f"{running.url}/ui/models/{birds}"]
-    assert run(["open", "no-such-model"]) == 3
+    assert run_command_line(["open", "no-such-model"]) == 3
 
 
 def test_on_a_terminal_a_batch_that_waits_says_why(birds: str, weeks: list[Path]) -> None:
@@ -465,7 +468,7 @@ def test_on_a_terminal_a_batch_that_waits_says_why(birds: str, weeks: list[Path]
 
 def test_every_command_that_is_listed_exists() -> None:
     for name in COMMANDS:
-        assert run([name, "--help"]) == 0
+        assert run_command_line([name, "--help"]) == 0
 
 
 def test_on_a_terminal_a_batch_is_followed_by_a_bar(capsys: Said, weeks: list[Path]) -> None:

@@ -7,7 +7,7 @@ import pytest
 import stub
 
 from perennial import ConfigError, NoKey, Perennial, config
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 
 
 def test_an_argument_wins_over_a_profile_over_the_environment_over_the_stored_default(
@@ -88,7 +88,7 @@ def test_without_a_key_a_service_that_does_not_answer_is_told_first(
     (tmp_path / "photos" / "cat").mkdir(parents=True)
     (tmp_path / "photos" / "cat" / "a.png").write_bytes(b"no image")
     (tmp_path / "a.png").touch()
-    assert run(command.split()) == 5
+    assert run_command_line(command.split()) == 5
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.splitlines() == [shown.err.strip()]

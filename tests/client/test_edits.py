@@ -9,8 +9,8 @@ from small_batches import SMALL, teach_once
 from stub import Asked, Said, client_of, problem
 
 from perennial import AsyncPerennial, Conflict, NotFound, Perennial, types
-from perennial.cli.main import run
-from perennial.cli.models.edits import describe_plan
+from perennial.cli.main import run_command_line
+from perennial.cli.models.edits import describe_edit_plan
 from tools import service
 
 pytestmark = pytest.mark.timeout(400)
@@ -31,7 +31,7 @@ def model(client: Perennial, archives: list[bytes]) -> str:
 
 def print_json(capsys: Output, *arguments: str) -> Any:
     capsys.readouterr()
-    assert run([*arguments, "--json"]) == 0, capsys.readouterr()
+    assert run_command_line([*arguments, "--json"]) == 0, capsys.readouterr()
     return json.loads(capsys.readouterr().out)
 
 
@@ -76,14 +76,17 @@ def test_the_command_line_shows_a_plan_asks_sends_and_says_how_to_undo(
 ) -> None:
     newest = next(iter(client.edits.list(model)), None)
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
-    assert run(["classes", "rename", model, "0", "zero"]) == 1
+    assert run_command_line(["classes", "rename", model, "0", "zero"]) == 1
     out, told = capsys.readouterr()
     assert out == "" and "Way: relearn; " in told and "Classes: 2 before, 2 after." in told
     assert "It can be undone later" in told and "Nothing was done." in told
-    assert run(["classes", "rename", model, "0", "1", "--yes"]) == 1
+    assert run_command_line(["classes", "rename", model, "0", "1", "--yes"]) == 1
     assert "To make one class of both, use `perennial classes merge`." in capsys.readouterr().err
     assert next(iter(client.edits.list(model)), None) == newest
-    assert run(["classes", "rename", model, "0", "zero", "--yes", "--reason", "words"]) == 0
+    assert (
+        run_command_line(["classes", "rename", model, "0", "zero", "--yes", "--reason", "words"])
+        == 0
+    )
     out, _ = capsys.readouterr()
     edit = next(iter(client.edits.list(model)))
     assert f"Version {edit.version} of edited is published, and in production." in out
@@ -92,9 +95,9 @@ def test_the_command_line_shows_a_plan_asks_sends_and_says_how_to_undo(
     assert listed.keys() == {"zero", "1"} and listed["zero"]["tasks"] == [1]
     assert print_json(capsys, "classes", "aliases", model)[0]["name"] == "0"
     assert print_json(capsys, "edits", "show", model, str(edit.number))["reason"] == "words"
-    assert run(["edits", "undo", model, str(edit.number), "--yes"]) == 0
+    assert run_command_line(["edits", "undo", model, str(edit.number), "--yes"]) == 0
     assert f"Edit {edit.number} is undone" in capsys.readouterr().out
-    assert run(["edits", "list", model, "--columns", "state,reason"]) == 0
+    assert run_command_line(["edits", "list", model, "--columns", "state,reason"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == "undone\twords"
 
 
@@ -108,14 +111,14 @@ def test_images_are_listed_removed_and_not_brought_back(
     numbers = [str(one["index"]) for one in listed]
     asked: list[str] = []
     monkeypatch.setattr("click.confirm", lambda text, **_: asked.append(text) or True)
-    assert run(["images", "remove", "forgets", "1", *numbers]) == 0
+    assert run_command_line(["images", "remove", "forgets", "1", *numbers]) == 0
     out, told = capsys.readouterr()
     assert "It cannot be undone: images that it removes are not restored." in told
     assert len(asked) == 1 and "2 are removed" in out
-    assert run(["edits", "undo", "forgets", "1", "--yes"]) == 1
+    assert run_command_line(["edits", "undo", "forgets", "1", "--yes"]) == 1
     assert "nothing is kept to restore them" in capsys.readouterr().err
-    assert run(["images", "relabel", "forgets", "1", "999", "--to", "0", "--yes"]) == 3
-    assert run(["images", "remove", "forgets", "1"]) == 2
+    assert run_command_line(["images", "relabel", "forgets", "1", "999", "--to", "0", "--yes"]) == 3
+    assert run_command_line(["images", "remove", "forgets", "1"]) == 2
 
 
 EDIT = {
@@ -167,8 +170,8 @@ def test_a_plan_says_that_a_patch_is_approximate_and_what_it_does_not_know() -> 
     plan = types.EditPlan(
         way="patch", approximation="A merged class gets a mean.", **fields, **classes
     )
-    said = " ".join(describe_plan(plan))
+    said = " ".join(describe_edit_plan(plan))
     assert "rows of its classifier change" in said
     assert "Approximate: A merged class gets a mean." in said
     exact = types.EditPlan(way="rename", approximation=None, **fields, **classes)
-    assert "Approximate" not in " ".join(describe_plan(exact))
+    assert "Approximate" not in " ".join(describe_edit_plan(exact))

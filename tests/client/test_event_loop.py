@@ -26,19 +26,19 @@ class Watched:
 
     @property
     def size(self) -> int:
-        self._note()
+        self._record_run_duration()
         return len(self._content)
 
     def read_chunks(self, start: int = 0) -> Iterator[bytes]:
         for at in range(start, len(self._content), PIECE // 4):
-            self._note()
+            self._record_run_duration()
             yield self._content[at : at + PIECE // 4]
 
     def sha256(self) -> str:
-        self._note()
+        self._record_run_duration()
         return hashlib.sha256(self._content).hexdigest()
 
-    def _note(self) -> None:
+    def _record_run_duration(self) -> None:
         self.threads.add(threading.get_ident())
 
 
@@ -69,9 +69,9 @@ def test_pieces_are_hashed_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch
 
     def checksum(chunk: bytes) -> str:
         threads.add(threading.get_ident())
-        return transfer.tus_checksum(chunk)
+        return transfer.format_tus_checksum(chunk)
 
-    monkeypatch.setattr("perennial._async.upload.tus_checksum", checksum)
+    monkeypatch.setattr("perennial._async.upload.format_tus_checksum", checksum)
     monkeypatch.setattr("perennial._async.upload.send_batch.__defaults__", (PIECE,))
 
     async def submit(url: str) -> None:

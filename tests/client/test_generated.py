@@ -23,13 +23,13 @@ for check in version.gate.checks:
 
 
 def test_the_types_are_those_of_the_openapi_document() -> None:
-    assert client_types.TARGET.read_text() == client_types.generate_source(
-        client_types.build_document()
+    assert client_types.TARGET.read_text() == client_types.generate_types_source(
+        client_types.build_openapi_document()
     ), "run: python -m tools.client_types"
 
 
 def test_the_blocking_client_is_made_of_the_one_to_await() -> None:
-    wanted = client_sync.generate_modules()
+    wanted = client_sync.generate_blocking_modules()
     found = {
         str(file.relative_to(client_sync.TARGET)): file.read_text()
         for file in client_sync.TARGET.rglob("*.py")
@@ -43,7 +43,7 @@ def test_the_client_reads_folders_by_the_rules_of_the_server() -> None:
         str(file.relative_to(client_sync.RULES_COPY)): file.read_text()
         for file in client_sync.RULES_COPY.rglob("*.py")
     }
-    assert found == client_sync.copy_rules(), "run: python -m tools.client_sync"
+    assert found == client_sync.copy_rule_modules(), "run: python -m tools.client_sync"
 
 
 @pytest.mark.parametrize(("source", "copy"), client_sync.SINGLE)
@@ -52,7 +52,7 @@ def test_what_the_service_and_the_client_share_is_the_same(source: Path, copy: P
 
 
 def test_the_client_knows_the_formats_of_all_readers() -> None:
-    assert client_sync.FORMATS_COPY.read_text() == client_sync.list_formats(), (
+    assert client_sync.FORMATS_COPY.read_text() == client_sync.render_formats_module(), (
         "run: python -m tools.client_sync"
     )
 
@@ -118,6 +118,6 @@ def test_a_checker_finds_a_wrong_field(tmp_path: Path) -> None:
 
 
 def test_the_reference_of_the_command_line_is_that_of_the_code() -> None:
-    assert command_line.TARGET.read_text() == command_line.render_document(), (
+    assert command_line.TARGET.read_text() == command_line.render_command_reference(), (
         "run: python -m tools.command_line"
     )

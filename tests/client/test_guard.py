@@ -19,18 +19,18 @@ import perennial
 from perennial import BadAnswer, types
 from perennial.bars import open_job_bar, open_transfer_bar
 from perennial.guard import (
-    api_path,
-    header_number,
-    json_text,
-    safe_echo,
-    safe_filename,
-    same_origin,
-    shell_word,
-    whole_number,
+    build_api_path,
+    escape_json_text,
+    keep_safe_echo,
+    make_safe_filename,
+    parse_header_number,
+    parse_whole_number,
+    quote_shell_word,
+    require_same_origin,
 )
 from perennial.shapes import convert_from_json
-from perennial.text import escape_controls, one_line
-from perennial.words import replace_by_commands
+from perennial.text import escape_control_characters, make_one_line
+from perennial.words import replace_requests_by_commands
 
 CLIENT = Path(perennial.__file__).parent
 BASE = "https://perennial.test/prefix"
@@ -60,15 +60,15 @@ value of a service.
     ],
 )
 def test_text_keeps_its_letters_and_loses_its_controls(text: str, shown: str) -> None:
-    assert escape_controls(text) == shown
-    assert one_line("a\n b\r\x0b c") == "a b c"
+    assert escape_control_characters(text) == shown
+    assert make_one_line("a\n b\r\x0b c") == "a b c"
 
 
 @pytest.mark.parametrize(
     "name", ["birds-1.zip", "README.md", "größe 写.txt", "model.onnx.data", "a" * 190]
 )
 def test_a_plain_name_of_a_file_is_taken(name: str) -> None:
-    assert safe_filename(name) == name
+    assert make_safe_filename(name) == name
 
 
 @pytest.mark.parametrize(
@@ -78,16 +78,16 @@ def test_a_plain_name_of_a_file_is_taken(name: str) -> None:
 )  # fmt: skip
 def test_any_other_name_of_a_file_is_refused(name: object) -> None:
     with pytest.raises(BadAnswer, match="no safe name"):
-        safe_filename(name)
+        make_safe_filename(name)
 
 
 @pytest.mark.parametrize(
     "word", ["a b", "$(id)", "`id`", "a;b", "a'b\"c", "a&b|c>d", "*", "~", "größe"]
 )
 def test_a_word_of_a_shell_is_one_word_that_does_nothing(word: str) -> None:
-    assert shlex.split(shell_word(word)) == [word]
+    assert shlex.split(quote_shell_word(word)) == [word]
     done = subprocess.run(
-        ["sh", "-c", f"printf %s {shell_word(word)}"], capture_output=True, check=True
+        ["sh", "-c", f"printf %s {quote_shell_word(word)}"], capture_output=True, check=True
     )
     assert done.stdout.decode() == word
 
@@ -95,42 +95,52 @@ def test_a_word_of_a_shell_is_one_word_that_does_nothing(word: str) -> None:
 @pytest.mark.parametrize("word", ["", "-x", "--url=http://evil.test", "a\nb", "a\x1b", "a\u202e"])
 def test_a_word_that_is_an_option_or_has_controls_is_refused(word: str) -> None:
     with pytest.raises(BadAnswer):
-        shell_word(word)
+        quote_shell_word(word)
 
 
 def test_json_is_the_same_value_without_controls() -> None:
     value = {"a\u202e": ["\x1b[2J", "\x9b", "\x7f", "\U000e0041", "\ud800", "größe 写 🙂"]}
-    text = json_text(json.dumps(value, ensure_ascii=False, indent=2))
+    text = escape_json_text(json.dumps(value, ensure_ascii=False, indent=2))
     assert json.loads(text) == value
-    assert escape_controls(text) == text and "größe 写 🙂" in text
+    assert escape_control_characters(text) == text and "größe 写 🙂" in text
 
 
 @pytest.mark.parametrize("place", ["/v1/uploads/upl_1", f"{BASE}/v1/uploads/upl_1"])
 def test_a_place_on_the_service_is_its_path(place: str) -> None:
-    assert same_origin(place, BASE, "/v1/uploads/") == "/v1/uploads/upl_1"
+    assert require_same_origin(place, BASE, "/v1/uploads/") == "/v1/uploads/upl_1"
 
 
 @pytest.mark.parametrize("place", [f"{BASE}.evil.test/v1/uploads/a", "https://perennial.test:8443/v1/uploads/a",
                                    "http://perennial.test/prefix/v1/uploads/a"])  # fmt: skip
 def test_a_place_on_another_service_is_refused(place: str) -> None:
     with pytest.raises(BadAnswer, match="no path below"):
-        same_origin(place, BASE, "/v1/uploads/")
+        require_same_origin(place, BASE, "/v1/uploads/")
 
 
 def test_parts_of_a_path_and_numbers_are_nothing_else() -> None:
-    assert api_path("models", "a/b?c", "versions", 1) == "/v1/models/a%2Fb%3Fc/versions/1"
-    assert (whole_number(3, "version"), header_number("10", "Length"), safe_echo('"tag"')) == (
+    assert build_api_path("models", "a/b?c", "versions", 1) == "/v1/models/a%2Fb%3Fc/versions/1"
+    assert (
+        parse_whole_number(3, "version"),
+        parse_header_number("10", "Length"),
+        keep_safe_echo('"tag"'),
+    ) == (
         3,
         10,
         '"tag"',
     )
-    assert safe_echo("\x9b") == safe_echo("a b") == safe_echo(None) == safe_echo("a" * 3000) == ""
+    assert (
+        keep_safe_echo("\x9b")
+        == keep_safe_echo("a b")
+        == keep_safe_echo(None)
+        == keep_safe_echo("a" * 3000)
+        == ""
+    )
     for part in ("", ".", "..", "\ud800", "a" * 3000):
         with pytest.raises(BadAnswer):
-            api_path("models", part)
+            build_api_path("models", part)
     for number in ("1", 1.0, True, -1, 1 << 63, None):
         with pytest.raises(BadAnswer):
-            whole_number(number, "version")
+            parse_whole_number(number, "version")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +155,7 @@ def test_parts_of_a_path_and_numbers_are_nothing_else() -> None:
     ],
 )
 def test_a_suggested_command_quotes_what_the_service_names(said: str) -> None:
-    for found in replace_by_commands(said).split("perennial ")[1:]:
+    for found in replace_requests_by_commands(said).split("perennial ")[1:]:
         words = found.partition("`" if not found.startswith("models create") else "\0")[0]
         assert "$(id)" not in words.replace("'$(id)'", "")
 
@@ -160,7 +170,7 @@ def test_a_suggested_command_quotes_what_the_service_names(said: str) -> None:
     ],
 )
 def test_a_service_suggests_no_option_of_its_own(said: str) -> None:
-    assert "perennial" not in replace_by_commands(said)
+    assert "perennial" not in replace_requests_by_commands(said)
 
 
 def test_commands_print_through_the_writer_alone() -> None:

@@ -16,7 +16,7 @@ from hostile_service import HostileService, Reply, Request
 from sample_answers import honest, sample_answer
 
 from perennial import Perennial
-from perennial.cli.main import cli, run
+from perennial.cli.main import cli, run_command_line
 
 MIB = 1 << 20
 COMMANDS = (
@@ -104,7 +104,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileSer
     monkeypatch.setenv("PERENNIAL_URL", service.url)
     monkeypatch.setenv("PERENNIAL_API_KEY", "pk_secret")
     client = _shared_client()
-    monkeypatch.setattr("perennial._sync.http.new_client", lambda: client)
+    monkeypatch.setattr("perennial._sync.http.create_http_client", lambda: client)
     work = tmp_path / "work"
     work.mkdir()
     for name in ("batch.zip", "photo.png", "base.safetensors"):
@@ -119,10 +119,10 @@ def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileSer
 
 def _shared_client() -> Any:
     """One client with its certificates for all commands: they take long to load."""
-    from perennial._sync.waiting import new_client
+    from perennial._sync.waiting import create_http_client
 
     if not _CLIENT:
-        _CLIENT.append(new_client())
+        _CLIENT.append(create_http_client())
         _CLIENT[0].close = lambda: None
     return _CLIENT[0]
 
@@ -190,7 +190,7 @@ def test_no_answer_does_any_harm(
             "perennial.cli.output.is_terminal", lambda number=number: number % 2 == 0
         )
         more = ["--json"] if number % 3 == 0 else []
-        status = run([*command.split(), *more])
+        status = run_command_line([*command.split(), *more])
         out, err = capsys.readouterr()
         require_clean(out + err, command)
         assert service.sent < ENDLESS_BYTES, command
@@ -209,7 +209,10 @@ def test_every_command_ends_with_0_where_the_service_is_honest(
 ) -> None:
     """Else the others would show nothing."""
     service.answer = honest
-    ended = {command: (run(command.split()), capsys.readouterr().err) for command in COMMANDS}
+    ended = {
+        command: (run_command_line(command.split()), capsys.readouterr().err)
+        for command in COMMANDS
+    }
     assert {command: end for command, end in ended.items() if end[0] != 0} == {}
     assert len(HOSTILE) >= 60
     assert all(one.headers["authorization"] == "Bearer pk_secret" for one in service.requests[-5:])

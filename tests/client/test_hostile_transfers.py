@@ -19,7 +19,7 @@ from sample_answers import file_answer, honest, package, sample_answer
 
 from perennial import AsyncPerennial, BadAnswer, Perennial
 from perennial.answers import MAX_RATIO, Meter
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 
 MIB = 1 << 20
 Answer = Callable[[Request], Reply]
@@ -151,7 +151,7 @@ def test_a_hostile_download_ends_as_a_sentence_and_leaves_nothing(
     service: HostileService, name: str, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command, service.answer, sentence = DOWNLOADS[name]
-    assert run(command.split()) not in (0, 2)
+    assert run_command_line(command.split()) not in (0, 2)
     err = capsys.readouterr().err
     assert any(part in err for part in sentence.split("|")), err
     assert service.sent < 16 * MIB
@@ -167,7 +167,7 @@ def test_a_hostile_download_ends_as_a_sentence_and_leaves_nothing(
 
 def test_a_link_in_a_download_is_a_file_of_its_text(service: HostileService, work: Path) -> None:
     service.answer = download_of(file_answer(_zip((LINK, b"/etc/passwd"))))
-    assert run(FILES.split()) == 0
+    assert run_command_line(FILES.split()) == 0
     assert not (work / "birds-1" / "link").is_symlink()
     assert (work / "birds-1" / "link").read_bytes() == b"/etc/passwd"
 
@@ -176,10 +176,10 @@ def test_only_what_was_compared_is_called_verified(
     service: HostileService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.answer = download_of(file_answer(package()))
-    assert run(ZIP.split()) == 0
+    assert run_command_line(ZIP.split()) == 0
     assert capsys.readouterr().out.rstrip().endswith(" verified.")
     service.answer = download_of(file_answer(package(), ETag='"some-tag"'))
-    assert run(ZIP.split()) == 0
+    assert run_command_line(ZIP.split()) == 0
     assert capsys.readouterr().out.rstrip().endswith("not verified: the service sent no digest.")
 
 
@@ -223,7 +223,7 @@ def test_an_upload_goes_nowhere_else_and_ends(
     service: HostileService, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.answer = UPLOADS[name]
-    assert run(["submit", "birds", "batch.zip", "--detach"]) != 0
+    assert run_command_line(["submit", "birds", "batch.zip", "--detach"]) != 0
     err = capsys.readouterr().err
     assert "Traceback" not in err and "The service" in err
     assert len(service.requests) < 40
@@ -251,7 +251,7 @@ def test_an_endless_event_is_not_read(
     service.answer = lambda request: (
         stream(request) if "/events" in request.target else honest(request)
     )
-    assert run(["jobs", "watch", "job_1", "--json"]) == 1
+    assert run_command_line(["jobs", "watch", "job_1", "--json"]) == 1
     assert "an event of more than" in capsys.readouterr().err
     assert service.sent < 16 * MIB
 
@@ -273,7 +273,7 @@ def test_events_that_came_before_are_not_told_again(
     service.answer = lambda request: (
         iter([head, *stream]) if "/events" in request.target else honest(request)
     )
-    assert run(["jobs", "watch", "job_1", "--json"]) == 0
+    assert run_command_line(["jobs", "watch", "job_1", "--json"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert sum('"id":5' in line for line in lines) == 1
     assert service.sent < 16 * MIB
@@ -336,10 +336,10 @@ def test_what_is_too_large_is_never_held(
 
 def test_an_answer_may_grow_by_unpacking_only_so_far() -> None:
     meter = Meter(1 << 40, 60.0)
-    meter.count_bytes(MIB, 10)  # small enough to be let through
-    meter.count_bytes(MIB, 2 * MIB // MAX_RATIO + 1)
+    meter.count_received_bytes(MIB, 10)  # small enough to be let through
+    meter.count_received_bytes(MIB, 2 * MIB // MAX_RATIO + 1)
     with pytest.raises(BadAnswer, match="times its size"):
-        meter.count_bytes(MIB, 3 * MIB // MAX_RATIO)
+        meter.count_received_bytes(MIB, 3 * MIB // MAX_RATIO)
 
 
 def test_an_address_that_moved_is_told_and_the_key_stays(service: HostileService) -> None:

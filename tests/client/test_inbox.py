@@ -25,7 +25,7 @@ def lay(folder: Path, name: str) -> Path:
 
 
 def names(folder: Path) -> list[str]:
-    return [one.path.name for one in inbox.find_batches(folder)]
+    return [one.path.name for one in inbox.find_batches_in_folder(folder)]
 
 
 def test_folders_and_archives_are_batches_and_all_else_is_left_alone(tmp_path: Path) -> None:
@@ -49,33 +49,33 @@ def test_a_batch_is_whole_when_it_was_not_changed_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lay(tmp_path, "a/cat/1.png")
-    (batch,) = inbox.find_batches(tmp_path)
+    (batch,) = inbox.find_batches_in_folder(tmp_path)
     for later, is_whole in ((59, False), (60, True)):
         now = batch.changed_at + later
         monkeypatch.setattr("time.time", lambda now=now: now)
-        assert batch.is_whole(60) is is_whole
+        assert batch.is_batch_complete(60) is is_whole
 
 
 def test_a_file_that_is_copied_with_its_old_time_is_new(tmp_path: Path) -> None:
     os.utime(lay(tmp_path, "a.zip"), (LONG_AGO, LONG_AGO))
-    (batch,) = inbox.find_batches(tmp_path)
-    assert batch.changed_at > LONG_AGO and not batch.is_whole(3600)
+    (batch,) = inbox.find_batches_in_folder(tmp_path)
+    assert batch.changed_at > LONG_AGO and not batch.is_batch_complete(3600)
 
 
 @pytest.mark.parametrize(("name", "mark"), [("a/cat/1.png", "a/.done"), ("a.zip", "a.zip.done")])
 def test_a_batch_is_whole_once_it_is_marked(name: str, mark: str, tmp_path: Path) -> None:
     lay(tmp_path, name)
-    (before,) = inbox.find_batches(tmp_path)
+    (before,) = inbox.find_batches_in_folder(tmp_path)
     lay(tmp_path, mark)
-    (after,) = inbox.find_batches(tmp_path)
-    assert (before.is_whole(3600), after.is_whole(3600)) == (False, True)
+    (after,) = inbox.find_batches_in_folder(tmp_path)
+    assert (before.is_batch_complete(3600), after.is_batch_complete(3600)) == (False, True)
 
 
 @pytest.mark.parametrize("change", ["a new file", "another size", "a file that went"])
 def test_a_change_is_seen(change: str, tmp_path: Path) -> None:
     image = lay(tmp_path, "a/cat/1.png")
     lay(tmp_path, "a/cat/2.png")
-    (before,) = inbox.find_batches(tmp_path)
+    (before,) = inbox.find_batches_in_folder(tmp_path)
     if change == "a new file":
         lay(tmp_path, "a/dog/1.png")
     elif change == "another size":
@@ -89,7 +89,7 @@ def test_a_link_in_a_batch_is_found_and_not_followed(tmp_path: Path) -> None:
     secret = lay(tmp_path.parent, "secret/1.png")
     lay(tmp_path, "a/cat/1.png")
     (tmp_path / "a" / "dog").symlink_to(secret.parent)
-    (batch,) = inbox.find_batches(tmp_path)
+    (batch,) = inbox.find_batches_in_folder(tmp_path)
     assert batch.problem == "It holds a link, a/dog: links are not followed."
     assert not any("1.png" in name and "dog" in name for name, *_ in batch.state)
 
@@ -126,7 +126,7 @@ def test_a_batch_that_is_nested_too_deeply_blocks_no_other(tmp_path: Path) -> No
         os.close(at)
         at = inner
     os.close(at)
-    deep, good = inbox.find_batches(tmp_path)
+    deep, good = inbox.find_batches_in_folder(tmp_path)
     assert deep.problem is not None and "cannot be read" in deep.problem and good.problem is None
 
 

@@ -122,7 +122,7 @@ def test_the_same_verbs_can_be_awaited(
 
 
 def test_a_stream_that_breaks_is_taken_up_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perennial._sync.stream.sleep", lambda _: None)
+    monkeypatch.setattr("perennial._sync.stream.sleep_seconds", lambda _: None)
     data = {"level": "info", "message": "m"}
     events = [{"id": number, "type": "log", "at": "t", "data": data} for number in range(1, 8)]
 

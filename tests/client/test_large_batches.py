@@ -14,7 +14,7 @@ from stub import Asked, Said, answering, client_of, problem
 from tus_stub import Tus
 
 from perennial import ConfigError, Invalid, NotFound, Perennial, Unavailable
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 from perennial.transfer import UploadMemory
 from tools import service
 
@@ -82,7 +82,7 @@ def test_a_run_that_was_killed_after_the_submit_makes_no_second_task(
     tus = Tus()
     with client_of(tus) as (_, client):
         with monkeypatch.context() as patched:
-            patched.setattr("perennial.transfer.UploadMemory.remove_record", killed)
+            patched.setattr("perennial.transfer.UploadMemory.remove_stored_path", killed)
             with pytest.raises(KeyboardInterrupt):
                 client.submit("birds", large)
         assert client.submit("birds", large).id == "job_1"
@@ -114,7 +114,7 @@ def test_an_upload_goes_on_after_minutes_without_a_connection(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited, tus, away = list[float](), Tus(), list[int]()
-    monkeypatch.setattr("perennial._sync.upload.sleep", waited.append)
+    monkeypatch.setattr("perennial._sync.upload.sleep_seconds", waited.append)
 
     def answer(asked: Asked) -> Said:
         if tus.received >= 2 * PIECE and len(away) < 15:  # whether it is asked or sent to
@@ -144,7 +144,7 @@ def test_a_person_whose_upload_ends_early_is_told_that_it_goes_on(
     monkeypatch.setattr("perennial._sync.resources.tasks.open_transfer_bar", shown)
     monkeypatch.setenv("PERENNIAL_API_KEY", "k")
     with answering(tus if stop else answer) as stub:
-        status = run(["submit", "birds", str(large), "--url", stub.url])
+        status = run_command_line(["submit", "birds", str(large), "--url", stub.url])
     assert status == (130 if stop else 5)
     assert "submit the same batch again, and it goes on there" in capsys.readouterr().err
 
@@ -215,10 +215,13 @@ def test_an_open_upload_is_found_and_removed(
     key = {"Authorization": f"Bearer {running.key}"}
     metadata = {"Upload-Length": "2500000", "Upload-Metadata": "filename d2Vlay0zMS56aXA="}
     upload = httpx2.post(f"{running.url}/v1/uploads", headers={**key, **metadata}).json()["id"]
-    assert run(["uploads", "list"]) == 0
+    assert run_command_line(["uploads", "list"]) == 0
     cells = capsys.readouterr().out.strip().split("\t")
     assert cells[:4] == [upload, "week-31.zip", "0 B", "2.5 MB"]
-    assert run(["uploads", "rm", upload]) == 0
+    assert run_command_line(["uploads", "rm", upload]) == 0
     assert capsys.readouterr().out == f"Upload {upload} is removed.\n"
-    assert run(["uploads", "list", "--json"]) == 0 and json.loads(capsys.readouterr().out) == []
-    assert run(["uploads", "rm", upload]) == 3
+    assert (
+        run_command_line(["uploads", "list", "--json"]) == 0
+        and json.loads(capsys.readouterr().out) == []
+    )
+    assert run_command_line(["uploads", "rm", upload]) == 3

@@ -12,7 +12,7 @@ import click
 import pytest
 import stub
 
-from perennial.cli.main import COMMANDS, cli, run
+from perennial.cli.main import COMMANDS, cli, run_command_line
 
 KEY = {
     "id": "key_1",
@@ -63,7 +63,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
 def test_rows_are_printed_in_the_form_that_was_asked_for(
     capsys: Said, options: str, shown: str
 ) -> None:
-    assert run(["keys", "list", *options.split()]) == 0
+    assert run_command_line(["keys", "list", *options.split()]) == 0
     assert capsys.readouterr().out == shown
 
 
@@ -83,7 +83,7 @@ def test_rows_are_printed_in_the_form_that_was_asked_for(
 def test_options_that_cannot_be_are_told_before_the_service_is_asked(
     capsys: Said, service: stub.Stub, options: str, said: str
 ) -> None:
-    assert run(["keys", "list", *options.split()]) == 2
+    assert run_command_line(["keys", "list", *options.split()]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert service.asked == []
 
@@ -116,7 +116,7 @@ def test_csv_reads_back_what_holds_commas_and_quotes(
     capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(KEY, "name", 'a "b", c')
-    assert run(["keys", "list", "--csv"]) == 0
+    assert run_command_line(["keys", "list", "--csv"]) == 0
     assert next(csv.DictReader(io.StringIO(capsys.readouterr().out)))["name"] == 'a "b", c'
 
 
@@ -125,7 +125,7 @@ def test_json_goes_through_the_program_jq(
 ) -> None:
     program(tmp_path, JQ.format(python=sys.executable))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert run(["keys", "list", "--jq", ".[].name"]) == 0
+    assert run_command_line(["keys", "list", "--jq", ".[].name"]) == 0
     assert capsys.readouterr().out == ".[].name\nci, nightly\npage\n"
 
 
@@ -142,7 +142,7 @@ def test_what_jq_finds_wrong_is_told_on_a_line(
         f"#!{sys.executable}\nimport sys\nprint('jq:', 'bad\\x1b[2J', file=sys.stderr)\n{ending}\n",
     )
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert run(["keys", "list", "--jq", ".["]) == status
+    assert run_command_line(["keys", "list", "--jq", ".["]) == status
     told = capsys.readouterr().err
     assert "--jq '.[': jq: bad" in told and "\x1b" not in told
 
@@ -151,7 +151,7 @@ def test_without_jq_the_option_says_so(
     capsys: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert run(["keys", "list", "--jq", "."]) == 2
+    assert run_command_line(["keys", "list", "--jq", "."]) == 2
     assert "needs the program jq, which is not on this machine" in capsys.readouterr().err
 
 
@@ -172,7 +172,7 @@ def asked_with(service: stub.Stub, method: str) -> list[Any]:
 
 
 def test_a_key_is_revoked_by_the_name_of_one_valid_key(capsys: Said, service: stub.Stub) -> None:
-    assert run(["keys", "revoke", "page"]) == 0
+    assert run_command_line(["keys", "revoke", "page"]) == 0
     assert capsys.readouterr().out == "Key key_2 (page) is revoked.\n"
     assert asked_with(service, "DELETE") == ["/v1/keys/key_2"]
 
@@ -181,14 +181,14 @@ def test_a_name_of_several_keys_is_told_with_their_ids_and_one_of_none_is_not_fo
     capsys: Said, service: stub.Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(KEYS[1], "name", KEY["name"])
-    assert run(["keys", "revoke", "ci, nightly"]) == 2
+    assert run_command_line(["keys", "revoke", "ci, nightly"]) == 2
     assert capsys.readouterr().err == (
         "2 have the name 'ci, nightly'; say the id of one:\n"
         "  key_1, made 2026-11-23 14:35 UTC\n  key_2, made 2026-11-23 14:35 UTC\n"
     )
-    assert run(["keys", "revoke", "nobody"]) == 3
+    assert run_command_line(["keys", "revoke", "nobody"]) == 3
     monkeypatch.setitem(KEYS[1], "revoked_at", "2026-11-24T00:00:00Z")
-    assert run(["keys", "revoke", "ci, nightly"]) == 0, "a revoked key does not count"
+    assert run_command_line(["keys", "revoke", "ci, nightly"]) == 0, "a revoked key does not count"
     assert asked_with(service, "DELETE") == ["/v1/keys/key_1"]
 
 
@@ -205,7 +205,7 @@ def test_a_name_of_several_keys_is_told_with_their_ids_and_one_of_none_is_not_fo
     ],
 )
 def test_a_date_is_a_moment(service: stub.Stub, arguments: list[str], parameter: str) -> None:
-    run(arguments)
+    run_command_line(arguments)
     assert parameter in service.asked[0].path + service.asked[0].body.decode()
 
 
@@ -213,7 +213,7 @@ def test_a_date_is_a_moment(service: stub.Stub, arguments: list[str], parameter:
 def test_what_is_no_moment_is_told_with_what_is_one(
     capsys: Said, service: stub.Stub, text: str
 ) -> None:
-    assert run(["keys", "create", "ci", "--expires", text]) == 2
+    assert run_command_line(["keys", "create", "ci", "--expires", text]) == 2
     assert "write it such as 30d, 12h, 2027-01-31" in " ".join(capsys.readouterr().err.split())
     assert service.asked == []
 
@@ -231,11 +231,11 @@ def test_what_is_no_moment_is_told_with_what_is_one(
 def test_a_typo_of_a_command_gets_the_nearest_suggested(
     capsys: Said, typed: str, meant: str
 ) -> None:
-    assert run(typed.split()) == 2
+    assert run_command_line(typed.split()) == 2
     assert f"Did you mean {meant}" in capsys.readouterr().err
 
 
 def test_a_command_that_is_near_to_none_gets_no_suggestion(capsys: Said) -> None:
-    assert run(["frobnicate"]) == 2
+    assert run_command_line(["frobnicate"]) == 2
     told = capsys.readouterr().err
     assert "There is no command 'frobnicate'." in told and "mean" not in told

@@ -8,7 +8,7 @@ import pytest
 import stub
 
 from perennial import ConfigError, config
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 
 Said = pytest.CaptureFixture[str]
 ME = {
@@ -46,7 +46,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Pages that a browser was told to open; there is one."""
     found: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda page: not found.append(page))
-    monkeypatch.setattr("perennial.cli.service.login.has_browser", lambda: True)
+    monkeypatch.setattr("perennial.cli.service.login.has_graphical_browser", lambda: True)
     return found
 
 
@@ -65,7 +65,7 @@ def test_on_a_terminal_address_and_key_are_asked_for_and_the_page_of_keys_is_ope
     capsys: Said, service: stub.Stub, type_in: Callable[[str], None], opened: list[str]
 ) -> None:
     type_in(f"{service.url}/ui/models/birds?sort=name#top\npk_typed\n")
-    assert run(["login"]) == 0
+    assert run_command_line(["login"]) == 0
     out, told = capsys.readouterr()
     assert f"Logged in to {service.url} as team (write)" in out
     assert opened == [f"{service.url}/ui/admin/keys"]
@@ -79,7 +79,7 @@ def test_an_empty_answer_takes_the_address_that_was_kept(
 ) -> None:
     config.store_profile("default", service.url, "pk_old")
     type_in("\npk_new\n")
-    assert run(["login", "--no-browser"]) == 0
+    assert run_command_line(["login", "--no-browser"]) == 0
     assert (config.find_connection().key, opened) == ("pk_new", [])
 
 
@@ -116,12 +116,15 @@ def test_an_address_that_is_none_is_refused_with_or_without_a_page(url: str) -> 
 
 
 def test_login_takes_the_address_as_an_argument(service: stub.Stub) -> None:
-    assert run(["login", f"{service.url}/ui/models/birds", "--key", "pk_x"]) == 0
+    assert run_command_line(["login", f"{service.url}/ui/models/birds", "--key", "pk_x"]) == 0
     assert config.read_profiles()["default"]["url"] == service.url
 
 
 def test_login_with_two_addresses_is_wrong_usage(capsys: Said, service: stub.Stub) -> None:
-    assert run(["login", service.url, "--url", "https://other.example", "--key", "pk_x"]) == 2
+    assert (
+        run_command_line(["login", service.url, "--url", "https://other.example", "--key", "pk_x"])
+        == 2
+    )
     assert "Name one." in capsys.readouterr().err
     assert config.read_profiles() == {}
 
@@ -129,7 +132,7 @@ def test_login_with_two_addresses_is_wrong_usage(capsys: Said, service: stub.Stu
 def test_a_wrong_key_is_told_without_sending_in_a_circle(capsys: Said) -> None:
     detail = "Unknown key: send `Authorization: Bearer pk_…`."
     with stub.answering(lambda _: stub.problem(401, "not-authenticated", detail)) as service:
-        assert run(["login", "--url", service.url, "--key", "pk_wrong"]) == 4
+        assert run_command_line(["login", "--url", service.url, "--key", "pk_wrong"]) == 4
         assert capsys.readouterr().err == f"{service.url} does not know this key.\n"
     assert config.read_profiles() == {}
 
@@ -142,7 +145,7 @@ def test_no_key_is_told_without_sending_in_a_circle(
 ) -> None:
     monkeypatch.setenv("PERENNIAL_API_KEY", "pk_other")  # which is not the one to keep
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    assert run(["login", "--url", service.url]) in (2, 4)
+    assert run_command_line(["login", "--url", service.url]) in (2, 4)
     told = capsys.readouterr().err
     assert said in told and "perennial login" not in told
     assert service.asked == [] and config.read_profiles() == {}
@@ -152,7 +155,7 @@ def test_a_profile_that_does_not_exist_yet_is_made(
     service: stub.Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PERENNIAL_PROFILE", "new")
-    assert run(["login", "--url", service.url, "--key", "pk_x"]) == 0
+    assert run_command_line(["login", "--url", service.url, "--key", "pk_x"]) == 0
     assert list(config.read_profiles()) == ["new"]
 
 
@@ -163,12 +166,12 @@ def test_a_profile_that_does_not_exist_yet_is_made(
 def test_a_web_page_in_place_of_an_answer_is_never_printed(
     capsys: Said, monkeypatch: pytest.MonkeyPatch, status: int, arguments: list[str]
 ) -> None:
-    monkeypatch.setattr("perennial._sync.http.sleep", lambda _: None)
+    monkeypatch.setattr("perennial._sync.http.sleep_seconds", lambda _: None)
     monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
     with stub.answering(
         lambda _: stub.Said(status, PAGE, {"Content-Type": "text/html"})
     ) as service:
-        assert run([*arguments, "--url", service.url]) != 0
+        assert run_command_line([*arguments, "--url", service.url]) != 0
     out, told = capsys.readouterr()
     assert told and "<" not in out + told and "Sign in" not in out + told
     assert "Perennial service" in told
@@ -179,7 +182,7 @@ def test_the_end_of_input_at_the_question_for_the_address_is_told(
     capsys: Said, type_in: Callable[[str], None]
 ) -> None:
     type_in("")
-    assert run(["login", "--no-browser"]) == 2
+    assert run_command_line(["login", "--no-browser"]) == 2
     assert "No address came. Say it with --url." in capsys.readouterr().err
 
 
@@ -207,16 +210,16 @@ def test_a_question_without_a_yes_changes_nothing(
         monkeypatch.setenv("PERENNIAL_URL", service.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
         monkeypatch.setattr("sys.stdin", io.StringIO(answer))
-        assert run(command.split()) == status
+        assert run_command_line(command.split()) == status
         assert said in capsys.readouterr().err
         assert {one.method for one in service.requests} <= {"GET"}
 
 
 def test_a_browser_of_text_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perennial.cli.service.login import has_browser
+    from perennial.cli.service.login import has_graphical_browser
 
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
-    assert not has_browser()
+    assert not has_graphical_browser()
     assert os.environ.get("DISPLAY") is None

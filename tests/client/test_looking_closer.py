@@ -13,8 +13,8 @@ import pytest
 import stub
 from sample_answers import sample_answer
 
-from perennial.cli.main import run
-from perennial.cli.models.evaluate import wilson_interval
+from perennial.cli.main import run_command_line
+from perennial.cli.models.evaluate import compute_wilson_interval
 
 Said = pytest.CaptureFixture[str]
 Answers = dict[str, Any]
@@ -87,7 +87,7 @@ def test_suspects_near_duplicates_and_the_rest_are_rows_and_cut_lists_are_told(
         "rejected_count": 1,
     }
     answers[TASK] = task
-    assert run(["issues", "birds", "1", "--csv"]) == 0
+    assert run_command_line(["issues", "birds", "1", "--csv"]) == 0
     out, told = capsys.readouterr()
     assert out.splitlines() == [
         "kind,path,label,suggested,score,like,where",
@@ -101,14 +101,14 @@ def test_suspects_near_duplicates_and_the_rest_are_rows_and_cut_lists_are_told(
         'rejected,x.png,,,,,"no image, that"',
     ]
     assert told == "suspect: 2 of 7 are listed.\n"
-    assert run(["issues", "birds", "1", "--kind", "conflict", "--json"]) == 0
+    assert run_command_line(["issues", "birds", "1", "--kind", "conflict", "--json"]) == 0
     (only,) = json.loads(capsys.readouterr().out)
     assert (only["kind"], only["path"], only["suggested"]) == ("conflict", "dog/1.png", "cat")
 
 
 def test_a_batch_without_a_report_has_no_issues(capsys: Said, answers: Answers) -> None:
     answers[TASK] = sample(TASK, report={})
-    assert run(["issues", "birds", "1", "--csv"]) == 0
+    assert run_command_line(["issues", "birds", "1", "--csv"]) == 0
     assert capsys.readouterr() == ("kind,path,label,suggested,score,like,where\n", "")
 
 
@@ -155,14 +155,14 @@ def photos(tmp_path: Path, answers: Answers) -> Path:
 def test_a_version_is_evaluated_on_a_folder_that_is_not_learned(
     capsys: Said, photos: Path, options: str, shown: str
 ) -> None:
-    assert run(["evaluate", "birds", str(photos), *options.split()]) == 0
+    assert run_command_line(["evaluate", "birds", str(photos), *options.split()]) == 0
     out, told = capsys.readouterr()
     assert out == shown
     assert told == "Version 4 of birds: 3 of 5 images right, 60.0% (95 %: 23.1% to 88.2%).\n"
 
 
 def test_an_evaluation_as_json_has_all_figures(capsys: Said, photos: Path) -> None:
-    assert run(["evaluate", "birds", str(photos), "--json"]) == 0
+    assert run_command_line(["evaluate", "birds", str(photos), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["images"], found["right"], found["accuracy"], found["version"]) == (5, 3, 0.6, 4)
     assert found["confusion"] == [
@@ -185,7 +185,7 @@ def test_an_image_that_cannot_be_used_does_not_count_and_ends_with_1(
         return said
 
     answers[PREDICT] = predict
-    assert run(["evaluate", "birds", str(photos), "-q"]) == 1
+    assert run_command_line(["evaluate", "birds", str(photos), "-q"]) == 1
     told = capsys.readouterr().err
     assert "cat/1.png: It is no image." in told and "2 of 4 images right" in told
 
@@ -205,14 +205,14 @@ def test_an_evaluation_that_cannot_be_is_told(
     with zipfile.ZipFile(tmp_path / "batch.zip", "w") as archive:
         archive.writestr("cat/1.png", b"1")
     (tmp_path / "empty").mkdir()
-    assert run(["evaluate", "birds", *arguments]) == 2
+    assert run_command_line(["evaluate", "birds", *arguments]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_interval_of_an_accuracy_is_wilsons() -> None:
-    low, high = wilson_interval(14, 16) or (0, 0)
+    low, high = compute_wilson_interval(14, 16) or (0, 0)
     assert (round(low, 4), round(high, 4)) == (0.6398, 0.9650)
-    assert wilson_interval(0, 0) is None
+    assert compute_wilson_interval(0, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_every_state_that_jobs_show_can_be_asked_for(
         return stub.Said(body=page(JOBS, *(one for one in each if one["state"] == state)))
 
     answers[JOBS] = jobs
-    assert run(["jobs", "list", "--state", wanted, "-q"]) == 0
+    assert run_command_line(["jobs", "list", "--state", wanted, "-q"]) == 0
     assert capsys.readouterr().out.split() == found
 
 
@@ -284,7 +284,7 @@ def test_what_a_listing_shows_can_be_asked_for(
     answers[path] = page(path, *({first: kind(number), **fields} for number, fields in numbered))
     for entry in answers[path]["items"][1].get("attention", ()):
         entry["kind"] = "held"
-    assert run([*command.split(), "-q"]) == 0
+    assert run_command_line([*command.split(), "-q"]) == 0
     assert capsys.readouterr().out.split() == ["2"]
 
 
@@ -306,8 +306,8 @@ def test_status_ends_as_what_waits_says_where_that_is_asked_for(
     usual = models["items"][0]["attention"][0]
     models["items"][0]["attention"] = [{**usual, "kind": kind} for kind in kinds]
     answers |= {MODELS: models, "/readyz": sample("/readyz", status=ready)}
-    assert run(["status"]) == 0
-    assert run(["status", "--exit-code"]) == status
+    assert run_command_line(["status"]) == 0
+    assert run_command_line(["status", "--exit-code"]) == status
 
 
 def test_a_model_is_shown_with_its_recipe(capsys: Said, answers: Answers) -> None:
@@ -318,7 +318,7 @@ def test_a_model_is_shown_with_its_recipe(capsys: Said, answers: Answers) -> Non
         "epochs": 5,
     }
     answers["/v1/models/birds"] = sample("/v1/models/birds", recipe=recipe)
-    assert run(["models", "show", "birds"]) == 0
+    assert run_command_line(["models", "show", "birds"]) == 0
     shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith("recipe")]
     assert shown == ["recipe\tder++, alpha 0.5; optimizer sgd, lr 0.03, carry_state no; epochs 5"]
 
@@ -335,7 +335,7 @@ def test_a_model_is_shown_with_the_name_of_its_network(
     capsys: Said, answers: Answers, architecture: dict[str, Any], told: str
 ) -> None:
     answers["/v1/models/birds"] = sample("/v1/models/birds", architecture=architecture)
-    assert run(["models", "show", "birds"]) == 0
+    assert run_command_line(["models", "show", "birds"]) == 0
     assert f"architecture\t{told}\n" in capsys.readouterr().out
 
 
@@ -347,7 +347,7 @@ def test_aliases_without_a_version_are_not_shown(
     capsys: Said, answers: Answers, aliases: dict[str, int | None], told: str
 ) -> None:
     answers["/v1/models/birds"] = sample("/v1/models/birds", aliases=aliases)
-    assert run(["models", "show", "birds"]) == 0
+    assert run_command_line(["models", "show", "birds"]) == 0
     assert f"aliases\t{told}\n" in capsys.readouterr().out
 
 
@@ -355,7 +355,7 @@ def test_a_task_is_shown_with_the_version_in_production_beside_the_newest(
     capsys: Said, answers: Answers
 ) -> None:
     answers["/v1/models/birds"] = sample("/v1/models/birds", aliases={"latest": 8, "production": 7})
-    assert run(["tasks", "show", "birds", "11"]) == 0
+    assert run_command_line(["tasks", "show", "birds", "11"]) == 0
     out = capsys.readouterr().out
     assert "now is version\t8\nproduction is version\t7\n" in out
 
@@ -366,9 +366,9 @@ def test_a_check_counts_ignored_files_of_archives_alone(
     archive = tmp_path / "photos.zip"
     with zipfile.ZipFile(archive, "w") as opened:
         opened.writestr("cat/1.png", b"an image")
-    assert run(["submit", "birds", str(archive), "--check"]) == 0
+    assert run_command_line(["submit", "birds", str(archive), "--check"]) == 0
     assert "ignored files\t1\n" in capsys.readouterr().out
-    assert run(["submit", "birds", str(photos), "--check"]) == 0
+    assert run_command_line(["submit", "birds", str(photos), "--check"]) == 0
     assert "ignored files" not in capsys.readouterr().out
 
 
@@ -386,7 +386,9 @@ def test_every_limit_of_a_gate_can_be_taken_off(answers: Answers, word: str) -> 
 
     answers["/v1/models/birds"] = change
     assert (
-        run(["models", "set", "birds", *(part for name in LIMITS for part in (f"--{name}", word))])
+        run_command_line(
+            ["models", "set", "birds", *(part for name in LIMITS for part in (f"--{name}", word))]
+        )
         == 0
     )
     assert sent == [{"gate": {name.replace("-", "_"): None for name in LIMITS}}]
@@ -410,7 +412,7 @@ def test_what_is_no_limit_can_be_reset_too(answers: Answers) -> None:
         "--tag",
         "",
     ]
-    assert run(["models", "set", "birds", *options]) == 0
+    assert run_command_line(["models", "set", "birds", *options]) == 0
     assert sent == [{"answers": None, "training_data_days": None, "description": None, "tags": []}]
 
 
@@ -426,8 +428,8 @@ def test_what_is_no_limit_can_be_reset_too(answers: Answers) -> None:
 def test_a_place_that_ends_with_a_slash_or_exists_is_a_folder(
     tmp_path: Path, place: str | None, file: str
 ) -> None:
-    from perennial.cli.models.download import prepare_file
+    from perennial.cli.models.download import prepare_output_file
 
     (tmp_path / "there").mkdir()
-    assert prepare_file(place, "birds-1.zip") == Path(file)
+    assert prepare_output_file(place, "birds-1.zip") == Path(file)
     assert Path(file).parent.is_dir()

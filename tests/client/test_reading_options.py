@@ -13,7 +13,7 @@ from PIL import Image
 from small_batches import SMALL
 
 from perennial import Perennial
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 from tools import service
 
 Said = pytest.CaptureFixture[str]
@@ -45,7 +45,7 @@ def write(at: Path, *folders: str, each: int = 4) -> Path:
 
 def say(capsys: Said, *arguments: str) -> tuple[int, str]:
     """Exit status and what a command answers, or says on standard error if it fails."""
-    status = run(list(arguments))
+    status = run_command_line(list(arguments))
     found = capsys.readouterr()
     return status, found.err if status else found.out
 

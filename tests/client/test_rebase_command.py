@@ -8,7 +8,7 @@ import pytest
 from small_batches import SMALL
 
 from perennial import Perennial
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 from tools import service
 
 Said = pytest.CaptureFixture[str]
@@ -30,13 +30,13 @@ def teach(client: Perennial, name: str, *batches: bytes) -> str:
 
 def asked(capsys: Said, *arguments: str) -> Any:
     """The JSON document that a command prints."""
-    assert run([*arguments, "--json"]) == 0, capsys.readouterr()
+    assert run_command_line([*arguments, "--json"]) == 0, capsys.readouterr()
     return json.loads(capsys.readouterr().out)
 
 
 def said(capsys: Said, *arguments: str, status: int = 0) -> str:
     """Return what a command prints on both outputs."""
-    assert run(arguments) == status, capsys.readouterr()
+    assert run_command_line(arguments) == status, capsys.readouterr()
     return "".join(capsys.readouterr())
 
 

@@ -47,7 +47,7 @@ def running(
 ) -> Iterator[service.Service]:
     """A service that fetches weights from the hub of these tests."""
     settings = {**hub.environment(), "PERENNIAL_THREADS": "1"}
-    with service.run_service(tmp_path_factory.mktemp("recorded"), settings) as found:
+    with service.run_temporary_service(tmp_path_factory.mktemp("recorded"), settings) as found:
         yield found
 
 

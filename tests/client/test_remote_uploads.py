@@ -12,7 +12,7 @@ from stub import answering
 from tus_stub import Tus
 
 from perennial import Perennial
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 from perennial.pack import open_batch
 from tools import service
 
@@ -74,9 +74,12 @@ def test_a_command_sends_a_bucket_and_says_what_changed_under_way(
         held.objects |= {f"week 31/{label}/{n}.png": png(f"{label}{n}") for n in range(30)}
     held.instead["week 31/cat/7.png"] = Page(b"another")
     model = ["--architecture", "mlp", "--image", '{"size": 8, "channels": 3}', "--base", "random"]
-    assert run(["models", "create", "bucket-birds", *model, "--recipe", '{"epochs": 1}']) == 0
+    assert (
+        run_command_line(["models", "create", "bucket-birds", *model, "--recipe", '{"epochs": 1}'])
+        == 0
+    )
     options = ["-o", f"endpoint={url}", "-o", "anonymous=true"]
-    assert run(["submit", "bucket-birds", "s3://birds/week 31", *options]) == 0
+    assert run_command_line(["submit", "bucket-birds", "s3://birds/week 31", *options]) == 0
     said = capsys.readouterr()
     assert "60 images of 2 classes (“cat” 30, “dog” 30)" in said.err
     assert (
@@ -106,13 +109,18 @@ def test_the_encoding_of_names_in_a_zip_goes_with_a_command(
     data = (tmp_path / "beetles.zip").read_bytes()
     (tmp_path / "beetles.zip").write_bytes(data.replace(b"abc/", "жук".encode("cp866") + b"/"))
     model = ["--architecture", "mlp", "--image", '{"size": 8, "channels": 3}', "--base", "random"]
-    assert run(["models", "create", "beetles", *model]) == 0
+    assert run_command_line(["models", "create", "beetles", *model]) == 0
     capsys.readouterr()
-    assert run(["submit", "beetles", "beetles.zip", "-o", "names=cp866", "--check"]) == 0
+    assert (
+        run_command_line(["submit", "beetles", "beetles.zip", "-o", "names=cp866", "--check"]) == 0
+    )
     said = capsys.readouterr().out
     assert (
         "жук 2" in said
         and "2 names say no encoding and were read as cp866, as the sender said" in said
     )
-    assert run(["submit", "beetles", "beetles.zip", "-o", "names=klingon", "--check"]) != 0
+    assert (
+        run_command_line(["submit", "beetles", "beetles.zip", "-o", "names=klingon", "--check"])
+        != 0
+    )
     assert "is no encoding of names; possible are utf-8, gbk" in capsys.readouterr().err

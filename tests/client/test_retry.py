@@ -27,7 +27,7 @@ MODEL = {"id": "mdl_1", "name": "birds"}
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What would be waited, without waiting."""
     found: list[float] = []
-    monkeypatch.setattr("perennial._sync.http.sleep", found.append)
+    monkeypatch.setattr("perennial._sync.http.sleep_seconds", found.append)
     return found
 
 
@@ -116,7 +116,7 @@ def test_pauses_are_jittered_and_bounded() -> None:
     error = Unavailable(503, {})
     retries = Retries(attempts=20)
     for attempt, most in ((1, 0.5), (2, 1.0), (3, 2.0), (12, 30.0)):
-        found = [retries.pause_s(error, attempt, True) or 0.0 for _ in range(300)]
+        found = [retries.compute_pause_seconds(error, attempt, True) or 0.0 for _ in range(300)]
         assert max(found) <= most
         assert min(found) < most / 4 and max(found) > most / 2
 
@@ -130,7 +130,7 @@ def test_what_must_not_happen_twice_is_not_asked_for_twice(status: int) -> None:
 
 
 def test_nobody_there_is_told_in_a_sentence(pauses: list[float]) -> None:
-    url = f"http://127.0.0.1:{service.free_port()}"
+    url = f"http://127.0.0.1:{service.find_free_port()}"
     unreachable = pytest.raises(ServiceUnreachable, match="does not answer")
     with Perennial("k", base_url=url) as client, unreachable as caught:
         client.models.retrieve("birds")

@@ -13,7 +13,7 @@ import pytest
 from small_batches import QUICK, SMALL
 
 from perennial import GateHeld, Perennial
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 from tools import service
 
 pytestmark = pytest.mark.timeout(600)
@@ -73,7 +73,7 @@ def contrary(archives: list[bytes], tmp_path: Path) -> Path:
 def asked(capsys: Said, *arguments: str) -> Any:
     """The JSON document that a command prints."""
     capsys.readouterr()
-    assert run([*arguments, "--json"]) == 0, capsys.readouterr()
+    assert run_command_line([*arguments, "--json"]) == 0, capsys.readouterr()
     return json.loads(capsys.readouterr().out)
 
 
@@ -81,12 +81,12 @@ def test_a_learned_batch_is_learned_again_only_when_asked(
     capsys: Said, client: Perennial, week: Path, archives: list[bytes], tmp_path: Path
 ) -> None:
     client.models.create("sent-again", **SMALL)
-    assert run(["submit", "sent-again", str(week)]) == 0
+    assert run_command_line(["submit", "sent-again", str(week)]) == 0
     (tmp_path / "other.tar.gz").write_bytes(as_tar(archives[0]))
     folder = unpack(archives[0], tmp_path / "unpacked")
     for batch in (week, tmp_path / "other.tar.gz", folder):
         capsys.readouterr()
-        assert run(["submit", "sent-again", str(batch)]) == 0
+        assert run_command_line(["submit", "sent-again", str(batch)]) == 0
         out, told = capsys.readouterr()
         assert (
             "sent-again has this batch: it is task 1 (learned, version 1), and is not learned again"
@@ -96,7 +96,7 @@ def test_a_learned_batch_is_learned_again_only_when_asked(
         assert asked(capsys, "submit", "sent-again", str(batch), "--check")["repeats"]["task"] == 1
         assert asked(capsys, "submit", "sent-again", str(batch), "--detach")["version"] == 1
     assert len(list(client.tasks.list("sent-again"))) == 1
-    assert run(["submit", "sent-again", str(week), "--again"]) == 0
+    assert run_command_line(["submit", "sent-again", str(week), "--again"]) == 0
     assert "is learned once more as asked" in capsys.readouterr().err
     assert [task.standing for task in client.tasks.list("sent-again")] == ["learned", "learned"]
 
@@ -107,7 +107,7 @@ def test_a_held_batch_ends_with_10_and_the_commands_that_settle_it(
     client.models.create("sent-held", **HOLDING)
     for detached in ([], [], ["--detach"]):
         capsys.readouterr()
-        assert run(["submit", "sent-held", str(contrary), *detached]) == 10
+        assert run_command_line(["submit", "sent-held", str(contrary), *detached]) == 10
         told = capsys.readouterr().err
         assert "perennial jobs retry job_" in told
     with pytest.raises(GateHeld):
@@ -150,11 +150,11 @@ def test_a_batch_is_learned_where_its_task_was_given_up(
     client.submit(model, archives[1]).wait(120)
     if what == "discarded":
         client.models.update(model, gate={"min_acc": 1.0, "min_new_task": 1.0})
-    assert run(["submit", model, str(week)]) == (10 if what == "discarded" else 0)
+    assert run_command_line(["submit", model, str(week)]) == (10 if what == "discarded" else 0)
     client.models.update(model, gate={"min_acc": 0.0, "min_new_task": 0.0})
-    assert run(command.replace("NAME", name).split()) == 0
+    assert run_command_line(command.replace("NAME", name).split()) == 0
     assert "repeats" not in asked(capsys, "submit", model, str(week), "--check")
-    assert run(["submit", model, str(week)]) == (10 if standings[-1] == "held" else 0)
+    assert run_command_line(["submit", model, str(week)]) == (10 if standings[-1] == "held" else 0)
     assert [task.standing for task in client.tasks.list(model)] == ["learned", *standings]
     if standings[-1] == "learned":
         right = client.tasks.retrieve(model, 3).accuracy_when_learned
@@ -167,9 +167,9 @@ def test_a_held_batch_that_is_promoted_counts_as_learned(
     capsys: Said, client: Perennial, contrary: Path
 ) -> None:
     client.models.create("sent-promoted", **HOLDING)
-    assert run(["submit", "sent-promoted", str(contrary)]) == 10
-    assert run(["promote", "sent-promoted", "1", "--reason", "seen"]) == 0
-    assert run(["submit", "sent-promoted", str(contrary)]) == 0
+    assert run_command_line(["submit", "sent-promoted", str(contrary)]) == 10
+    assert run_command_line(["promote", "sent-promoted", "1", "--reason", "seen"]) == 0
+    assert run_command_line(["submit", "sent-promoted", str(contrary)]) == 0
     assert client.submit("sent-promoted", contrary).wait(120).version == 1
 
 
@@ -179,11 +179,11 @@ def test_a_job_beyond_its_timeout_ends_with_14_and_the_next_submit_follows_it(
     client.models.create("sent-slow", **SMALL)
     first = client.submit("sent-slow", week, recipe={**QUICK, "epochs": 2000})
     first.pause()
-    assert run(["submit", "sent-slow", str(week), "--timeout", "0.2"]) == 14
+    assert run_command_line(["submit", "sent-slow", str(week), "--timeout", "0.2"]) == 14
     assert f"perennial jobs watch {first.id}" in capsys.readouterr().err
     assert client.submit("sent-slow", week).id == first.id
     first.cancel()
-    assert run(["jobs", "watch", first.id]) == 13
+    assert run_command_line(["jobs", "watch", first.id]) == 13
     again = client.submit("sent-slow", week)  # of one that was cancelled nothing is left
     assert again.repeats is None and again.task is not None and again.task.number == 2
     again.wait(120)
@@ -203,7 +203,7 @@ def test_batches_in_a_folder_are_moved_by_outcome(
     (inbox / "young.zip").write_bytes(archives[3])
     for whole in ("a.zip.done", "b/.done", "c.zip.done", "d/.done"):
         (inbox / whole).touch()
-    assert run(["watch-folder", str(inbox), "sent-inbox", "--once"]) in (11, 12)
+    assert run_command_line(["watch-folder", str(inbox), "sent-inbox", "--once"]) in (11, 12)
     found = {
         place: sorted(path.name for path in (inbox / place).iterdir())
         for place in ("learned", "failed")
@@ -216,7 +216,9 @@ def test_batches_in_a_folder_are_moved_by_outcome(
     assert [task.name for task in client.tasks.list("sent-inbox")] == ["a", "b"]
     client.models.update("sent-inbox", gate={"min_acc": 1.0, "min_new_task": 1.0})
     (inbox / "a.zip").write_bytes(as_tar(archives[0]))  # known, in another container
-    assert run(["watch-folder", str(inbox), "sent-inbox", "--once", "--quiet", "0"]) == 10
+    assert (
+        run_command_line(["watch-folder", str(inbox), "sent-inbox", "--once", "--quiet", "0"]) == 10
+    )
     assert sorted(path.name for path in (inbox / "held").iterdir()) == [
         "young.zip",
         "young.zip.txt",
@@ -224,11 +226,13 @@ def test_batches_in_a_folder_are_moved_by_outcome(
     assert "perennial jobs retry job_" in (inbox / "held" / "young.zip.txt").read_text()
     unpack(archives[3], inbox / "again")
     assert (
-        run(["watch-folder", str(inbox), "sent-inbox", "--once", "--quiet", "0"]) == 10
+        run_command_line(["watch-folder", str(inbox), "sent-inbox", "--once", "--quiet", "0"]) == 10
     )  # still held, and not learned
     assert (inbox / "held" / "again.txt").exists()
     assert (inbox / "learned" / "2-a.zip").exists()
     assert len(list(client.tasks.list("sent-inbox"))) == 3
     capsys.readouterr()
-    assert run(["watch-folder", str(inbox), "sent-inbox", "--once"]) == 0  # nothing is left
+    assert (
+        run_command_line(["watch-folder", str(inbox), "sent-inbox", "--once"]) == 0
+    )  # nothing is left
     assert capsys.readouterr().out == ""

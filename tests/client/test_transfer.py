@@ -17,7 +17,13 @@ from stub import Asked, Said, client_of, problem
 from tus_stub import Tus
 
 from perennial import ConfigError, DigestMismatch, Invalid, Perennial, Retries
-from perennial.transfer import CHUNK_BYTES, WHOLE_BYTES, BytesSource, FileSource, prepare_source
+from perennial.transfer import (
+    CHUNK_BYTES,
+    WHOLE_BYTES,
+    BytesSource,
+    FileSource,
+    prepare_batch_source,
+)
 from tools import service
 
 PIECE = 1 << 20
@@ -46,7 +52,7 @@ def test_the_bounds_are_those_of_the_design() -> None:
 def test_a_source_can_be_read_from_any_byte_again_and_again(tmp_path: Path, start: int) -> None:
     file = tmp_path / "batch.tar"
     file.write_bytes(b"0123456789")
-    for source in (FileSource.of(file), BytesSource(b"0123456789")):
+    for source in (FileSource.from_path(file), BytesSource(b"0123456789")):
         for _ in range(2):
             assert b"".join(source.read_chunks(start)) == b"0123456789"[start:]
         assert source.sha256() == hashlib.sha256(b"0123456789").hexdigest()
@@ -54,7 +60,7 @@ def test_a_source_can_be_read_from_any_byte_again_and_again(tmp_path: Path, star
 
 def test_a_file_that_is_not_there_is_told_before_anything_is_sent() -> None:
     with pytest.raises(ConfigError, match=r"no file or folder no\.zip"):
-        prepare_source("no.zip")
+        prepare_batch_source("no.zip")
 
 
 def _file(content: bytes, cuts: list[int], etag: str | None = None) -> Any:
@@ -111,7 +117,7 @@ def test_a_file_that_is_still_being_made_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited = list[float]()
-    monkeypatch.setattr("perennial._sync.download.sleep", waited.append)
+    monkeypatch.setattr("perennial._sync.download.sleep_seconds", waited.append)
     first, ready = iter([Said(202, b"", {"Retry-After": "3"})]), _file(b"abc", [])
     with client_of(lambda asked: next(first, None) or ready(asked)) as (stub, client):
         client.download("birds", 3, tmp_path / "birds.zip", format="onnx")

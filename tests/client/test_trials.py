@@ -7,7 +7,7 @@ import pytest
 from small_batches import SMALL
 
 from perennial import Perennial
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 from tools import service
 
 pytestmark = pytest.mark.timeout(400)
@@ -28,15 +28,15 @@ def test_a_table_tells_which_trial_was_chosen_and_why(
     batch = tmp_path / "batch.zip"
     batch.write_bytes(archives[0])
     arguments = ["submit", "tried", str(batch), "--trials", json.dumps(HEADS)]
-    assert run([*arguments, "--check"]) == 0
+    assert run_command_line([*arguments, "--check"]) == 0
     assert "trial 2: " in capsys.readouterr().out
-    assert run(arguments) == 0, capsys.readouterr()
+    assert run_command_line(arguments) == 0, capsys.readouterr()
     printed = capsys.readouterr().out
     assert "Version 1 of tried is published" in printed
     assert " is chosen." in printed
     job = client.versions.retrieve("tried", 1).job
     assert job is not None
-    assert run(["jobs", "trials", job, "--json"]) == 0
+    assert run_command_line(["jobs", "trials", job, "--json"]) == 0
     table = json.loads(capsys.readouterr().out)
     assert table == client.jobs.trials(job).to_dict()
     assert sum(one["why_lost"] is None for one in table["items"]) == 1
@@ -51,8 +51,8 @@ def test_a_person_chooses_by_command(
         assert not handle.refresh().is_terminal
     best = handle.trials().best
     assert best is not None
-    assert run(["jobs", "trials", handle.id]) == 0
+    assert run_command_line(["jobs", "trials", handle.id]) == 0
     assert f"perennial jobs choose {handle.id} {best}" in " ".join(capsys.readouterr().out.split())
-    assert run(["jobs", "choose", handle.id, str(3 - best)]) == 0
+    assert run_command_line(["jobs", "choose", handle.id, str(3 - best)]) == 0
     assert f"Trial {3 - best} is chosen." in capsys.readouterr().out
     assert handle.wait().version == 1

@@ -12,10 +12,10 @@ from sample_answers import sample_answer
 from terminal import record
 
 from perennial import BaseFailed, BaseUnavailable
-from perennial.bars import compute_share_done, describe_progress, describe_time_left
+from perennial.bars import compute_job_share_done, describe_job_progress, describe_job_time_left
 from perennial.cli.batches import beat
 from perennial.cli.exits import Exit
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 from perennial.shapes import convert_from_json
 from perennial.types import Job
 
@@ -93,7 +93,7 @@ def test_a_job_whose_base_cannot_come_is_watched_no_longer(
     service: stub.Stub, answers: dict[str, Any], capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
     answers[JOB] |= LACKS
-    assert run(["jobs", "watch", JOB, *more]) == Exit.NO_BASE
+    assert run_command_line(["jobs", "watch", JOB, *more]) == Exit.NO_BASE
     said = capsys.readouterr().err
     assert "could not be brought. The Hub cannot be reached (ConnectError)." in said
     assert f"`perennial jobs retry {FETCH}" in said
@@ -108,7 +108,7 @@ def test_a_submit_whose_base_cannot_come_ends_and_its_json_is_the_job(
 ) -> None:
     Path("week.zip").write_bytes(archives[0])
     answers[JOB] |= LACKS
-    assert run(["submit", "birds", "week.zip", "--json"]) == Exit.NO_BASE
+    assert run_command_line(["submit", "birds", "week.zip", "--json"]) == Exit.NO_BASE
     assert f'"id": "{JOB}"' in capsys.readouterr().out
 
 
@@ -116,10 +116,10 @@ def test_a_model_whose_base_cannot_come_is_made_and_told(
     service: stub.Stub, answers: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers["model"] = {"name": "birds", "state": "fetching", "job": FETCH}
-    assert run(["models", "create", "birds", "--wait"]) == Exit.NO_BASE
+    assert run_command_line(["models", "create", "birds", "--wait"]) == Exit.NO_BASE
     said = capsys.readouterr().err
     assert "The Hub cannot be reached" in said and "Model birds is made, without its base." in said
-    assert run(["models", "create", "birds"]) == Exit.DONE
+    assert run_command_line(["models", "create", "birds"]) == Exit.DONE
 
 
 def test_a_model_is_shown_once_its_base_is_there(
@@ -127,7 +127,7 @@ def test_a_model_is_shown_once_its_base_is_there(
 ) -> None:
     answers["model"] = {"name": "birds", "state": "fetching", "job": FETCH}
     answers[FETCH] |= {"state": "succeeded", "error": None}
-    assert run(["models", "create", "birds", "--wait"]) == Exit.DONE
+    assert run_command_line(["models", "create", "birds", "--wait"]) == Exit.DONE
     assert "state\tfetching" in capsys.readouterr().out
     assert service.asked[-1].method == "GET"
 
@@ -147,7 +147,7 @@ def test_without_a_terminal_the_same_line_comes_again_until_something_else_is_to
     service: stub.Stub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(beat, "EVERY_S", 0.05)
-    assert run(["jobs", "watch", JOB, "--timeout", "1"]) == Exit.STILL_RUNNING
+    assert run_command_line(["jobs", "watch", JOB, "--timeout", "1"]) == Exit.STILL_RUNNING
     lines = [
         line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{JOB} train")
     ]
@@ -208,7 +208,7 @@ def test_a_job_is_told_in_a_few_words(values: dict[str, Any], words: str) -> Non
         else found["progress"]
     )
     assert (
-        describe_progress(convert_from_json(Job, {**found, **values, "progress": progress}))
+        describe_job_progress(convert_from_json(Job, {**found, **values, "progress": progress}))
         == words
     )
 
@@ -219,7 +219,7 @@ def test_a_job_of_an_older_service_has_the_share_of_its_phase() -> None:
         name: value for name, value in found["progress"].items() if name not in ("done", "left_s")
     }
     job = convert_from_json(Job, {**found, "progress": progress})
-    assert (compute_share_done(job), describe_time_left(job)) == (0.3, "")
+    assert (compute_job_share_done(job), describe_job_time_left(job)) == (0.3, "")
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_table_on_a_pipe_has_plain_numbers(
     service: stub.Stub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in (["tasks", "list", "birds"], ["metrics", "birds"]):
-        assert run(command) == Exit.DONE
+        assert run_command_line(command) == Exit.DONE
         assert "*" not in capsys.readouterr().out
 
 
@@ -268,6 +268,6 @@ def test_a_watched_folder_keeps_a_batch_whose_base_cannot_come_and_says_why(
     (inbox / "week.zip").write_bytes(archives[0])
     (inbox / "week.zip.done").touch()
     answers[JOB] |= LACKS
-    assert run(["watch-folder", str(inbox), "birds", "--once"]) == Exit.NO_BASE
+    assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == Exit.NO_BASE
     assert "could not be brought" in capsys.readouterr().out
     assert (inbox / "week.zip").exists()

@@ -12,7 +12,7 @@ import pytest
 import stub
 from sample_answers import sample_answer
 
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 Answers = dict[str, list[stub.Said | Callable[[], stub.Said]]]
@@ -107,7 +107,7 @@ STORIES: dict[str, tuple[Answers, int, list[str]]] = {
 def test_a_batch_stops_no_other(story: str, inbox: Path, answers: Answers) -> None:
     given, status, learned = STORIES[story]
     answers.update({key: list(one) for key, one in given.items()})
-    assert run(["watch-folder", str(inbox), "birds", "--once"]) == status
+    assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == status
     assert listed(inbox, "learned") == learned
     assert listed(inbox) == [name for name in ("a", "b") if name not in learned]
 
@@ -117,7 +117,7 @@ def test_a_service_that_stays_away_while_a_job_runs_ends_the_command(
 ) -> None:
     monkeypatch.setattr("perennial.cli.batches.watch_folder.PATIENCE_S", 0.0)
     answers["job_a"] = [AWAY]
-    assert run(["watch-folder", str(inbox), "birds", "--once"]) == 5
+    assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 5
     assert "a" in listed(inbox)
 
 
@@ -129,9 +129,9 @@ def test_after_ctrl_c_the_next_run_goes_on(
 
     with monkeypatch.context() as interrupted:
         interrupted.setattr("perennial.cli.batches.watch_folder.time.sleep", interrupt)
-        assert run(["watch-folder", str(inbox), "birds"]) == 130
+        assert run_command_line(["watch-folder", str(inbox), "birds"]) == 130
     assert (listed(inbox), listed(inbox, "learned")) == (["a", "b"], [])
-    assert run(["watch-folder", str(inbox), "birds", "--once"]) == 0
+    assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 0
     assert listed(inbox, "learned") == ["a", "b"]
 
 
@@ -144,7 +144,7 @@ def test_a_batch_that_is_taken_away_is_let_go_and_one_that_is_changed_is_sent_ag
         return ended("a")
 
     answers["job_a"] = [take_away, ended("a")]
-    assert run(["watch-folder", str(inbox), "birds", "--once"]) == 0
+    assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 0
     out = capsys.readouterr().out
     assert "a: gone" in out and "b: changed" in out
     assert out.count("b: sent") == 2
@@ -174,7 +174,7 @@ def test_a_batch_that_cannot_be_sent_stops_no_other(
     spoil: Callable[[Path], None], options: list[str], inbox: Path, answers: Answers
 ) -> None:
     spoil(inbox / "a")
-    assert run(["watch-folder", str(inbox), "birds", "--once", *options]) == 12
+    assert run_command_line(["watch-folder", str(inbox), "birds", "--once", *options]) == 12
     assert (listed(inbox, "failed"), listed(inbox, "learned")) == (["a", "a.txt"], ["b"])
     assert (inbox / "failed" / "a.txt").read_text(encoding="utf-8").strip()
 
@@ -185,7 +185,7 @@ def test_names_that_are_no_utf_8_end_nothing(
 ) -> None:
     add_odd_name(inbox / "a")
     (inbox / "b").rename(inbox / os.fsdecode(b"b\xff"))
-    assert run(["watch-folder", str(inbox), "birds", "--once", *options]) in (0, 12)
+    assert run_command_line(["watch-folder", str(inbox), "birds", "--once", *options]) in (0, 12)
     assert listed(inbox) == []
 
 
@@ -193,7 +193,7 @@ def test_once_says_how_good_a_batch_was_learned_and_why_others_are_left(
     inbox: Path, answers: Answers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (inbox / "b" / ".done").unlink()
-    assert run(["watch-folder", str(inbox), "birds", "--once"]) == 0
+    assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "a: sent: job job_a",
         "a: learned: version 1, accuracy 0.500",
@@ -205,7 +205,7 @@ def test_a_batch_that_was_not_sent_is_left_for_the_service(
     inbox: Path, answers: Answers, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers["a"] = [BROKEN]
-    assert run(["watch-folder", str(inbox), "birds", "--once"]) == 5
+    assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 5
     assert (
         "a: left: it was not sent: the service does not answer, or is full\n"
         in capsys.readouterr().out
@@ -224,6 +224,6 @@ def test_an_accuracy_that_cannot_be_read_keeps_no_batch_from_its_place(
     with stub.answering(answer) as service:
         monkeypatch.setenv("PERENNIAL_URL", service.url)
         monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
-        assert run(["watch-folder", str(inbox), "birds", "--once"]) == 0
+        assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 0
     assert listed(inbox, "learned") == ["a", "b"]
     assert "a: learned: version 1\n" in capsys.readouterr().out

@@ -12,7 +12,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from core.webhooks import webhook_secret
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 from perennial.webhooks import NotVerified, verify
 from tools import service
 
@@ -25,7 +25,9 @@ BODY = json.dumps(EVENT).encode()
 def signed(secret: str, at: float, *more: str) -> dict[str, str]:
     """The headers of a request that the service sends."""
     now = int(at)
-    signatures = [webhook_secret.sign_body(one, "dlv_1", now, BODY) for one in (secret, *more)]
+    signatures = [
+        webhook_secret.sign_delivery_body(one, "dlv_1", now, BODY) for one in (secret, *more)
+    ]
     return {
         "Webhook-Id": "dlv_1",
         "WEBHOOK-timestamp": str(now),
@@ -35,7 +37,7 @@ def signed(secret: str, at: float, *more: str) -> dict[str, str]:
 
 def test_a_signature_is_byte_for_byte_that_of_the_reference_library() -> None:
     at = datetime.datetime.fromtimestamp(1_800_000_000, datetime.UTC)
-    ours = webhook_secret.sign_body(SECRET, "dlv_1", 1_800_000_000, BODY)
+    ours = webhook_secret.sign_delivery_body(SECRET, "dlv_1", 1_800_000_000, BODY)
     assert ours == Webhook(SECRET).sign("dlv_1", at, BODY.decode())
 
 
@@ -85,24 +87,27 @@ def test_the_commands_make_show_and_remove_a_webhook(
     address = "https://93.184.215.14/hook"
 
     def asked(*arguments: str) -> Any:
-        assert run(["webhooks", *arguments, "--json"]) == 0, capsys.readouterr()
+        assert run_command_line(["webhooks", *arguments, "--json"]) == 0, capsys.readouterr()
         return json.loads(capsys.readouterr().out)
 
-    assert run(["webhooks", "create", address, "-e", "job.failed", "-e", "version.held"]) == 0
+    assert (
+        run_command_line(["webhooks", "create", address, "-e", "job.failed", "-e", "version.held"])
+        == 0
+    )
     out, told = capsys.readouterr()
     assert out.startswith("whsec_") and len(out.splitlines()) == 1 and "shown this once" in told
     (hook,) = asked("list")
     assert hook["events"] == ["job.failed", "version.held"] and "secret" not in hook
     assert asked("rotate", hook["id"])["secret"].startswith("whsec_")
     assert asked("disable", hook["id"])["state"] == "disabled"
-    assert run(["webhooks", "test", hook["id"]]) == 1
+    assert run_command_line(["webhooks", "test", hook["id"]]) == 1
     assert "is disabled" in capsys.readouterr().err
     assert asked("enable", hook["id"])["state"] == "enabled"
     for arguments in (["list"], ["show", hook["id"]], ["deliveries", hook["id"]]):
-        assert run(["webhooks", *arguments]) == 0
+        assert run_command_line(["webhooks", *arguments]) == 0
         assert "\x1b" not in capsys.readouterr().out
     assert asked("deliveries", hook["id"]) == []
-    assert run(["webhooks", "create", "https://127.0.0.1/"]) == 1
+    assert run_command_line(["webhooks", "create", "https://127.0.0.1/"]) == 1
     assert "loopback address" in capsys.readouterr().err
     assert asked("rm", hook["id"]) == {"deleted": hook["id"]}
-    assert run(["webhooks", "show", hook["id"]]) == 3
+    assert run_command_line(["webhooks", "show", hook["id"]]) == 3

@@ -8,12 +8,12 @@ import pytest
 from perennial.shapes import convert_from_json
 from perennial.types import BatchReport, Verdict
 from perennial.words import (
-    describe_compared,
-    describe_failures,
+    describe_compared_versions,
+    describe_failed_checks,
     describe_left_out,
-    describe_unmeasured,
+    describe_unmeasured_checks,
     format_duration,
-    replace_by_commands,
+    replace_requests_by_commands,
     replace_task_requests,
 )
 
@@ -95,12 +95,12 @@ def test_a_finding_names_the_command_that_lists_its_images(
     ],
 )
 def test_a_request_is_told_as_the_command_that_makes_it(said: str, told: str) -> None:
-    assert replace_by_commands(said) == told
+    assert replace_requests_by_commands(said) == told
 
 
 @pytest.mark.parametrize("said", ["PUT /v1/models/a/thing", "POST /v1/models {…}", "No request."])
 def test_what_there_is_no_command_for_stays_as_it_is(said: str) -> None:
-    assert replace_by_commands(said) == said
+    assert replace_requests_by_commands(said) == said
 
 
 def test_files_that_could_not_be_used_are_named() -> None:
@@ -158,7 +158,7 @@ def gate_of(*checks: dict[str, Any], **more: Any) -> Any:
 
 
 def test_a_failed_check_names_classes_and_pictures() -> None:
-    assert list(describe_failures(gate_of(FAILED, UNMEASURED))) == [
+    assert list(describe_failed_checks(gate_of(FAILED, UNMEASURED))) == [
         "it lost a class. It lost cat (0 of 12 right, 11 by version 1).",
         "  cat, now called hat: /v1/7.png",
     ]
@@ -166,14 +166,16 @@ def test_a_failed_check_names_classes_and_pictures() -> None:
 
 def test_what_was_not_measured_and_what_could_be_seen_is_said() -> None:
     visible = {"images": 42, "loss": 0.3, "more": None, "then": None, "detail": "With 42 images …"}
-    assert list(describe_unmeasured(gate_of(UNMEASURED, visible=visible))) == [
+    assert list(describe_unmeasured_checks(gate_of(UNMEASURED, visible=visible))) == [
         "forgotten: not measured, no images",
         "With 42 images …",
     ]
-    assert list(describe_compared(gate_of(UNMEASURED))) == [
+    assert list(describe_compared_versions(gate_of(UNMEASURED))) == [
         "Not compared with the version before: no images."
     ]
-    assert list(describe_compared(gate_of(UNMEASURED, visible=visible))) == ["With 42 images …"]
+    assert list(describe_compared_versions(gate_of(UNMEASURED, visible=visible))) == [
+        "With 42 images …"
+    ]
 
 
 @pytest.mark.parametrize(

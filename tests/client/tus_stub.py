@@ -40,7 +40,7 @@ class Tus:
             if asked.method == "DELETE":
                 self.is_gone = True
                 return Said(204)
-            return self._head() if asked.method == "HEAD" else self._patch(asked)
+            return self._form_head() if asked.method == "HEAD" else self._patch(asked)
         if asked.body[:1] == b"{" and asked.headers["idempotency-key"] not in self.keys:
             if self.is_gone:
                 return problem(404, "not-found", f"There is no upload upl_{self.made}.")
@@ -52,7 +52,7 @@ class Tus:
             202, {"task": task, "job": {"id": "job_1", "model": "birds", "state": "queued"}}
         )
 
-    def _head(self) -> Said:
+    def _form_head(self) -> Said:
         return Said(
             200, b"", {"Upload-Offset": str(len(self.kept)), "Upload-Length": str(self.length)}
         )

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from core.contract.jobs.job_event import SnapshotEvent
 from core.contract.manifest import Manifest
 from core.database import measurements
-from core.database.jobs import change_state, lock_job
+from core.database.jobs import change_job_state, lock_job
 from core.database.kinds import Kind
 from core.database.session import Database
 from core.database.states import Action, State
@@ -37,7 +37,7 @@ from core.database.tables import (
 from core.execution import snapshots
 from core.ids import new_id
 from core.jobs.fence import Claim
-from core.jobs.jobs import build_job_without_task
+from core.jobs.jobs import build_queued_taskless_job
 from core.publishing.publish import Published, publish_result
 from core.requests.actor import Actor
 from core.retention import references
@@ -49,7 +49,7 @@ from core.upkeep import sweep
 from core.versions import aliases
 from tests.core.post import Post
 from tests.core.rows import make_job_row, make_model_row, make_task_row, make_version_row
-from tools.service import lend_catalogue
+from tools.service import link_test_catalogue
 from worker.loop import Worker
 
 SETTINGS = Settings(threads=1)
@@ -137,7 +137,7 @@ class Desk:
     def check(self, model_id: str, archive: bytes = b"zip", **values: Any) -> str:
         """Add a job that checks a batch, beside the line of its model."""
         with self.db.write() as session:
-            job = build_job_without_task(
+            job = build_queued_taskless_job(
                 session.get_one(Model, model_id), Kind.VALIDATE, {}, {}, 0.0
             )
             job.archive_key, job.archive_bytes = f"archives/{job.id}", len(archive)
@@ -198,7 +198,7 @@ class Desk:
     def lose(self, claim: Claim) -> None:
         """Let the lease run out and take the job back."""
         self.expire(claim)
-        claims.reap_expired_jobs(self.db)
+        claims.take_back_expired_jobs(self.db)
 
     def lose_blobs_before_hold(self, patch: pytest.MonkeyPatch) -> None:
         """Delete all blobs when a transaction is about to hold those that were stored for it."""
@@ -216,7 +216,7 @@ class Desk:
         with self.db.write() as session:
             job = lock_job(session, job_id)
             assert job is not None
-            return change_state(session, job, action, self.db.now(session))
+            return change_job_state(session, job, action, self.db.now(session))
 
     def register(self, claim: Claim, content: str = "weights") -> None:
         """Keep a snapshot of a claimed job."""
@@ -234,7 +234,7 @@ class Desk:
         result = self.result(parts or {"head": "h"}, list(cells), **more)
         return publish_result(self.db, self.store, claim or self.claim(), result)
 
-    def sweep(self, **options: Any) -> None:
+    def remove_unwanted_runs(self, **options: Any) -> None:
         sweep.run_sweep(self.db, self.store, self.blobs, self.settings, sweep.Extent(**options))
 
     def messages(self, job_id: str) -> list[str]:
@@ -343,10 +343,10 @@ class Desk:
 @pytest.fixture
 def desk(database: Database, tmp_path: Path) -> Desk:
     store = FolderStore(tmp_path / "store")
-    store.create_root()
+    store.create_folder_or_bucket()
     settings = SETTINGS.model_copy(update={"data_dir": tmp_path / "data"})
     settings.data_dir.mkdir()
-    lend_catalogue(settings.data_dir)
+    link_test_catalogue(settings.data_dir)
     return Desk(database, store, settings, tmp_path)
 
 

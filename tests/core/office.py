@@ -40,7 +40,9 @@ def new_database(
                 path.write_bytes(request.getfixturevalue("_sqlite_template"))
                 url = f"sqlite:///{path}"
             else:
-                template = postgresql.name_of(request.getfixturevalue("_postgres_template"))
+                template = postgresql.get_class_of_label(
+                    request.getfixturevalue("_postgres_template")
+                )
                 url = postgresql.create(template)
                 stack.callback(postgresql.drop, url)
             db = Database(url)
@@ -61,7 +63,7 @@ def actor(database: Database) -> Actor:
 @pytest.fixture
 def store(tmp_path: Path) -> FolderStore:
     made = FolderStore(tmp_path / "store")
-    made.create_root()
+    made.create_folder_or_bucket()
     return made
 
 
@@ -104,7 +106,7 @@ class Office:
 
     def submit(self, sent: Batch | int = 0, model: str = "birds", **options: Any) -> Any:
         """Send a batch; the answer."""
-        return self.submission(sent, model, **options).submit_batch().response
+        return self.submission(sent, model, **options).submit_as_next_task().response
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ class Post:
                 "previous": None,
                 "cause": "set",
             }
-            deliveries.record_event(
+            deliveries.record_webhook_event(
                 session, "alias.moved", owner, model, data, self.db.now(session)
             )
             if fails:
@@ -91,15 +91,15 @@ class Post:
         """An attempt that fails now."""
         self.all_due(hook)
         lease = self.lease(hook)
-        outgoing = outbox.take_next_delivery(self.db, lease)
+        outgoing = outbox.lease_next_delivery(self.db, lease)
         assert outgoing is not None
-        outbox.record_outcome(self.db, lease, outgoing, Outcome(status, "no", None, 0.1))
+        outbox.record_delivery_outcome(self.db, lease, outgoing, Outcome(status, "no", None, 0.1))
         outbox.release_webhook(self.db, lease)
 
     def empty(self, seconds: float = 60.0) -> None:
         """Deliver what is due until nothing is."""
         sender = Deliverer(self.db, self.settings)
         end = time.monotonic() + seconds
-        while sender.serve_due() or sender._serving:
+        while sender.serve_due_webhooks() or sender._serving:
             assert time.monotonic() < end
             time.sleep(0.01)

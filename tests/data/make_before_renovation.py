@@ -41,7 +41,7 @@ def main() -> None:
         )
     with tempfile.TemporaryDirectory() as folder:
         made, recorded = Path(folder) / "made", Path(folder) / "recorded"
-        with service.run_service(made, SETTINGS, code=given.code) as running:
+        with service.run_temporary_service(made, SETTINGS, code=given.code) as running:
             scenario.short(Player(running.url, running.key))
         _forget_keys(made / "perennial.db")
         with tarfile.open(given.target, "w:gz") as archive:
@@ -63,7 +63,7 @@ def _forget_keys(database: Path) -> None:
 def _read(made: Path, recorded: Path, code: Path) -> None:
     """Record what the code answers when it is started on what it has made."""
     (made / "admin-key").unlink()
-    with service.run_service(made, SETTINGS, code=code) as running:
+    with service.run_temporary_service(made, SETTINGS, code=code) as running:
         player = Player(running.url, running.key)
         read_all(player, "served", whole=None)
     recorded.mkdir()

@@ -11,8 +11,8 @@ PER_CLASS = 60
 
 
 def archives() -> list[tuple[str, bytes]]:
-    """Return what `tools.digits.build_archives` returns, with the first images of each class."""
-    return [(name, _few(archive)) for name, archive in digits.build_archives()]
+    """Return what `tools.digits.build_digit_archives` returns, with the first images of each class."""
+    return [(name, _few(archive)) for name, archive in digits.build_digit_archives()]
 
 
 def _few(archive: bytes) -> bytes:

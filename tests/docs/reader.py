@@ -68,7 +68,7 @@ class Reader:
             if name in text and not (self.folder / name).exists():
                 make(self.folder / name)
 
-    def make_key(self, owner: str) -> str:
+    def make_blob_key(self, owner: str) -> str:
         """Make a key of a new owner: names of models are unique for each owner."""
         key = {"name": owner, "owner": owner, "scope": "write"}
         made = Rest(self.running.url, self.running.key).call("POST", "/v1/keys", json=key).json()
@@ -78,13 +78,13 @@ class Reader:
 @contextmanager
 def start_reader(folder: Path) -> Iterator[Reader]:
     """Prepare a folder and start a service that keeps its data there."""
-    for week, (_, archive) in enumerate(digits.build_archives(), start=31):
+    for week, (_, archive) in enumerate(digits.build_digit_archives(), start=31):
         (folder / f"week-{week}.zip").write_bytes(few(archive, train=TRAIN))
     with zipfile.ZipFile(folder / "week-31.zip") as first:
         for name in ("bird.png", "owl.jpg"):  # the service looks at bytes, not at names
             (folder / name).write_bytes(first.read(first.namelist()[0]))
     (folder / ".venv").symlink_to(sys.prefix)
-    with service.run_service(folder / "perennial-data", SETTINGS) as running:
+    with service.run_temporary_service(folder / "perennial-data", SETTINGS) as running:
         port = running.url.rpartition(":")[2]
         address = {"PERENNIAL_PORT": port, "PERENNIAL_URL": running.url}
         yield Reader(folder, running, {**os.environ, **environment(folder / "own"), **address})

@@ -145,7 +145,7 @@ def test_the_commands_of_a_document_do_what_they_say(document: str, reader: Read
     names = [block for block in runnable(API) if block.startswith("export KEY=")]
     script = "\n".join(["set -euo pipefail", *names, *runnable(document)])
     reader.collect(script)
-    done = reader.run("bash", "-c", script.replace("8099", str(service.free_port())))
+    done = reader.run("bash", "-c", script.replace("8099", str(service.find_free_port())))
     print(done.stdout[-8000:])
     assert done.returncode == 0
     assert [line for line in done.stdout.splitlines() if '"/problems/' in line] == []
@@ -165,7 +165,7 @@ def test_the_crontab_line_works_with_the_environment_of_cron_after_the_login(
     how_to = (ROOT / "docs" / "howto" / "retrain-on-a-schedule.md").read_text()
     (line,) = re.findall(r"^ *30 2 \* \* \* +(.*)$", how_to, re.MULTILINE)
     (login,) = re.findall(r"^ *(perennial login .*)$", how_to, re.MULTILINE)
-    inbox, home, key = tmp_path / "inbox", str(tmp_path / "home"), reader.make_key("cron")
+    inbox, home, key = tmp_path / "inbox", str(tmp_path / "home"), reader.make_blob_key("cron")
     inbox.mkdir()
     shutil.copy(reader.folder / "week-31.zip", inbox)
     (inbox / "week-31.zip.done").touch()
@@ -241,7 +241,7 @@ def story(reader: Reader) -> Iterator[Story]:
     written = commands((ROOT / BAD_BATCH).read_text())
     marked = [f"echo '=== block {number} ==='\n{block}" for number, block in enumerate(written)]
     reader.collect("".join(written))
-    key = reader.make_key("story")
+    key = reader.make_blob_key("story")
     done = reader.run(
         "bash", "-c", "\n".join(["set -euo pipefail", *marked]), PERENNIAL_API_KEY=key
     )
@@ -296,7 +296,7 @@ def test_the_commands_of_the_readme_put_own_photos_into_production(reader: Reade
     (script,) = commands(README.split("## Use it on your own photos")[1].split("\n## ")[0])
     assert len(re.findall("^perennial ", script, re.MULTILINE)) == 5
     reader.collect(script)
-    key = reader.make_key("readme")
+    key = reader.make_blob_key("readme")
     done = reader.run("bash", "-euo", "pipefail", "-c", script, PERENNIAL_API_KEY=key)
     assert done.returncode == 0, done.stdout
     with Perennial(key, base_url=reader.running.url) as client:
@@ -311,7 +311,7 @@ def test_the_program_of_the_readme_makes_a_version_of_a_folder_of_photos(
     assert len([line for line in program.splitlines() if line.strip()]) == 5
     program = program.replace('"birds.zip"', f'"{tmp_path}/photos.zip"')
     reader.collect(program)
-    key = reader.make_key("program")
+    key = reader.make_blob_key("program")
     done = reader.run(sys.executable, "-c", program, PERENNIAL_API_KEY=key)
     assert done.returncode == 0, done.stdout
     digest = hashlib.sha256((tmp_path / "photos.zip").read_bytes()).hexdigest()

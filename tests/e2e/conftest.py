@@ -50,7 +50,7 @@ def kill_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def metrics_port() -> int:
     """The port on which the embedded service's worker shows its figures."""
-    return service.free_port()
+    return service.find_free_port()
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +74,7 @@ def running(
         "PERENNIAL_METRICS_PORT": str(metrics_port),
         "PROMETHEUS_MULTIPROC_DIR": str(tmp_path_factory.mktemp("figures")),
     }
-    with service.run_service(tmp_path_factory.mktemp("service"), settings) as found:
+    with service.run_temporary_service(tmp_path_factory.mktemp("service"), settings) as found:
         yield found
 
 
@@ -152,6 +152,6 @@ def extended(extended_code: Path, tmp_path_factory: pytest.TempPathFactory) -> R
     settings = {"PERENNIAL_THREADS": "1", "PYTHONPATH": str(extended_code)}
     data = tmp_path_factory.mktemp("service")
     found = _SHARED.open(
-        "extended", lambda: service.run_service(data, settings, code=extended_code)
+        "extended", lambda: service.run_temporary_service(data, settings, code=extended_code)
     )
     return Rest(found.url, found.key)

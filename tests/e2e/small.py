@@ -17,7 +17,7 @@ from tools import digits
 T = TypeVar("T")
 IMAGE: Json = {"size": 8, "channels": 1}
 MODEL: Json = {"architecture": {"name": "mlp", "hidden": [16]}, "image": IMAGE}
-WEEKS: list[bytes] = [few(archive) for _, archive in digits.build_archives()]
+WEEKS: list[bytes] = [few(archive) for _, archive in digits.build_digit_archives()]
 """Batches of the digits 0 and 1, 2 and 3, …: of each digit 24 images for training and 8 for
 measuring.
 """

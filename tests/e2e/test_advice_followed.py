@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.text.steps import Step, find_steps, replace_options
+from core.text.steps import Step, find_requests, replace_query_parameters
 from tests.e2e import small
 from tests.e2e.test_first_advice import accuracy
 from tests.rest import Json, Rest
@@ -26,7 +26,7 @@ def advised(client: Rest, model: str, version: int, begins: str) -> list[Step]:
     """The requests of the warning of a version that has these words."""
     texts = client.get(f"/v1/models/{model}/versions/{version}")["warnings"]
     (text,) = [one for one in texts if begins in one]
-    return [step for _, _, step in find_steps(text)]
+    return [step for _, _, step in find_requests(text)]
 
 
 @pytest.mark.campaign
@@ -88,7 +88,7 @@ def test_damaged_images_are_left_out_by_the_parameter_that_the_refusal_names(cli
     else:
         detail = refused.json()["detail"]
     parameters = list[str]()
-    replace_options(detail, lambda name, value: parameters.append(f"{name}={value}") or "")  # type: ignore[func-returns-value]
+    replace_query_parameters(detail, lambda name, value: parameters.append(f"{name}={value}") or "")  # type: ignore[func-returns-value]
     sent = client.call("POST", f"/v1/models/damaged/tasks?{parameters[0]}", content=batch).json()
     assert client.wait(sent["job"]["id"]).state == "succeeded"
 
@@ -106,7 +106,7 @@ def test_what_a_person_has_accepted_neither_warns_nor_holds_when_it_is_learned_a
     held = client.wait(client.submit("settled", small.pack({**trained, **seen})))
     assert held.state == "rejected" and held.error is not None
     assert "nearly the same in the training part" in held.error.detail
-    (step,) = [one for _, _, one in find_steps(held.error.detail)]
+    (step,) = [one for _, _, one in find_requests(held.error.detail)]
     assert step.body is not None
     assert (
         client.wait(client.call("POST", step.path, json=dict(step.body)).json()["id"]).state

@@ -21,7 +21,7 @@ ASIDE = (
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
 def test_no_answer_has_a_field_that_openapi_does_not_name(tmp_path):
-    with service.run_service(tmp_path / "data", SETTINGS) as running:
+    with service.run_temporary_service(tmp_path / "data", SETTINGS) as running:
         player = Player(running.url, running.key)
         unnamed = watch(player.http)
         scenario.play(player)

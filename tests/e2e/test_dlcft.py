@@ -46,7 +46,7 @@ def base(client: Rest) -> str:
     with.
     """
     network = build_network(
-        NETWORK["architecture"], ImageSpec.from_field(small.IMAGE), "class", seed=1
+        NETWORK["architecture"], ImageSpec.parse_image_field(small.IMAGE), "class", seed=1
     )
     network.add_task_classes(1, [str(d) for d in OF_BASE], "default", torch.manual_seed(1))
     replace_relu(network.backbone, 0.01)

@@ -88,7 +88,7 @@ def test_the_command_line_prints_it_first(client: Rest) -> None:
     make_model(client, "first-said", recipe=FORGETS)
     job = small.learn(client, "first-said", *small.WEEKS[:2])[-1]
     model = client.models.retrieve("first-said")
-    said = words.describe_held(
+    said = words.describe_held_version(
         model, client.versions.retrieve("first-said", 2), model.attention[0], job.id
     )
     first = next(line for line in said.split("\n") if line.startswith("  perennial "))

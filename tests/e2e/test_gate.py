@@ -67,7 +67,7 @@ def test_the_pictures_of_a_failed_check_are_held_out_images_of_the_named_classes
 
 def test_the_command_line_names_the_classes_and_links_pictures(client: Rest, held: Json) -> None:
     version = client.versions.retrieve("forgetful", 2)
-    text = words.describe_held(client.models.retrieve("forgetful"), version, None, "job_1")
+    text = words.describe_held_version(client.models.retrieve("forgetful"), version, None, "job_1")
     assert "0 (0 of 8 right" in text and "/images/held_out/" in text
 
 
@@ -75,7 +75,7 @@ def test_a_stream_by_the_default_method_is_published_and_says_what_could_be_seen
     client: Rest,
 ) -> None:
     client.models.create("steady", "class", image={"size": 32, "channels": 1})
-    batches = [few(archive) for _, archive in digits.build_archives()[:2]]
+    batches = [few(archive) for _, archive in digits.build_digit_archives()[:2]]
     ends = small.learn(client, "steady", *batches)
     assert client.get("/v1/models/steady")["aliases"]["production"] == 2
     last = client.get("/v1/models/steady/versions/2")

@@ -182,7 +182,7 @@ def _start_with_wrong_passwords(
     """
     right = large.environment
     nowhere = make_url(right["PERENNIAL_DATABASE_URL"]).set(
-        port=service.free_port(), password=wrong["WrongDatabase"]
+        port=service.find_free_port(), password=wrong["WrongDatabase"]
     )
     refused = {
         "PERENNIAL_STORE_SECRET_KEY": wrong["WrongStore"],
@@ -193,12 +193,12 @@ def _start_with_wrong_passwords(
     absent = {"PERENNIAL_DATABASE_URL": nowhere.render_as_string(hide_password=False)}
     folder = large.data("wrong")
     folder.mkdir()
-    service.lend_catalogue(folder)
+    service.link_test_catalogue(folder)
     started: list[tuple[psutil.Popen, Path]] = []
-    port = service.free_port()
+    port = service.find_free_port()
     for name, environment in (("refused", refused), ("absent", absent)):
         settings = {**os.environ, **right, **environment, "PERENNIAL_DATA_DIR": str(folder)}
-        commands = {"api": api_command(port if name == "refused" else service.free_port())}
+        commands = {"api": api_command(port if name == "refused" else service.find_free_port())}
         commands["worker"] = worker_command(f"wrong-{name}-{port}")
         for which, command in commands.items():
             log = folder / f"{name}-{which}-log"

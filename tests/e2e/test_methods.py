@@ -7,7 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.research.methods_http import learn_all, render_matrices, render_remarks, render_table
+from bench.research.methods_http import (
+    learn_with_all_methods,
+    render_accuracy_matrices,
+    render_service_answers,
+    render_summary_table,
+)
 from perennial import types
 from tests.e2e import small
 from tests.e2e.small import WEEKS
@@ -31,7 +36,7 @@ def small_batches() -> Iterator[None]:
     """Let the benchmark of all methods use small batches."""
     with pytest.MonkeyPatch.context() as patch:
         named = [(f"digits-{2 * n}-{2 * n + 1}", week) for n, week in enumerate(WEEKS)]
-        patch.setattr(digits, "build_archives", lambda: named)
+        patch.setattr(digits, "build_digit_archives", lambda: named)
         patch.setattr("bench.research.methods_http.IMAGE", small.IMAGE)
         sizes = {"buffer": 40, "exemplars": 40, "memory": 20, "projection": 100}
         patch.setattr("bench.research.methods_http.MEMORY", sizes)
@@ -50,7 +55,7 @@ def chosen(client: Rest, request: pytest.FixtureRequest) -> list[types.Method]:
 @pytest.fixture(scope="module")
 def learned(client: Rest, small_batches: None, chosen: list[types.Method]) -> Iterator[Learned]:
     """(model, metrics) of each chosen method after two tasks."""
-    found = learn_all(client, chosen, tasks=2, recipe=QUICK, usual=MLP)
+    found = learn_with_all_methods(client, chosen, tasks=2, recipe=QUICK, usual=MLP)
     yield found
     for model, _ in found:
         client.models.delete(model.name)
@@ -65,7 +70,7 @@ def learn(client: Rest, model: str, week: int, **options: Json) -> Json:
 def test_methods_of_every_family_learn_and_are_measured(
     client: Rest, chosen: list[types.Method], learned: Learned
 ) -> None:
-    print("\n" + render_table(learned) + "\n\n" + render_matrices(learned))
+    print("\n" + render_summary_table(learned) + "\n\n" + render_accuracy_matrices(learned))
     names = {model.recipe.method.name for model, _ in learned}
     assert names == {method.name for method in chosen} >= set(FAMILIES)
     for model, metrics in learned:
@@ -163,7 +168,7 @@ def test_a_version_stores_the_images_that_its_task_brought_and_shares_the_others
 
 
 def test_the_benchmark_shows_what_the_service_says(client: Rest) -> None:
-    said = render_remarks(client, recipe=QUICK, usual=MLP)
+    said = render_service_answers(client, recipe=QUICK, usual=MLP)
     assert "weak in the class scenario" in said and "does not work in the data scenario" in said
     assert "from ewc-online to er: nothing is taken over" in said
 

@@ -258,7 +258,7 @@ def test_an_export_that_takes_too_long_ends_with_a_sentence_and_stores_nothing(
     tmp_path: Path,
 ) -> None:
     settings = {"PERENNIAL_THREADS": "1", "PERENNIAL_MAX_EXPORT_S": "0.3"}
-    with service.run_service(tmp_path / "service", settings) as running:
+    with service.run_temporary_service(tmp_path / "service", settings) as running:
         client = Rest(running.url, running.key)
         url = f"/v1/models/{learned(client, 'plain')}/versions/1/download?format=onnx"
         job = client.wait(client.http.get(url).json()["id"])

@@ -59,7 +59,9 @@ def test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_die
     """`tests/faults/test_worker_deaths.py` kills workers."""
     fields, base, size = bases
     batches = dict(
-        zip(NAMES, (take_few(archive) for _, archive in digits.build_archives()), strict=False)
+        zip(
+            NAMES, (take_few(archive) for _, archive in digits.build_digit_archives()), strict=False
+        )
     )
     old = client.models.create("digits", **fields)
     assert old.image.size < size
@@ -109,7 +111,7 @@ def test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_die
     assert client.models.retrieve("digits").id == plan.new.id
     assert predict(client, "digits", picture) == predict(client, plan.new.id, picture)
     assert predict(client, "digits", picture) != predict(client, "digits-before-rebase", picture)
-    small.learn(client, "digits", take_few(digits.build_archives()[2][1]), name="week-33")
+    small.learn(client, "digits", take_few(digits.build_digit_archives()[2][1]), name="week-33")
 
     back = client.models.finish_rebase("digits-before-rebase", reason="it was only a test")
     assert back.old.name == "digits" and client.models.retrieve("digits").id == old.id

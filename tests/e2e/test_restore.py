@@ -32,7 +32,7 @@ from core.database.tables import Job, Model, Version
 from core.storage import Store, open_store
 from tests.rest import Rest
 from tools import digits, service
-from tools.backup import copy_objects
+from tools.backup import copy_missing_objects
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -59,7 +59,7 @@ def at_work(client: Rest) -> str:
     """Versions of one model, and a second one that learns: one job in the middle, one that waits.
     Its id.
     """
-    archives = [data for _, data in digits.build_archives()]
+    archives = [data for _, data in digits.build_digit_archives()]
     client.models.create("learned", recipe=QUICK, **MLP)
     for archive in archives[:2]:
         assert client.wait(client.submit("learned", archive)).state == "succeeded"
@@ -95,7 +95,7 @@ def stopped_jobs(*workers: int) -> Iterator[None]:
 @contextmanager
 def uploads(client: Rest) -> Iterator[None]:
     """A client that goes on submitting, one batch after the other."""
-    archives = [data for _, data in digits.build_archives()]
+    archives = [data for _, data in digits.build_digit_archives()]
     client.models.create("meanwhile", recipe=QUICK, **MLP)
     end = threading.Event()
 
@@ -168,7 +168,7 @@ def judge(
 @pytest.mark.campaign
 def test_a_small_service_comes_back_from_its_backup(tmp_path: Path, receiver: Receiver) -> None:
     data, saved, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
-    with service.run_service(data, SETTINGS) as running:
+    with service.run_temporary_service(data, SETTINGS) as running:
         client = Rest(running.url, running.key)
         hook = client.webhooks.create(f"{receiver.url}/", events=["export.ready"])
         job = at_work(client)
@@ -180,7 +180,7 @@ def test_a_small_service_comes_back_from_its_backup(tmp_path: Path, receiver: Re
     copied = f"sqlite:///{again / 'perennial.db'}"
     wanted = versions(copied)
     assert state(copied, job) == ("running", True)
-    with service.run_service(again, SETTINGS) as running:
+    with service.run_temporary_service(again, SETTINGS) as running:
         client = Rest(running.url, running.key)
         assert running.key == (saved / "admin-key").read_text().strip()
         sent = client.webhooks.test(hook.id)
@@ -221,11 +221,11 @@ def test_a_large_service_comes_back_from_dump_and_mirror(
     ):
         job = at_work(client)
         with stopped_jobs(*(site.processes[name].pid for name in large_size.WORKERS)):
-            copy_objects(live, mirror)
+            copy_missing_objects(live, mirror)
             subprocess.run(
                 ["pg_dump", "--format", "custom", "--file", dump, libpq(database)], check=True
             )
-            copy_objects(live, mirror)
+            copy_missing_objects(live, mirror)
         before = digests(client, versions(database), tmp_path)
         key = client.http.headers["Authorization"].split()[1]
     postgresql.drop(database)
@@ -235,7 +235,7 @@ def test_a_large_service_comes_back_from_dump_and_mirror(
     restored = postgresql.create()
     try:
         subprocess.run(["pg_restore", "--no-owner", "--dbname", libpq(restored), dump], check=True)
-        copy_objects(mirror, store("again"))
+        copy_missing_objects(mirror, store("again"))
         operator = {
             **s3.environment(),
             **url("again"),

@@ -15,7 +15,7 @@ from core.packaged import sample_pictures
 from perennial import Perennial
 from tests.own_commands import environment
 from tools import serve_demo
-from tools.service import free_port
+from tools.service import find_free_port
 
 WAIT_S = 240.0
 
@@ -39,7 +39,7 @@ class Started:
 @contextmanager
 def started(folder: Path, own: dict[str, str], *options: str) -> Iterator[Started]:
     """Start the demo beside the data directory of another service, whose settings it inherits."""
-    port = free_port()
+    port = find_free_port()
     output = folder / f"output-{time.monotonic_ns()}"
     command = [str(Path(own["PATH"].split(":")[0]) / "perennial"), "serve", "--demo"]
     with output.open("wb") as file:
@@ -103,7 +103,7 @@ def test_a_demo_is_whole_after_its_start(folder: Path, own: dict[str, str]) -> N
         printed = demo.wait_for("has a rollback")
         assert "version 4 is held there because it forgot" in " ".join(printed.split())
         check_whole(demo)
-    assert serve_demo.is_complete(folder / serve_demo.FOLDER)
+    assert serve_demo.is_demo_complete(folder / serve_demo.FOLDER)
     check_other_untouched(folder)
 
 
@@ -120,11 +120,11 @@ def test_a_demo_that_was_killed_while_it_was_built_is_whole_after_the_next_start
             time.sleep(0.05)
         demo.process.kill()
         demo.process.wait()
-    assert not serve_demo.is_complete(data)
+    assert not serve_demo.is_demo_complete(data)
     with started(folder, own) as demo:
         demo.wait_for("has a rollback")
         check_whole(demo)
-    assert serve_demo.is_complete(data)
+    assert serve_demo.is_demo_complete(data)
     check_other_untouched(folder)
 
 

@@ -56,7 +56,7 @@ def running(
             environment = {**os.environ, **settings, "PERENNIAL_DATA_DIR": str(data)}
             code = "from tools.commands import migrate; migrate()"
             subprocess.run([sys.executable, "-c", code], env=environment, check=True)
-        with service.run_service(data, settings) as found:
+        with service.run_temporary_service(data, settings) as found:
             yield found
     finally:
         if dialect == "postgresql":

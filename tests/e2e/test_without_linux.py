@@ -51,14 +51,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
     folder = tmp_path_factory.mktemp("hidden")
     (folder / "sitecustomize.py").write_text(HIDE.replace("{root!r}", repr(str(ROOT))))
     environment = {"PERENNIAL_THREADS": "1", "PYTHONPATH": str(folder)}
-    with service.run_service(folder / "data", environment) as found:
+    with service.run_temporary_service(folder / "data", environment) as found:
         yield found
 
 
 def test_a_model_learns_and_predicts(running: service.Service) -> None:
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create("digits", **SMALL)
-        _, batch = next(iter(digits.build_archives()))
+        _, batch = next(iter(digits.build_digit_archives()))
         done = client.submit("digits", few(batch, test=4, train=8), name="one").wait(240)
         assert done.version == 1
         assert len(client.predict("digits", [[[0] * 8] * 8]).predictions) == 1

@@ -57,7 +57,7 @@ def test_a_week_with_two_classes_swapped_is_learned_with_a_warning(swapped: type
     (warning,) = [text for text in swapped.warnings if QUESTION in text]
     assert "images labelled 0" in warning and "images labelled 1" in warning
     assert "labelled 2" not in warning and "labelled 3" not in warning
-    assert "`perennial issues MODEL TASK`" in words.replace_by_commands(warning)
+    assert "`perennial issues MODEL TASK`" in words.replace_requests_by_commands(warning)
 
 
 def test_swapped_images_are_among_those_to_look_at(swapped: types.Task) -> None:
@@ -76,5 +76,5 @@ def test_a_wholly_rotated_week_is_held_with_the_question(client: Rest) -> None:
     (check,) = [check for check in held.gate.checks if not check.passed]
     assert check.name == "learned_nothing"
     assert QUESTION in (check.detail or "")
-    assert QUESTION in words.describe_held(model, held, None, job.id)
+    assert QUESTION in words.describe_held_version(model, held, None, job.id)
     assert model.attention[0].actions[0].path.endswith("/discard")

@@ -43,7 +43,7 @@ from core.tasks.submission import Submission
 from core.upkeep import sweep
 from tests.api.conftest import empty_database
 from tests.descendants import list_descendants
-from tools.service import lend_catalogue
+from tools.service import link_test_catalogue
 
 __all__ = ["empty_database"]
 
@@ -83,7 +83,7 @@ class Backend:
         self.folder = folder
         self.points = folder / "points"
         self.points.mkdir(parents=True, exist_ok=True)
-        lend_catalogue(folder)
+        link_test_catalogue(folder)
         shutil.copy(schema, folder / "perennial.db")
         self.environment = {
             "PERENNIAL_DATA_DIR": str(folder), "PERENNIAL_KILL_POINTS": str(self.points),
@@ -99,7 +99,7 @@ class Backend:
         self.settings = Settings.model_validate(fields)
         self.db = Database(self.settings.resolved_database_url)
         self.store = open_store(self.settings)
-        self.store.create_root()
+        self.store.create_folder_or_bucket()
         self.catalogue = catalogue
         ensure_admin_key(self.db, folder)
         with self.db.read() as session:
@@ -137,7 +137,7 @@ class Backend:
         batch = self._batch(data, recipe or {})
         made = (
             Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
-            .submit_batch()
+            .submit_as_next_task()
             .response
         )
         return str(made["job"]["id"])
@@ -146,7 +146,7 @@ class Backend:
         """Have a batch checked whole, and return the id of the job."""
         batch = self._batch(data, {})
         asked = Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
-        return validations.begin_validation(asked).job
+        return validations.queue_batch_validation(asked).job
 
     def _batch(self, data: bytes, recipe: dict[str, Any]) -> Batch:
         path = self.settings.make_folder("spool") / f"{time.monotonic_ns()}.zip"
@@ -297,7 +297,7 @@ class Backend:
         with self.db.read() as session:
             return session.get_one(Job, job_id)
 
-    def finished(self, job_id: str) -> Job:
+    def is_run_finished(self, job_id: str) -> Job:
         """Wait for a terminal state."""
         self.until(lambda: self.job(job_id).state in TERMINAL)
         return self.job(job_id)
@@ -368,7 +368,7 @@ def end(process: psutil.Popen) -> None:
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The catalogue of the learning code, made once."""
     folder = tmp_path_factory.mktemp("catalogue")
-    lend_catalogue(folder)
+    link_test_catalogue(folder)
     return load_catalogue(Settings(data_dir=folder))
 
 
@@ -414,7 +414,7 @@ def undisturbed(shared: Backend, batches: list[bytes]) -> Digests:
     model = shared.create()
     jobs = [shared.submit(model, batch) for batch in batches]
     shared.standing_worker()
-    assert [shared.finished(job).state for job in jobs] == ["succeeded"] * 2, shared.log()
+    assert [shared.is_run_finished(job).state for job in jobs] == ["succeeded"] * 2, shared.log()
     return shared.digests(model)
 
 

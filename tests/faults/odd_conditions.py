@@ -54,7 +54,10 @@ def seeded() -> Iterator[Path]:
     """A data directory of a service that has run, with a model and a waiting batch."""
     with tempfile.TemporaryDirectory(prefix="odd-") as folder:
         seed = Path(folder) / "seed"
-        with service.run_service(seed, QUIET) as found, client(found.url, found.key) as http:
+        with (
+            service.run_temporary_service(seed, QUIET) as found,
+            client(found.url, found.key) as http,
+        ):
             require(http.post("/v1/models", json=MODEL).status_code == 201)
         yield seed
 
@@ -90,7 +93,7 @@ def refused_start(data_dir: Path, shell: str = "") -> str:
         **os.environ,
         **QUIET,
         "PERENNIAL_DATA_DIR": str(data_dir),
-        "PERENNIAL_PORT": str(service.free_port()),
+        "PERENNIAL_PORT": str(service.find_free_port()),
     }
     command = ["bash", "-c", f"{shell} exec {sys.executable} -m worker.launcher"]
     done = subprocess.run(
@@ -130,7 +133,7 @@ def corrupt_inside(seed: Path) -> Told:
     """A page that no first row lies on: started, and told by /readyz."""
     folder = copied(seed, "corrupt-inside")
     damage_table(folder / "perennial.db", "ix_audit_at_id")
-    port = service.free_port()
+    port = service.find_free_port()
     environment = {
         **os.environ,
         **QUIET,
@@ -188,7 +191,10 @@ def full_disk(seed: Path) -> Told:
         shutil.copytree(
             seed, disk, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.sock")
         )
-        with service.run_service(disk, settings) as found, client(found.url, found.key) as http:
+        with (
+            service.run_temporary_service(disk, settings) as found,
+            client(found.url, found.key) as http,
+        ):
             require(http.post("/v1/models", json={**MODEL, "name": "other"}).status_code == 201)
             sent = http.post("/v1/models/other/tasks", content=archive(0, per_class=300))
             require(sent.status_code == 202, sent.text)
@@ -273,7 +279,9 @@ def clock(seed: Path) -> Told:
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
     }  # fmt: skip
     ends: list[str] = []
-    with service.run_service(folder, {**QUIET, **moved, "PERENNIAL_LEASE_S": "6"}) as found:
+    with service.run_temporary_service(
+        folder, {**QUIET, **moved, "PERENNIAL_LEASE_S": "6"}
+    ) as found:
         with client(found.url, found.key) as http:
             for number, offset in enumerate((f"+{400 * DAY_S}", f"-{400 * DAY_S}", "+0")):
                 recipe = {"Perennial-Recipe": json.dumps({"epochs": 200})}
@@ -308,7 +316,7 @@ def keys(seed: Path) -> Told:
     """
     told: Told = []
     with (
-        service.run_service(copied(seed, "keys"), QUIET) as found,
+        service.run_temporary_service(copied(seed, "keys"), QUIET) as found,
         client(found.url, found.key) as admin,
     ):
         host = found.url.removeprefix("http://")

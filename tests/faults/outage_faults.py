@@ -84,7 +84,7 @@ def backends(folder: Path) -> Iterator[Backends]:
         folder.chmod(0o755)  # user postgres goes through it
         os.environ["PERENNIAL_TEST_DATA_DIR"] = str(disks["s3"])
         own = stack.enter_context(servers(disks["postgres"]))
-        open_store(own.s3.settings(own.s3.root)).create_root()
+        open_store(own.s3.settings(own.s3.root)).create_folder_or_bucket()
         ports = {"database": own.postgres.port, "broker": own.redis.port, "store": own.s3.port}
         relays = {
             part: stack.enter_context(closing(FaultProxy(port))) for part, port in ports.items()

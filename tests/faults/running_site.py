@@ -41,7 +41,7 @@ from core.settings import Settings  # noqa: E402
 from core.storage import Blobs, open_store  # noqa: E402
 from core.upkeep import sweep  # noqa: E402
 from tools import service  # noqa: E402
-from tools.service import free_port  # noqa: E402
+from tools.service import find_free_port  # noqa: E402
 
 BATCHES = 3
 MENDED = 5
@@ -82,7 +82,7 @@ class Site:
     folder: Path
     environment: Mapping[str, str]
     large: bool
-    port: int = field(default_factory=free_port)
+    port: int = field(default_factory=find_free_port)
     processes: dict[str, psutil.Popen] = field(default_factory=dict)
     restarts: Counter[str] = field(default_factory=Counter)
     own: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Site:
         self.points.mkdir(parents=True)
         for name in (API, *self.other_apis, *WORKERS):
             self.data(name).mkdir(exist_ok=True)
-            service.lend_catalogue(self.data(name))
+            service.link_test_catalogue(self.data(name))
         command = [sys.executable, "-m", "worker.setup"]
         subprocess.run(
             command, cwd=ROOT, env=self.environ(API), check=True, stdout=subprocess.DEVNULL
@@ -335,7 +335,7 @@ def check(
     try:
         blobs = Blobs(store, settings.make_folder("cache"))
         sweep.run_sweep(db, store, blobs, settings, sweep.Extent(0.0, whole=True))
-        store.remove_strays(0.0)  # nothing is under way any more
+        store.remove_incomplete_objects(0.0)  # nothing is under way any more
         found = {name: versions(db, name) for name in models}
         with db.read() as session:
             leased = session.scalar(select(func.count()).where(Job.state.in_(sorted(LEASED))))

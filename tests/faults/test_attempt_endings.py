@@ -78,7 +78,7 @@ def run(
         )
         claim = claims.claim_job(calm.db, "w", 60)
         assert claim is not None
-        Attempt(tools, claim, lambda: stop).run_to_end()
+        Attempt(tools, claim, lambda: stop).run_attempt()
         return calm.job(job)
 
     attempt.job = job  # type: ignore[attr-defined]
@@ -228,7 +228,7 @@ def test_the_outcome_is_reported_when_the_database_is_back(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    requeue = claims.requeue_dead_attempt
+    requeue = claims.requeue_or_fail
 
     def out_twice(*given: Any, **named: Any) -> Any:
         said.append("requeue")
@@ -236,7 +236,7 @@ def test_the_outcome_is_reported_when_the_database_is_back(
             raise GONE
         return requeue(*given, **named)
 
-    monkeypatch.setattr(attempts.claims, "requeue_dead_attempt", out_twice)
+    monkeypatch.setattr(attempts.claims, "requeue_or_fail", out_twice)
     monkeypatch.setattr(attempts, "REPORT_FIRST_S", 0.01)
     job = run(GONE)
     assert (job.state, job.strikes, len(said)) == ("queued", 0, 3)
@@ -255,7 +255,7 @@ def test_a_worker_whose_attempts_end_in_an_outage_claims_ever_more_rarely(
         def __init__(self, *_given: Any) -> None:
             self.outage = next(endings)
 
-        def run_to_end(self) -> None:
+        def run_attempt(self) -> None:
             return None
 
     monkeypatch.setattr(loop.claims, "claim_job", claim)
@@ -281,7 +281,7 @@ def test_after_an_outage_a_worker_claims_nothing_until_the_store_answers(
     def out() -> None:
         raise Unavailable("The store does not answer.")
 
-    monkeypatch.setattr(worker.store, "check_usable", out)
+    monkeypatch.setattr(worker.store, "check_store_usable", out)
     assert worker.run_jobs(lambda: False) == 0
     assert (calm.job(run.job).state, calm.job(run.job).attempt) == ("queued", 0)
     worker.close_worker()

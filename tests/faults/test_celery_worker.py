@@ -60,7 +60,7 @@ def test_a_lost_ring_is_repeated_when_the_broker_is_back(
     model, worker = rung.create(), rung.standing_worker()
     first = rung.submit(model, batches[0])
     bell.notify_workers(first)
-    assert rung.finished(first).state == "succeeded"
+    assert rung.is_run_finished(first).state == "succeeded"
     with redis.Redis.from_url(broker.url) as queue:
         rung.until(
             lambda: queue.hlen("unacked") == 0
@@ -69,7 +69,7 @@ def test_a_lost_ring_is_repeated_when_the_broker_is_back(
     second = rung.submit(model, batches[1])
     bell.notify_workers(second)
     broker.start()
-    assert rung.finished(second).state == "succeeded"
+    assert rung.is_run_finished(second).state == "succeeded"
     assert rung.job(second).attempt == 1
     assert worker.poll() is None
     assert len(rung.digests(model)) == 2
@@ -86,7 +86,7 @@ def test_repeated_rings_run_a_job_once(
     for _ in range(20):
         bell.notify_workers(job)
     rung.standing_worker()
-    assert rung.finished(job).state == "succeeded"
+    assert rung.is_run_finished(job).state == "succeeded"
     with redis.Redis.from_url(broker.url) as queue:
         rung.until(lambda: queue.llen(QUEUE) == 0)
     assert rung.job(job).attempt == 1

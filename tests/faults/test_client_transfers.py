@@ -100,9 +100,9 @@ class Requests:
         self.ranges: list[int] = []
         self.asked: list[int | None] = []
         self._ports = itertools.cycle(ports or (None,))
-        self.http = httpx2.Client(event_hooks={"request": [self._note]})
+        self.http = httpx2.Client(event_hooks={"request": [self._record_run_duration]})
 
-    def _note(self, request: httpx2.Request) -> None:
+    def _record_run_duration(self, request: httpx2.Request) -> None:
         port = next(self._ports)
         if port is not None:
             request.url = request.url.copy_with(port=port)
@@ -233,7 +233,7 @@ def test_an_api_that_is_killed_at_any_point_of_an_upload_loses_and_doubles_nothi
 @pytest.fixture
 def own_postgres(postgres_url: str) -> Iterator[str]:
     """An empty database of one test."""
-    url = postgresql.create(postgresql.name_of(postgres_url))
+    url = postgresql.create(postgresql.get_class_of_label(postgres_url))
     yield url
     postgresql.drop(url)
 

@@ -17,7 +17,7 @@ def test_a_check_whose_worker_was_killed_is_begun_again_and_starts_no_learning(
     assert worker.wait(60) == -signal.SIGKILL
     shared.end_lease(job)
     shared.standing_worker()
-    done = shared.finished(job)
+    done = shared.is_run_finished(job)
     assert (done.state, done.attempt, done.strikes) == ("succeeded", 2, 1)
     assert done.report["valid"] is True and done.report["checked"] == "images"
     assert not shared.has_logged("job process", job=job)
@@ -36,8 +36,8 @@ def test_a_check_that_kills_its_worker_three_times_fails_and_its_upload_goes(
         assert shared.standing_worker().wait(60) == -signal.SIGKILL
         shared.end_lease(job)
     shared.standing_worker()
-    done = shared.finished(job)
+    done = shared.is_run_finished(job)
     assert (done.state, done.error["code"]) == ("failed", "job-lost")
     shared.await_nothing_left(model)
     assert shared.job(job).archive_key is None
-    assert shared.finished(shared.submit(model, batches[0])).state == "succeeded"
+    assert shared.is_run_finished(shared.submit(model, batches[0])).state == "succeeded"

@@ -91,7 +91,7 @@ def test_a_slow_receiver_delays_no_job(
     move_alias(shared, model)
     shared.standing_worker()
     shared.until(lambda: receiver.seen)
-    assert shared.finished(shared.submit(model, batches[0])).state == "succeeded"
+    assert shared.is_run_finished(shared.submit(model, batches[0])).state == "succeeded"
     with shared.db.read() as session:
         is_held = session.get_one(Webhook, hook["id"]).lease_until is not None
         tries = session.scalar(select(Delivery.attempts).where(Delivery.webhook_id == hook["id"]))

@@ -36,14 +36,14 @@ class KilledApi:
     """The program beside this file, on a data directory of its own."""
 
     def __init__(self, folder: Path) -> None:
-        self.settings = Settings(data_dir=folder, port=service.free_port())
+        self.settings = Settings(data_dir=folder, port=service.find_free_port())
         db = Database(self.settings.resolved_database_url)
         upgrade_schema(db)
         self.child = 0
         self.key = str(keys.ensure_admin_key(db, folder))
         db.close()
-        open_store(self.settings).create_root()
-        service.lend_catalogue(folder)
+        open_store(self.settings).create_folder_or_bucket()
+        service.link_test_catalogue(folder)
         program = Path(__file__).with_name("killed_api.py")
         arguments = [sys.executable, program, folder, str(self.settings.port)]
         self.process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -111,7 +111,7 @@ def contents(api: KilledApi, upload: str) -> bytes:
     actor: Any = Actor("own_any", None, "admin")
     try:
         whole = whole_uploads.find_whole_upload(db, actor, upload)
-        return b"".join(whole_uploads.read_contents(db, open_store(api.settings), actor, whole))
+        return b"".join(whole_uploads.read_upload_bytes(db, open_store(api.settings), actor, whole))
     finally:
         db.close()
 

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from core.database.tables import WorkerReport
 from core.failpoints import DEVICE_ERROR
 from tests.faults.conftest import ROOT, Backend
-from worker.launcher import free_port
+from worker.launcher import find_free_port
 
 pytestmark = pytest.mark.slow
 ECC = "CUDA error: uncorrectable ECC error encountered"
@@ -43,7 +43,7 @@ def check_health(backend: Backend) -> "subprocess.CompletedProcess[str]":
 def test_jobs_of_a_dead_device_end_on_the_other_worker_without_a_strike(
     backend: Backend, batches: list[bytes], tmp_path: Path
 ) -> None:
-    port = free_port("127.0.0.1")
+    port = find_free_port("127.0.0.1")
     dead = break_device(tmp_path / "dead", ECC)
     jobs = [backend.submit(backend.create(), batches[0]) for _ in range(4)]
     with backend.worker(**dead, PERENNIAL_METRICS_PORT=str(port)):
@@ -56,7 +56,7 @@ def test_jobs_of_a_dead_device_end_on_the_other_worker_without_a_strike(
         assert ECC in check_health(backend).stderr
         assert sum(backend.job(job).attempt for job in jobs) == 1, "it claims one job and no other"
         backend.standing_worker()
-        ended = [backend.finished(job) for job in jobs]
+        ended = [backend.is_run_finished(job) for job in jobs]
     assert [(job.state, job.strikes) for job in ended] == [("succeeded", 0)] * 4
     assert sum(job.attempt for job in ended) == 5
 
@@ -67,7 +67,7 @@ def test_a_worker_whose_gpu_is_missing_fails_no_job(backend: Backend, batches: l
         backend.until(lambda: backend.has_logged("device lost: no jobs are claimed"))
         job = backend.submit(backend.create(), batches[0])
         backend.standing_worker()
-        assert (backend.finished(job).state, backend.job(job).attempt) == ("succeeded", 1)
+        assert (backend.is_run_finished(job).state, backend.job(job).attempt) == ("succeeded", 1)
 
 
 @pytest.mark.campaign
@@ -77,7 +77,7 @@ def test_a_cpu_worker_leaves_a_job_alone_that_asks_for_cuda(
     asks = backend.submit(backend.create(), batches[0], {"resources": {"device": "cuda"}})
     other = backend.submit(backend.create(), batches[0])
     backend.standing_worker()
-    assert backend.finished(other).state == "succeeded"
+    assert backend.is_run_finished(other).state == "succeeded"
     assert (backend.job(asks).state, backend.job(asks).attempt) == ("queued", 0)
 
 
@@ -88,7 +88,7 @@ def test_a_job_without_memory_is_tried_twice_and_says_figures(
     without = break_device(tmp_path / "small", NO_MEMORY)
     job = backend.submit(backend.create(), batches[0])
     with backend.worker(**without, PERENNIAL_JOB_MEMORY_BYTES="0"):
-        failed: Any = backend.finished(job)
+        failed: Any = backend.is_run_finished(job)
     assert (failed.state, failed.attempt, failed.error["kind"]) == ("failed", 2, "memory")
     assert "ran out of memory twice. It held" in failed.error["detail"]
     assert (

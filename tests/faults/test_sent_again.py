@@ -21,7 +21,7 @@ from running_site import MODEL, ROOT, batch, site
 from senders import OTHER_API, PATIENCE_S, Sent, Story
 
 from tests.core.at_once import run_at_once
-from tools.service import free_port
+from tools.service import find_free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 IN_EACH_BUILD = (ctrl_c, lose_answer, kill_worker_after_publish)
@@ -49,7 +49,7 @@ def story(
         }
     with site(tmp_path_factory.mktemp("again") / "site", request.param, environment) as made:
         if made.large:
-            made.other_apis[OTHER_API] = free_port()
+            made.other_apis[OTHER_API] = find_free_port()
         found = Story(made, made.prepare(), tmp_path_factory.mktemp("machines"))
         found.start()
         yield found

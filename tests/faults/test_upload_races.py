@@ -32,7 +32,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
         "PERENNIAL_MAX_UPLOADS": "64",
         "PERENNIAL_UPLOAD_HOURS": str(HOURS),
     }
-    with service.run_service(tmp_path_factory.mktemp("races"), settings) as found:
+    with service.run_temporary_service(tmp_path_factory.mktemp("races"), settings) as found:
         yield found
 
 

@@ -28,7 +28,7 @@ def test_a_job_goes_on_from_its_snapshot_after_a_pause_and_after_its_process_was
     job = shared.pause(model, batches[0])
     shared.arm("job-consolidate")
     shared.act(job, "resume")
-    assert shared.finished(job).state == "succeeded"
+    assert shared.is_run_finished(job).state == "succeeded"
     assert shared.job(job).attempt == 3
     assert states(shared, job).count("queued") == 3
     said = [event.data["message"] for event in shared.events(job) if event.type == "log"]
@@ -52,7 +52,7 @@ def test_a_killed_worker_leaves_no_process_and_another_of_its_host_ends_bit_iden
     assert shared.job(job).state == "running", "its job process is still there"
     process.resume()
     assert all_gone(family)
-    assert [shared.finished(one).state for one in (job, next_job)] == ["succeeded"] * 2
+    assert [shared.is_run_finished(one).state for one in (job, next_job)] == ["succeeded"] * 2
     assert (shared.job(job).attempt, states(shared, job).count("queued")) == (2, 2)
     assert shared.digests(model) == undisturbed
     shared.await_nothing_left(model)
@@ -66,13 +66,13 @@ def test_a_worker_killed_beside_a_best_state_leaves_none_and_another_ends_bit_id
     models = [backend.create() for _ in range(2)]
     undisturbed, killed = (backend.submit(model, batches[0], recipe) for model in models)
     with backend.worker(PERENNIAL_SNAPSHOT_S="0.2") as worker:
-        assert backend.finished(undisturbed).state == "succeeded"
+        assert backend.is_run_finished(undisturbed).state == "succeeded"
         backend.until(lambda: backend.job(killed).anytime and backend.job(killed).snapshot)
         worker.kill()
         worker.wait()
     assert [info.key for info in backend.store.list(f"anytime/{killed}/")]
     backend.standing_worker()
-    assert backend.finished(killed).state == "succeeded"
+    assert backend.is_run_finished(killed).state == "succeeded"
     assert backend.job(killed).attempt == 2
     assert backend.digests(models[0]) == backend.digests(models[1])
     backend.await_nothing_left(models[1])
@@ -93,7 +93,7 @@ def test_a_terminated_worker_releases_without_a_strike_and_exits_zero(
     assert (stopped.state, stopped.strikes, stopped.worker) == ("queued", 0, None)
     assert stopped.snapshot is not None
     shared.standing_worker()
-    assert shared.finished(job).state == "succeeded"
+    assert shared.is_run_finished(job).state == "succeeded"
     assert shared.digests(model) == undisturbed[:1]
     shared.await_nothing_left(model)
 
@@ -107,7 +107,7 @@ def test_a_killed_zygote_costs_nothing(
     assert zygote is not None and "worker.attempts.zygote" in zygote.cmdline()
     zygote.kill()
     process.resume()
-    assert [shared.finished(one).state for one in (job, next_job)] == ["succeeded"] * 2
+    assert [shared.is_run_finished(one).state for one in (job, next_job)] == ["succeeded"] * 2
     assert [shared.job(one).attempt for one in (job, next_job)] == [1, 1]
     assert shared.digests(model) == undisturbed
 
@@ -119,11 +119,11 @@ def test_a_frozen_worker_that_wakes_after_another_finished_publishes_nothing(
     job = shared.freeze(frozen, "publish-stored", lambda: shared.submit(model, batches[0]))
     shared.end_lease(job)
     with shared.worker():
-        assert shared.finished(job).state == "succeeded"
+        assert shared.is_run_finished(job).state == "succeeded"
     events = len(shared.events(job))
     next_job = shared.submit(model, batches[1])
     frozen.resume()
-    assert shared.finished(next_job).state == "succeeded", "it goes on with other jobs"
+    assert shared.is_run_finished(next_job).state == "succeeded", "it goes on with other jobs"
     assert shared.has_logged("lease lost; the job is another worker's", job=job)
     assert len(shared.events(job)) == events
     assert shared.job(job).attempt == 2
@@ -138,7 +138,7 @@ def test_a_job_whose_process_always_dies_fails_at_the_third_strike(
     for point in ("job-train", "job-consolidate", "job-evaluate"):
         shared.arm(point)
     shared.standing_worker()
-    failed = shared.finished(shared.submit(model, batches[0]))
+    failed = shared.is_run_finished(shared.submit(model, batches[0]))
     assert (failed.state, failed.error["kind"], failed.attempt) == ("failed", "lost", 3)
     assert shared.digests(model) == []
 
@@ -150,7 +150,7 @@ def test_a_cancelled_job_ends_its_process_and_leaves_nothing(
     job = shared.pause(model, batches[0], ENDLESS)
     _, process = shared.hold(lambda: shared.act(job, "resume"))
     shared.act(job, "cancel")
-    assert shared.finished(job).state == "cancelled"
+    assert shared.is_run_finished(job).state == "cancelled"
     assert all_gone([process])
     shared.await_nothing_left(model)
 
@@ -162,7 +162,7 @@ def test_two_workers_keep_the_order_of_one_model(
     model = backend.create()
     jobs = [backend.submit(model, batch) for batch in batches]
     with backend.worker(), backend.worker():
-        assert [backend.finished(job).version for job in jobs] == [1, 2]
+        assert [backend.is_run_finished(job).version for job in jobs] == [1, 2]
     assert backend.digests(model) == undisturbed
 
 
@@ -170,10 +170,10 @@ def test_a_lost_part_of_the_store_is_not_published(shared: Backend, batches: lis
     """The parts are this model's alone: its recipe differs from that of all others."""
     model = shared.create(recipe={"epochs": 2, "seed": 7})
     shared.standing_worker()
-    assert shared.finished(shared.submit(model, batches[0])).state == "succeeded"
+    assert shared.is_run_finished(shared.submit(model, batches[0])).state == "succeeded"
     (sha256,) = (sha256 for name, sha256 in shared.digests(model)[0] if name == "head")
     shared.store.delete(f"blobs/{sha256[:2]}/{sha256}")
-    assert shared.finished(shared.submit(model, batches[1])).state == "failed"
+    assert shared.is_run_finished(shared.submit(model, batches[1])).state == "failed"
     assert shared.production(model) == 1
 
 
@@ -187,10 +187,10 @@ def test_a_job_that_outgrows_its_bound_fails_with_a_sentence_and_the_worker_goes
     large = shared.create(architecture={"name": "mlp", "hidden": [4500, 4500]})
     job = shared.submit(large, batches[0], ENDLESS)
     next_job = shared.submit(shared.create(), batches[0])
-    failed = shared.finished(job)
+    failed = shared.is_run_finished(job)
     assert (failed.state, failed.error["kind"], failed.attempt) == ("failed", "memory", 1)
     assert "more than the 0.2 GB of memory that one job may have here" in failed.error["detail"]
-    assert shared.finished(next_job).state == "succeeded"
+    assert shared.is_run_finished(next_job).state == "succeeded"
     assert shared.standing_worker() is worker
     limits = JobLimits(admission=Admission.from_settings(shared.settings))
     with pytest.raises(JobTooLarge, match=r"One job may take 0\.2 GB here"):
@@ -207,6 +207,6 @@ def test_a_job_that_runs_longer_than_jobs_may_fails_with_a_sentence(
     with shared.db.write() as session:  # as if its first attempt had begun so much earlier
         session.execute(update(Event).where(Event.id == first).values(at=Event.at - most_s))
     shared.act(job, "resume")
-    failed = shared.finished(job)
+    failed = shared.is_run_finished(job)
     assert (failed.state, failed.error["kind"]) == ("failed", "time")
     assert "ran longer than the 168.0 hours" in failed.error["detail"]

@@ -71,7 +71,7 @@ def apis(
             other = stack.enter_context(site(folder / str(number), size, environment))
             other.points.mkdir(parents=True)
             other.data(API).mkdir()
-            service.lend_catalogue(other.data(API))
+            service.link_test_catalogue(other.data(API))
             sites.append(other)
         for each in sites:
             (each.folder / "key").write_text(key)
@@ -139,8 +139,8 @@ def check_nothing_left(running: Site) -> None:
     settings = running.settings()
     db, store = Database(settings.resolved_database_url), open_store(settings)
     try:
-        retention.delete_unnamed_objects(
-            db, store, chunks.PREFIX, chunks.find_used_chunks, grace_days=0.0
+        retention.delete_unreferenced_objects(
+            db, store, chunks.PREFIX, chunks.find_used_piece_keys, grace_days=0.0
         )
         assert list(store.list(chunks.PREFIX)) == []
         with db.read() as session:

@@ -223,7 +223,7 @@ def test_alembic_refuses_older_data_in_a_sentence(
 def test_a_start_of_the_embedded_size_copies_and_brings_over(
     former: Database, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    setup.prepare_service(settings)
+    setup.prepare_service_data(settings)
     migrate.require_current_schema(former)
     assert list(settings.data_dir.glob(f"before-{migrate.find_head_revision()}.*"))
     assert "was copied to" in capsys.readouterr().err

@@ -179,7 +179,7 @@ def main() -> None:
     asked = parser.parse_args().attack
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.run_service(Path(folder) / "data") as running,
+        service.run_temporary_service(Path(folder) / "data") as running,
     ):
         for attack in ATTACKS:
             if asked is None or attack.__name__ in asked:

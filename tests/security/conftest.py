@@ -43,7 +43,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
     }
     before = os.umask(0o022)
     try:
-        with service.run_service(
+        with service.run_temporary_service(
             folder, {**corpus.SETTINGS, **neighbours.SETTINGS, **CANARY, **named}
         ) as found:
             yield found

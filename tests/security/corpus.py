@@ -51,10 +51,10 @@ BOUNDS_MB = {
     # The API keeps at most 256 MiB of predictions in line and two directories of an archive.
     "api": 640,
     "worker": 640,
-    "decoder": (Limits().decoder_bytes + 192 * MB) // MB,
+    "decoder": (Limits().decoder_memory_bytes + 192 * MB) // MB,
     "helper": 1024,
     # A decoder's limit, a GiB for arrays as objects, and what it has mapped at its start.
-    "image decoder": (Limits().decoder_bytes + 1024 * MB + 192 * MB) // MB,
+    "image decoder": (Limits().decoder_memory_bytes + 1024 * MB + 192 * MB) // MB,
 }
 """Peak resident memory that each process may have, in MiB."""
 _RAW_S = 60.0
@@ -113,7 +113,7 @@ def run(data_dir: Path, chosen: list[Case], *, full: bool = False) -> Report:
     settings = dict(SETTINGS)
     if full:
         settings["PERENNIAL_MAX_BODY_BYTES"] = str(4 << 30)
-    with service.run_service(data_dir, settings) as running:
+    with service.run_temporary_service(data_dir, settings) as running:
         return attack(running, chosen, full=full)
 
 

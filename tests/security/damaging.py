@@ -63,4 +63,4 @@ def mended(client: TestClient) -> None:
     state: Any = client.app.state  # type: ignore[attr-defined]
     Scrubber(
         state.database, state.store, state.settings, "w", lambda _seconds: False
-    ).check_next_objects()
+    ).run_scrub_if_due()

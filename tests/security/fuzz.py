@@ -31,7 +31,7 @@ BOUND_S = 5.0
 """CPU seconds that one input may take; the watcher ends a child that is at one input for four times
 as long.
 """
-MEMORY_BYTES = Limits().decoder_bytes
+MEMORY_BYTES = Limits().decoder_memory_bytes
 _SLICE = 2000
 _SHOWN = 20
 

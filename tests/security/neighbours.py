@@ -307,7 +307,7 @@ def main() -> None:
     asked = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.run_service(Path(folder) / "data", SETTINGS) as running,
+        service.run_temporary_service(Path(folder) / "data", SETTINGS) as running,
     ):
         found = settle(running)
         print(f"{'quiet':10} {ask(found, seconds(asked.seconds))}")

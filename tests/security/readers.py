@@ -14,25 +14,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from api.predict.form import list_form_files
-from api.strict_json import parse_json
+from api.predict.form import parse_form_files
+from api.strict_json import parse_strict_json
 from api.uploads.form import FormFile
 from api.uploads.spool_file import SpoolFile
 from core.errors import ImageInvalid, PerennialError
-from core.files.safetensors_header import parse_header
+from core.files.safetensors_header import parse_safetensors_header
 from core.ingest import images
 from core.ingest.decoding.resizing import Resizing
-from core.ingest.inspect import check_archive_size, open_read_only
+from core.ingest.inspect import check_archive_size, open_file_read_only
 from core.ingest.limits import Limits
 from core.ingest.members import Damaged, SizeMismatch
 from core.ingest.members import read_member as read_member
 from core.ingest.reader import Contents
 from core.ingest.readers.registry import get_reader
 from core.ingest.rules.entries import ReadingOptions, RuleError
-from core.ingest.rules.tables import find_table, resolve_rows
+from core.ingest.rules.tables import find_label_table, resolve_entry_images
 from core.ingest.sniff import SNIFF_BYTES, detect_format
-from core.predictions.helper.decoder import Refused, decode_arrays
-from core.predictions.helper.decoder import parse_images as images_of_json
+from core.predictions.helper.decoder import Refused, decode_nested_arrays
+from core.predictions.helper.decoder import parse_json_images as images_of_json
 
 LIMITS = Limits()
 _MAX_DETAIL = 600
@@ -66,16 +66,16 @@ def archive(data: bytes) -> None:
     reader = get_reader(detect_format(data[:SNIFF_BYTES], None))
     with _file(data) as fd, TemporaryDirectory() as scratch:
         check_archive_size(fd, LIMITS)
-        listed, source = reader.open(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
-        found = listed.lay_out(LIMITS)
-        with open_read_only(source) as unpacked:
+        listed, source = reader.open_archive(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))
+        found = listed.assign_classes(LIMITS)
+        with open_file_read_only(source) as unpacked:
             _hold(found, unpacked)
 
 
 def _hold(found: Contents, fd: int) -> None:
     members, size = found.members, os.fstat(fd).st_size
     assert len(set(members.names)) == len(members), "a name appears twice"
-    assert sum(found.layout.count_images()[1:]) >= 1
+    assert sum(found.layout.count_class_images()[1:]) >= 1
     for i, name in enumerate(members.names):
         parts = name.split("/")
         fine = ".." not in parts and "" not in parts and name.isprintable()
@@ -93,32 +93,34 @@ def _hold(found: Contents, fd: int) -> None:
 
 def csv(data: bytes) -> None:
     names = ["cat/0.png", "dog/0.png", "labels.csv"]
-    found = find_table(names, lambda _: data, ReadingOptions(max_bad=1))
+    found = find_label_table(names, lambda _: data, ReadingOptions(max_bad=1))
     assert found is not None
     for row in found.rows:
         assert row.label.strip() == row.label and 0 < len(row.label) <= 100
-    for number, _ in resolve_rows(found, names, range(3), ReadingOptions(max_bad=1)).placed:
+    for number, _ in resolve_entry_images(found, names, range(3), ReadingOptions(max_bad=1)).placed:
         assert number in (0, 1)
 
 
 def image(data: bytes) -> None:
-    picture = images.open_square(data, 32, 3, LIMITS.image_pixels).image
+    picture = images.decode_square_image(data, 32, 3, LIMITS.image_pixels).image
     assert picture.size == (32, 32) and picture.mode == "RGB"
 
 
 def safetensors(data: bytes) -> None:
-    tensors = parse_header(len(data), lambda offset, length: data[offset : offset + length])
+    tensors = parse_safetensors_header(
+        len(data), lambda offset, length: data[offset : offset + length]
+    )
     assert len({t.name for t in tensors}) == len(tensors)
     (length,) = struct.unpack_from("<Q", data)
     assert sum(t.end - t.begin for t in tensors) == len(data) - 8 - length
 
 
 def json_text(data: bytes) -> None:
-    parse_json(data)
+    parse_strict_json(data)
 
 
 def arrays(data: bytes) -> None:
-    for found in decode_arrays(images_of_json(data), 8, 3, LIMITS, Resizing()):
+    for found in decode_nested_arrays(images_of_json(data), 8, 3, LIMITS, Resizing()):
         if isinstance(found, ImageInvalid):
             raise found
         assert len(found) == 8 * 8 * 3
@@ -128,7 +130,7 @@ def form(data: bytes) -> None:
     """Both readers of forms: that of uploads, in pieces, and that of predictions."""
     errors = []
     path = Path(os.environ.get("TMPDIR", "/tmp")) / f"form-{os.getpid()}"
-    for take in (_upload_form, lambda data, _: list_form_files(data, b"xx", 4)):
+    for take in (_upload_form, lambda data, _: parse_form_files(data, b"xx", 4)):
         try:
             take(data, path)
         except PerennialError as error:

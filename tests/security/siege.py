@@ -259,7 +259,7 @@ def large(folder: Path) -> Iterator[tuple[str, str]]:
         stack.callback(redis.close)
         s3 = S3Server.launch()
         stack.callback(s3.close)
-        open_store(s3.settings(s3.root)).create_root()
+        open_store(s3.settings(s3.root)).create_folder_or_bucket()
         running = large_size.running(folder, database, redis.url, s3)
         found, client = stack.enter_context(running)
         yield found.url, client.http.headers["Authorization"].split()[1]
@@ -268,7 +268,7 @@ def large(folder: Path) -> Iterator[tuple[str, str]]:
 @contextmanager
 def small(folder: Path) -> Iterator[tuple[str, str]]:
     """The embedded service: address and admin key."""
-    with service.run_service(folder / "data", {"PERENNIAL_THREADS": "1"}) as running:
+    with service.run_temporary_service(folder / "data", {"PERENNIAL_THREADS": "1"}) as running:
         yield running.url, running.key
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 
-from tools.service import free_port
+from tools.service import find_free_port
 from worker.launcher import build_parts
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,7 @@ class Neighbour(threading.Thread):
     port: int
     patience_s: float = 60.0
     answered: int = 0
-    lost: list[str] = field(default_factory=list)
+    is_lease_lost: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -59,16 +59,16 @@ class Neighbour(threading.Thread):
         while not self._end.wait(0.05):
             began = time.monotonic()
             try:
-                said = self._ask()
+                said = self._send_request()
             except OSError as error:
                 said = repr(error).encode()
             if said.startswith(b"HTTP/1.1 200 "):
                 self.answered += 1
             else:
-                self.lost.append(said[:60].decode("latin-1"))
+                self.is_lease_lost.append(said[:60].decode("latin-1"))
             self.slowest_s = max(self.slowest_s, time.monotonic() - began)
 
-    def _ask(self) -> bytes:
+    def _send_request(self) -> bytes:
         with connected(self.port, "127.0.0.2", self.patience_s) as client:
             client.sendall(GET + b"Connection: close\r\n\r\n")
             return client.recv(1000)
@@ -106,7 +106,7 @@ class Seen:
     def __str__(self) -> str:
         return (
             f"{self.before_mb:5.0f} {self.most_mb:5.0f} {self.after_mb:5.0f}   "
-            f"{self.neighbour.answered:4d} answered, {len(self.neighbour.lost):3d} not, slowest "
+            f"{self.neighbour.answered:4d} answered, {len(self.neighbour.is_lease_lost):3d} not, slowest "
             f"{self.neighbour.slowest_s:5.2f} s   {self.more_descriptors:+d}"
         )
 
@@ -231,7 +231,9 @@ def attacked(target: Target, attack: Callable[[int], None]) -> Seen:
     seen.neighbour.start()
     attacker = threading.Thread(target=attack, args=(target.port,))
     attacker.start()
-    while attacker.is_alive() or len(seen.neighbour.lost) + seen.neighbour.answered < LEAST:
+    while (
+        attacker.is_alive() or len(seen.neighbour.is_lease_lost) + seen.neighbour.answered < LEAST
+    ):
         seen.most_mb = max(seen.most_mb, target.memory())
         time.sleep(0.02)
     seen.neighbour.stop()
@@ -249,7 +251,7 @@ def serving(
     """An API process over that data folder, started as the launcher does it, that may have so many
     descriptors.
     """
-    port = free_port()
+    port = find_free_port()
     command = build_parts({"host": "127.0.0.1", "data_dir": str(folder), "embedded": True}, port)[
         0
     ].command

@@ -50,7 +50,7 @@ def test_all_bit_flips_are_found_and_none_is_given_out(
     wrong = {url for url, sound in (files | downloads).items() if not right(client, url, sound)}
     assert not wrong, "given out though it is damaged"
     mended(client)
-    exports = {Blobs.make_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
+    exports = {Blobs.make_blob_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
     assert marked(client) == set(flipped) - exports
     assert not still_damaged(client, kept, exports & offered(client)), (
         "it is neither forgotten nor made again"
@@ -58,7 +58,7 @@ def test_all_bit_flips_are_found_and_none_is_given_out(
     assert {key.split("/")[0] for key in marked(client)} == {"archives", "blobs"}
     for url, sound in files.items():
         answer = got(client, url)
-        key = Blobs.make_key(hashlib.sha256(sound).hexdigest())
+        key = Blobs.make_blob_key(hashlib.sha256(sound).hexdigest())
         assert answer == (200, sound) if key not in flipped else is_refused(client, answer), url
     heal(client, kept, flipped, tmp_path)
     assert {url: got(client, url) for url in files | downloads} == {
@@ -92,7 +92,7 @@ def filled(
         if number % 3 == 0:
             downloads[f"{version}/download"] = got(client, f"{version}/download")[1]
     kept = {
-        Blobs.make_key(hashlib.sha256(data).hexdigest()): data
+        Blobs.make_blob_key(hashlib.sha256(data).hexdigest()): data
         for data in [*files.values(), *downloads.values()]
     }
     state: Any = client.app.state  # type: ignore[attr-defined]
@@ -103,7 +103,9 @@ def filled(
         archive = f"archives/{new_id('tsk')}"
         state.store.put_bytes(archive, data[2])
         _rows(state.database, number, base, train, archive, hashlib.sha256(data[2]).hexdigest())
-        kept |= dict(zip((Blobs.make_key(base), Blobs.make_key(train), archive), data, strict=True))
+        kept |= dict(
+            zip((Blobs.make_blob_key(base), Blobs.make_blob_key(train), archive), data, strict=True)
+        )
     return files, downloads, kept
 
 
@@ -131,7 +133,7 @@ def marked(client: TestClient) -> set[str]:
 def offered(client: TestClient) -> set[str]:
     """Downloads that are stored for the next who asks."""
     with _database(client).read() as session:
-        return {Blobs.make_key(sha256) for (sha256,) in session.query(Export.sha256)}
+        return {Blobs.make_blob_key(sha256) for (sha256,) in session.query(Export.sha256)}
 
 
 def still_damaged(client: TestClient, kept: Known, keys: set[str]) -> set[str]:
@@ -166,7 +168,7 @@ def test_the_scrub_alone_finds_them_all(
     client: TestClient, model: str, publish: Publish, tmp_path: Path, size: int
 ) -> None:
     _, downloads, kept = filled(client, publish, tmp_path, size * EACH)
-    exports = {Blobs.make_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
+    exports = {Blobs.make_blob_key(hashlib.sha256(data).hexdigest()) for data in downloads.values()}
     draw = random.Random(6)
     flipped = {min(exports), *draw.sample(sorted(kept), 25 * size)}
     for key in sorted(flipped):

@@ -57,7 +57,7 @@ def target(folder: Path) -> Iterator[Target]:
 def keeps_serving(target: Target, attack: Callable[[int], None]) -> None:
     """Whether everybody else is answered, and memory and descriptors come back."""
     seen = attacked(target, attack)
-    assert seen.neighbour.answered > 0 and seen.neighbour.lost == [], str(seen)
+    assert seen.neighbour.answered > 0 and seen.neighbour.is_lease_lost == [], str(seen)
     assert seen.most_mb - seen.before_mb < MORE_MB, str(seen)
     assert seen.more_descriptors <= 0, str(seen)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import ImageInvalid, PerennialError
-from core.files.safetensors_header import check_expected_tensors, read_header
+from core.files.safetensors_header import check_expected_tensors, read_safetensors_header
 from core.ingest import images
 from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
@@ -58,7 +58,7 @@ def test_hostile_weights_are_refused_in_few_words(case: Case, tmp_path: Path) ->
     path = tmp_path / "base"
     path.write_bytes(case.body())  # type: ignore[arg-type]
     with pytest.raises(PerennialError) as caught:
-        check_expected_tensors(read_header(path), EXPECTED)
+        check_expected_tensors(read_safetensors_header(path), EXPECTED)
     assert caught.value.code == "base-invalid"
     assert caught.value.detail.isprintable() and len(caught.value.detail) < 700
     assert sum(len(field["field"]) for field in caught.value.fields) < 10_000
@@ -69,10 +69,10 @@ def test_a_hostile_picture_is_decoded_or_refused_for_its_reason(case: Case) -> N
     data = case.body()
     assert isinstance(data, bytes)
     if not case.row:
-        assert images.open_square(data, 32, 3, Limits().image_pixels)[0].size == (32, 32)
+        assert images.decode_square_image(data, 32, 3, Limits().image_pixels)[0].size == (32, 32)
         return
     with pytest.raises(ImageInvalid) as caught:
-        images.open_square(data, 32, 3, Limits().image_pixels)
+        images.decode_square_image(data, 32, 3, Limits().image_pixels)
     assert case.row == "*" or any(words in caught.value.detail for words in case.row.split("|"))
 
 

@@ -27,7 +27,7 @@ HEAD = "/v1/models/birds/versions/1/files/head"
 
 def part_key(client: TestClient, name: str) -> str:
     parts = client.get("/v1/models/birds/versions/1").json()["parts"]
-    return Blobs.make_key(next(part["sha256"] for part in parts if part["name"] == name))
+    return Blobs.make_blob_key(next(part["sha256"] for part in parts if part["name"] == name))
 
 
 def test_a_part_that_was_verified_and_then_damaged_is_not_exported(client, model, publish):
@@ -37,7 +37,7 @@ def test_a_part_that_was_verified_and_then_damaged_is_not_exported(client, model
     got(client, HEAD, Range="bytes=0-9")
     key = part_key(client, "head")
     store = store_of(client)
-    store.delete(Blobs.make_key(hashlib.sha256(sound[1]).hexdigest()))  # as a sweep does
+    store.delete(Blobs.make_blob_key(hashlib.sha256(sound[1]).hexdigest()))  # as a sweep does
     data = flip(store, key)
     made = got(client, DOWNLOAD)  # with S3 of this machine's sound copy
     assert made == sound or is_refused(client, made), "an export was made of a damaged part"
@@ -58,7 +58,9 @@ def test_a_damaged_part_is_not_given_out_whole_nor_in_ranges(client, model, publ
 def test_a_damaged_download_is_never_whole_and_the_next_one_is_made_again(client, model, publish):
     publish("birds")
     _, sound = got(client, DOWNLOAD)
-    flip(store_of(client), Blobs.make_key(hashlib.sha256(sound).hexdigest()), at=len(sound) // 2)
+    flip(
+        store_of(client), Blobs.make_blob_key(hashlib.sha256(sound).hexdigest()), at=len(sound) // 2
+    )
     first = got(client, DOWNLOAD)
     assert first == (200, sound) or is_refused(client, first)
     assert got(client, DOWNLOAD) == (200, sound)
@@ -70,7 +72,7 @@ def test_what_was_made_of_a_damaged_part_before_is_not_given_out_when_the_part_i
     """The export stayed as it was made: its name is the digest of the damaged bytes."""
     publish("birds")
     _, made = got(client, DOWNLOAD)
-    store_of(client).delete(Blobs.make_key(hashlib.sha256(made).hexdigest()))
+    store_of(client).delete(Blobs.make_blob_key(hashlib.sha256(made).hexdigest()))
     key = part_key(client, "head")
     data = flip(store_of(client), key)
     got(client, DOWNLOAD)
@@ -89,10 +91,10 @@ def test_sound_bytes_that_are_stored_again_replace_damaged_ones(client, tmp_path
     source = tmp_path / "base"
     source.write_bytes(secrets.token_bytes(100_000))
     sha256, _ = blobs.put_file(source)
-    assert blobs.fetch_file(sha256).read_bytes() == source.read_bytes()
-    flip(store_of(client), Blobs.make_key(sha256))
+    assert blobs.fetch_verified_file(sha256).read_bytes() == source.read_bytes()
+    flip(store_of(client), Blobs.make_blob_key(sha256))
     blobs.put_file(source)
-    assert b"".join(store_of(client).read(Blobs.make_key(sha256))) == source.read_bytes()
+    assert b"".join(store_of(client).read(Blobs.make_blob_key(sha256))) == source.read_bytes()
 
 
 def test_the_answer_names_the_part_and_the_ways_to_mend_it_and_works_once_it_is_mended(
@@ -130,7 +132,7 @@ def test_the_answer_names_the_part_and_the_ways_to_mend_it_and_works_once_it_is_
 def test_a_base_that_is_uploaded_again_mends_the_versions_that_are_made_of_it(client, monkeypatch):
     tensors = {"fc1.weight": {"dtype": "F32", "shape": [8, 12]}}
     expected = {"tensors": tensors, "optional": [], "ignored": [], "parameters": 96}
-    monkeypatch.setattr(expected_base, "_compute_expected", lambda request: expected)
+    monkeypatch.setattr(expected_base, "_compute_expected_base", lambda request: expected)
     body = save({"fc1.weight": np.ones((8, 12), np.float32)})
     own = {
         "name": "mlp",
@@ -143,7 +145,7 @@ def test_a_base_that_is_uploaded_again_mends_the_versions_that_are_made_of_it(cl
     assert client.post("/v1/models", json=asked).status_code == 201
     url = "/v1/models/leaves/versions/0/files/base"
     assert got(client, url, Range="bytes=0-7") == (206, body[:8])
-    flip(store_of(client), Blobs.make_key(base["sha256"]))
+    flip(store_of(client), Blobs.make_blob_key(base["sha256"]))
     mended(client)  # finds it
     refused = client.get(url)
     assert (

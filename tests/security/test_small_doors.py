@@ -136,8 +136,11 @@ def test_a_log_never_holds_the_first_admin_key(running: Service) -> None:
 def test_a_terminal_shows_the_first_admin_key(tmp_path: Path) -> None:
     main, terminal = pty.openpty()
     (tmp_path / "data").mkdir()
-    own = {"PERENNIAL_DATA_DIR": str(tmp_path / "data"), "PERENNIAL_PORT": str(service.free_port())}
-    service.lend_catalogue(tmp_path / "data")
+    own = {
+        "PERENNIAL_DATA_DIR": str(tmp_path / "data"),
+        "PERENNIAL_PORT": str(service.find_free_port()),
+    }
+    service.link_test_catalogue(tmp_path / "data")
     command = [sys.executable, "-m", "worker.launcher"]
     environment = {**os.environ, **own}
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=terminal, stderr=terminal)

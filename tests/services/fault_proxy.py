@@ -43,7 +43,7 @@ class FaultProxy:
         self.port = self.cuts = self.up = self.down = 0
         self._gate = asyncio.Event()
         self._gate.set()
-        self._do(self._listen())
+        self._do(self._listen_for_notifications())
 
     def fault(self, kind: Fault, cuts: Sequence[int] = ()) -> None:
         """Begin a fault; connections that are open break, or fall silent too.
@@ -55,7 +55,7 @@ class FaultProxy:
             cuts: bytes after which a connection is cut, in turn and in either direction. One that
                 ends before leaves what is left of its bytes to the next.
         """
-        self._do(self._begin(kind, cuts))
+        self._do(self._begin_watching(kind, cuts))
 
     def heal(self) -> None:
         """End the fault. What a silent connection was sent arrives now."""
@@ -63,17 +63,17 @@ class FaultProxy:
 
     def close(self) -> None:
         """Break everything off and end the loop."""
-        self._do(self._begin("refused", ()))
+        self._do(self._begin_watching("refused", ()))
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
-    async def _listen(self) -> None:
+    async def _listen_for_notifications(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    async def _begin(self, kind: Fault, cuts: Sequence[int]) -> None:
+    async def _begin_watching(self, kind: Fault, cuts: Sequence[int]) -> None:
         self._fault = kind
         if kind == "silent":
             self._gate.clear()
@@ -86,7 +86,7 @@ class FaultProxy:
 
     async def _end(self) -> None:
         if self._fault == "refused":
-            await self._listen()
+            await self._listen_for_notifications()
         elif self._fault != "silent":
             for writer in list(self._open):
                 writer.transport.abort()

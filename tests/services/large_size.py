@@ -65,7 +65,7 @@ class LargeSize:
 
     folder: Path
     environment: Mapping[str, str]
-    port: int = field(default_factory=service.free_port)
+    port: int = field(default_factory=service.find_free_port)
     processes: dict[str, psutil.Popen] = field(default_factory=dict)
 
     def migrate(self) -> None:
@@ -168,7 +168,7 @@ class LargeSize:
         self, name: str, command: Sequence[str], environment: Mapping[str, str]
     ) -> psutil.Popen:
         self.data(name).mkdir(exist_ok=True)
-        service.lend_catalogue(self.data(name))
+        service.link_test_catalogue(self.data(name))
         with (self.data(name) / "log").open("ab") as log:
             process = psutil.Popen(
                 command,

@@ -22,7 +22,7 @@ def free_ports(count: int) -> list[int]:
     """Return ports of the loopback interface that nobody listens on now."""
     found: set[int] = set()
     while len(found) < count:
-        found.add(service.free_port())
+        found.add(service.find_free_port())
     return sorted(found)
 
 

@@ -198,7 +198,9 @@ class S3Server:
         return self.url(self.bucket)
 
     def url(self, bucket: str, prefix: str = "") -> str:
-        """A store URL for another bucket or prefix; `Store.create_root` makes the bucket."""
+        """A store URL for another bucket or prefix; `Store.create_folder_or_bucket` makes the
+        bucket.
+        """
         path = f"{bucket}/{prefix}" if prefix else bucket
         return f"s3://{self.endpoint}/{path}?secure=0&region=us-east-1"
 

@@ -8,23 +8,23 @@ import re
 import pytest
 
 from api.pages.parts.words import replace_requests_by_buttons
-from core.text.steps import find_steps
-from perennial.words import replace_by_commands
+from core.text.steps import find_requests
+from perennial.words import replace_requests_by_commands
 from tools import advice_table
-from tools.advice_table import ENTRIES, ROOT, Entry, find_sources
+from tools.advice_table import ENTRIES, ROOT, Entry, find_advice_functions
 
 ASKING = [pytest.param(one, id=one.code) for one in ENTRIES if one.says]
 
 
 def test_it_is_what_the_entries_say() -> None:
-    assert advice_table.DOCUMENT.read_text() == advice_table.render_document(), (
+    assert advice_table.DOCUMENT.read_text() == advice_table.render_advice_table(), (
         "run: python -m tools.advice_table"
     )
 
 
 def test_each_function_that_asks_or_warns_has_an_entry() -> None:
     listed = {source for one in ENTRIES for source in one.sources}
-    assert find_sources() - listed == set(), "add an entry to tools/advice_table.py"
+    assert find_advice_functions() - listed == set(), "add an entry to tools/advice_table.py"
     for source in listed:
         file, _, name = source.partition(":")
         assert f"def {name}(" in (ROOT / file).read_text(), source
@@ -38,7 +38,7 @@ def test_codes_are_single() -> None:
 @pytest.mark.parametrize("entry", ASKING)
 def test_each_place_is_told_what_it_can_do(entry: Entry) -> None:
     assert not re.search(r"perennial [a-z]|-o [a-z_]+=", entry.says), "the API names requests"
-    typed, shown = replace_by_commands(entry.says), replace_requests_by_buttons(entry.says)
+    typed, shown = replace_requests_by_commands(entry.says), replace_requests_by_buttons(entry.says)
     assert not re.search(r"(GET|POST|PUT|PATCH|DELETE) /|\?[a-z_]+=", typed), typed
     assert not re.search(r"/v1/|\?[a-z_]+=|-o [a-z]", shown), shown
 
@@ -66,8 +66,8 @@ def test_every_request_that_the_code_names_has_a_command() -> None:
         path for place in advice_table.PLACES for path in sorted((ROOT / place).rglob("*.py"))
     ):
         for text in said_in(path.read_text()):
-            for _, _, step in find_steps(text):
-                if step.as_command() is None and step.path != "/v1/models":
+            for _, _, step in find_requests(text):
+                if step.format_as_command() is None and step.path != "/v1/models":
                     lost.append(f"{path.relative_to(ROOT)}: {step}")
     assert lost == []
 

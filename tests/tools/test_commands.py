@@ -16,7 +16,7 @@ from core.packaged import imagenet_base
 from perennial.cli.main import COMMANDS
 from tests.own_commands import NAMED, environment
 from tools import commands, doctor
-from tools.service import lend_catalogue
+from tools.service import link_test_catalogue
 from worker.devices.device_check import build_cpu_report
 
 
@@ -24,7 +24,7 @@ from worker.devices.device_check import build_cpu_report
 def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "data"
     folder.mkdir(mode=0o700)
-    lend_catalogue(folder)
+    link_test_catalogue(folder)
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(folder))
     return folder
 
@@ -70,7 +70,9 @@ def test_doctor_says_when_the_base_for_photos_cannot_be_had(
     run(commands.migrate)
     monkeypatch.setenv("PERENNIAL_DEFAULT_BASE", imagenet_base.NAME)
     assert "ok       base for photos: perennial/efficientnet-lite0" in run(commands.doctor).output
-    monkeypatch.setattr(imagenet_base, "find_base_problem", lambda: "the package is not installed")
+    monkeypatch.setattr(
+        imagenet_base, "find_imagenet_base_problem", lambda: "the package is not installed"
+    )
     without = run(commands.doctor)
     assert without.return_value == 1
     assert (
@@ -126,8 +128,8 @@ def test_doctor_names_driver_gpu_and_memory_as_the_check_reports_them(
     monkeypatch: pytest.MonkeyPatch, asked: str, probe: dict[str, object], line: str
 ) -> None:
     monkeypatch.setenv("PERENNIAL_DEVICE", asked)
-    monkeypatch.setattr("core.machine.has_cuda", lambda: True)
-    monkeypatch.setattr(doctor, "driver_version", lambda: "580.1")
+    monkeypatch.setattr("core.machine.may_open_cuda", lambda: True)
+    monkeypatch.setattr(doctor, "read_driver_version", lambda: "580.1")
     report = {**build_cpu_report(None), "torch": "2.13.0+cu130", **probe}
     monkeypatch.setattr(doctor, "check_device", lambda device: report)
     assert line in run(commands.doctor).output.splitlines()

@@ -70,7 +70,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def module(checkout: Path, name: str) -> house.Module:
-    return next(found for found in house.read_modules(checkout) if found.name == name)
+    return next(found for found in house.parse_checkout_modules(checkout) if found.name == name)
 
 
 def test_lines_that_name_an_untyped_dict_are_those_of_types_and_not_of_texts(
@@ -80,16 +80,16 @@ def test_lines_that_name_an_untyped_dict_are_those_of_types_and_not_of_texts(
 
 
 def test_a_circle_may_go_through_functions_and_through_imports_for_types(checkout: Path) -> None:
-    edges = house.find_imports(house.read_modules(checkout))
-    assert house.find_circles(edges) == [
+    edges = house.find_imports(house.parse_checkout_modules(checkout))
+    assert house.find_import_cycles(edges) == [
         ["core.one", "core.three", "core.two"],
         ["core.alone", "core.four"],
     ]
 
 
 def test_without_type_only_imports_a_circle_that_needs_one_is_open(checkout: Path) -> None:
-    edges = house.find_imports(house.read_modules(checkout))
-    assert house.find_circles(edge for edge in edges if not edge.for_types) == [
+    edges = house.find_imports(house.parse_checkout_modules(checkout))
+    assert house.find_import_cycles(edge for edge in edges if not edge.for_types) == [
         ["core.alone", "core.four"]
     ]
 
@@ -100,7 +100,7 @@ def test_a_chain_of_imports_is_no_circle() -> None:
         house.Import("b", "c", False),
         house.Import("a", "c", False),
     ]
-    assert house.find_circles(chain) == []
+    assert house.find_import_cycles(chain) == []
 
 
 def test_only_the_imports_where_type_checking_holds_are_for_types(checkout: Path) -> None:
@@ -110,20 +110,20 @@ def test_only_the_imports_where_type_checking_holds_are_for_types(checkout: Path
 def test_a_public_name_without_a_docstring_is_found_and_a_private_one_is_not(
     checkout: Path,
 ) -> None:
-    assert house.find_undocumented(module(checkout, "core.two")) == [
+    assert house.find_undocumented_names(module(checkout, "core.two")) == [
         "core/two.py: bare",
         "core/two.py: Bare",
         "core/two.py: Bare.method",
     ]
-    assert house.find_undocumented(module(checkout, "core.alone")) == ["core/alone.py"]
-    assert house.find_undocumented(module(checkout, "api")) == []  # it is empty
+    assert house.find_undocumented_names(module(checkout, "core.alone")) == ["core/alone.py"]
+    assert house.find_undocumented_names(module(checkout, "api")) == []  # it is empty
 
 
 def test_the_signatures_of_an_overloaded_function_need_no_docstring(checkout: Path) -> None:
     (checkout / "core" / "three.py").write_text(
         '"""Three."""\n\n@overload\ndef f(a: int) -> int: ...\n@other\ndef g(): ...\n'
     )
-    assert house.find_undocumented(module(checkout, "core.three")) == ["core/three.py: g"]
+    assert house.find_undocumented_names(module(checkout, "core.three")) == ["core/three.py: g"]
 
 
 def test_the_limits_of_files_and_functions_are_no_faults_themselves(checkout: Path) -> None:
@@ -132,16 +132,16 @@ def test_the_limits_of_files_and_functions_are_no_faults_themselves(checkout: Pa
     (checkout / "worker").mkdir()
     longer = LONG_FUNCTION.replace("def f", "def g") + "    x = 2\n"
     (checkout / "worker" / "f.py").write_text(LONG_FUNCTION + longer)
-    figures = house.compute_figures(checkout)
+    figures = house.compute_checkout_figures(checkout)
     assert figures["files of more than 400 lines"] == 1
     assert figures["functions of more than 40 lines"] == 1
     assert house.find_long_functions(module(checkout, "worker.f")) == [("g", 41)]
 
 
 def test_the_length_of_a_line_is_the_one_that_the_checkout_configures(checkout: Path) -> None:
-    assert house.compute_figures(checkout)["lines of more than 60 characters"] == 2
+    assert house.compute_checkout_figures(checkout)["lines of more than 60 characters"] == 2
     (checkout / "pyproject.toml").write_text("[tool.ruff]\nline-length = 92\n")
-    assert house.compute_figures(checkout)["lines of more than 92 characters"] == 0
+    assert house.compute_checkout_figures(checkout)["lines of more than 92 characters"] == 0
 
 
 def test_every_figure_of_a_checkout_is_printed(checkout: Path, monkeypatch, capsys) -> None:
@@ -149,4 +149,4 @@ def test_every_figure_of_a_checkout_is_printed(checkout: Path, monkeypatch, caps
     house.main()
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "     2  lines that name dict[str, Any] or Json (api, core, worker)"
-    assert [line[8:] for line in printed] == list(house.compute_figures(checkout))
+    assert [line[8:] for line in printed] == list(house.compute_checkout_figures(checkout))

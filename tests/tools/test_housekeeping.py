@@ -32,7 +32,7 @@ class Place:
         self.db = Database(self.settings.resolved_database_url)
         upgrade_schema(self.db)
         self.store = open_store(self.settings)
-        self.store.create_root()
+        self.store.create_folder_or_bucket()
         (folder / "admin-key").write_text("pk_secret\n")
         with self.db.write() as session:
             session.add(Owner(id="own_1", name="team", created_at=0.0))
@@ -77,7 +77,7 @@ def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
     assert capsys.readouterr().out.endswith(
         "names 1 object: each was read and has the digest that it says.\n"
     )
-    key = Blobs.make_key(place.base("lost"))
+    key = Blobs.make_blob_key(place.base("lost"))
     place.store.delete(key)
     assert housekeeping.main(["check"]) == 1
     out = capsys.readouterr().out
@@ -94,16 +94,16 @@ def test_check_says_0_when_all_is_well_1_when_something_differs_and_what(
 def test_check_tells_what_the_scrub_found_damaged_and_repair_takes_the_mark_of_what_is_sound_again(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    key = Blobs.make_key(place.base("sound"))
+    key = Blobs.make_blob_key(place.base("sound"))
     place.store.put_bytes(key, b"SOUND")
     scrubber = Scrubber(place.db, place.store, place.settings, "w", lambda _seconds: False)
-    scrubber.check_next_objects()
+    scrubber.run_scrub_if_due()
     assert housekeeping.main(["check"]) == 1  # without reading everything
     out = capsys.readouterr().out
     assert f"Damaged, its bytes are not those that were stored: {key} (5 bytes)" in out
     assert "so far it has read 2 objects, " in out
     place.store.put_bytes(key, b"sound")
-    other = Blobs.make_key(place.base("lost"))
+    other = Blobs.make_blob_key(place.base("lost"))
     place.store.delete(other)
     assert housekeeping.main(["check", "--repair"]) == 1
     with place.db.read() as session:
@@ -152,7 +152,7 @@ def test_a_disk_that_fails_a_backup_is_told_in_one_sentence(
 
 def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> None:
     place.store.put_bytes("archives/tsk_never", b"no task names it")
-    key = webhook_secret.load_key(place.settings)
+    key = webhook_secret.load_webhook_key(place.settings)
     told = backup.create_backup(place.settings, tmp_path / "saved")
     assert told["objects"] == 1
     assert (tmp_path / "saved").stat().st_mode & 0o777 == 0o700
@@ -165,7 +165,7 @@ def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> No
         info.key for info in place.store.list("blobs/")
     ]
     assert (again.data_dir / "admin-key").read_text() == "pk_secret\n"
-    assert webhook_secret.load_key(again) == key
+    assert webhook_secret.load_webhook_key(again) == key
     assert (again.data_dir / "webhook-key").stat().st_mode & 0o777 == 0o600
 
 
@@ -196,7 +196,7 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
         real(source, target)
         with place.db.write() as session:
             session.delete(session.query(Base).filter_by(sha256=made[-1]).one())
-        place.store.delete(Blobs.make_key(made[-1]))
+        place.store.delete(Blobs.make_blob_key(made[-1]))
 
     with monkeypatch.context() as patch:
         patch.setattr(backup, "copy_sqlite", between)

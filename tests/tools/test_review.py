@@ -50,7 +50,7 @@ def download(folder: Path, name: str, of: Network, architecture=MLP, **changes) 
         "image": {"size": SIZE, "channels": 1}, "normalise": None, "classes": of.classes,
         "heads": [{"task": t, "classes": c} for t, c in of.head_classes.items()], **changes,
     }  # fmt: skip
-    SafetensorsZip().write(
+    SafetensorsZip().write_download(
         folder / name, Version(Manifest.from_json(manifest), parts, build_catalogue())
     )
     return folder / name
@@ -67,7 +67,7 @@ def archive(folder: Path, *classes: str, top: str = "", name: str = "set.zip") -
 
 
 def read(*paths: Path):
-    return [review.read_version(path) for path in paths]
+    return [review.read_downloaded_version(path) for path in paths]
 
 
 def test_the_line_starts_at_the_newer_version_and_ends_at_the_older_one(tmp_path: Path) -> None:
@@ -81,10 +81,10 @@ def test_the_line_starts_at_the_newer_version_and_ends_at_the_older_one(tmp_path
     old, new = read(
         download(tmp_path, "old.zip", before, RESNET), download(tmp_path, "new.zip", after, RESNET)
     )
-    built = review.build_network(new)
+    built = review.build_version_network(new)
     walked = []
-    for point in review.measure_points(
-        built, new.tensors, review.find_line_end(old, new), [], None
+    for point in review.measure_interpolation_points(
+        built, new.tensors, review.find_interpolation_end(old, new), [], None
     ):
         walked.append({name: t.clone() for name, t in built.state_dict().items()})
         assert point.share == point.k / 50
@@ -105,7 +105,7 @@ def test_a_base_ends_the_line_and_leaves_the_head(tmp_path: Path) -> None:
         before.backbone.state_dict() | {"fc.bias": torch.ones(1)}, tmp_path / "base.safetensors"
     )
     old, new = read(tmp_path / "base.safetensors", download(tmp_path, "new.zip", after))
-    end = review.find_line_end(old, new)
+    end = review.find_interpolation_end(old, new)
     assert set(end) == {"backbone.fc1.weight", "backbone.fc1.bias"}
     assert torch.equal(end["backbone.fc1.weight"], before.state_dict()["backbone.fc1.weight"])
 
@@ -118,7 +118,9 @@ def test_the_accuracies_are_those_of_the_interpolated_network(tmp_path: Path, ca
     table = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [row[0] for row in table[1:-1]] == [str(k) for k in range(51)]
 
-    measured = review.read_archive(str(images), after, ImageSpec(SIZE, 1), tmp_path / "again").data
+    measured = review.decode_labelled_archive(
+        str(images), after, ImageSpec(SIZE, 1), tmp_path / "again"
+    ).data
     x = ((measured.images.float() / 255 - 0.5) / 0.25).permute(0, 3, 1, 2)
     for k in (0, 25, 50):
         middle = network(2, classes=["a", "b"])
@@ -150,9 +152,11 @@ def test_the_line_of_a_linearised_version_lies_in_its_displacement(tmp_path: Pat
     before, after = expanded(1, 0.01, ["a"]), expanded(1, 0.03, ["a", "b"])
     old = download(tmp_path, "old.zip", before, RESNET, network=before.describe_for_manifest())
     new = download(tmp_path, "new.zip", after, RESNET, network=after.describe_for_manifest())
-    start, end = read(new)[0].tensors, review.find_line_end(*read(old, new))
+    start, end = read(new)[0].tensors, review.find_interpolation_end(*read(old, new))
     walked = list(
-        review.measure_points(built := review.build_network(read(new)[0]), start, end, [], None)
+        review.measure_interpolation_points(
+            built := review.build_version_network(read(new)[0]), start, end, [], None
+        )
     )
     assert len(walked) == 51
     for name, tensor in built.state_dict().items():
@@ -169,21 +173,21 @@ def test_the_base_of_a_linearised_version_ends_the_line_at_no_displacement(tmp_p
     for seed in (1, 2):
         base = network(seed, architecture=RESNET).backbone.state_dict()
         save_file(base, tmp_path / f"base-{seed}.safetensors")
-    end = review.find_line_end(*read(tmp_path / "base-1.safetensors", new))
+    end = review.find_interpolation_end(*read(tmp_path / "base-1.safetensors", new))
     moved = [name for name in end if name.startswith("displacement.")]
     assert moved and all(not end[name].any() for name in moved)
     with pytest.raises(ValueError, match="not expanded around the same weights"):
-        review.find_line_end(*read(tmp_path / "base-2.safetensors", new))
+        review.find_interpolation_end(*read(tmp_path / "base-2.safetensors", new))
     other = expanded(2, 0.03, ["a"])
     stranger = download(tmp_path, "other.zip", other, RESNET, network=other.describe_for_manifest())
     with pytest.raises(ValueError, match="not expanded around the same weights"):
-        review.find_line_end(*read(stranger, new))
+        review.find_interpolation_end(*read(stranger, new))
 
 
 def test_an_archives_test_part_is_what_counts(tmp_path: Path) -> None:
     archive(tmp_path, "a", "b", top="train/")
     images = archive(tmp_path, "b", top="test/")
-    found = review.read_archive(
+    found = review.decode_labelled_archive(
         str(images), network(1, classes=["a", "b"]), ImageSpec(SIZE, 1), tmp_path / "out"
     )
     assert found.data.labels.tolist() == [1] * 6
@@ -194,13 +198,15 @@ def test_in_the_task_scenario_the_archive_names_its_head(tmp_path: Path) -> None
     after = network(2, "task", heads=heads)
     before = network(1, "task", heads=heads[:1])
     old, new = read(download(tmp_path, "old.zip", before), download(tmp_path, "new.zip", after))
-    end = review.find_line_end(old, new)
+    end = review.find_interpolation_end(old, new)
     assert "heads.1.weight" in end and "heads.3.weight" not in end
     images = archive(tmp_path, "c", "d")
-    found = review.read_archive(f"3={images}", after, ImageSpec(SIZE, 1), tmp_path / "out")
+    found = review.decode_labelled_archive(
+        f"3={images}", after, ImageSpec(SIZE, 1), tmp_path / "out"
+    )
     assert (found.task, found.data.names) == (3, ["c", "d"])
     with pytest.raises(ValueError, match="there are 1, 3"):
-        review.read_archive(str(images), after, ImageSpec(SIZE, 1), tmp_path / "out")
+        review.decode_labelled_archive(str(images), after, ImageSpec(SIZE, 1), tmp_path / "out")
 
 
 def test_what_cannot_be_reviewed_is_refused_in_a_sentence(tmp_path: Path) -> None:
@@ -238,4 +244,4 @@ def test_versions_that_grew_by_an_expert_share_no_line() -> None:
     with pytest.raises(
         ValueError, match=r"differ in the shape of head\.weight: \(1, 3\) and \(1, 4\)"
     ):
-        review.find_line_end(old, new)
+        review.find_interpolation_end(old, new)

@@ -34,10 +34,10 @@ def test_its_directory_is_beside_the_normal_one(
 ) -> None:
     monkeypatch.delenv("PERENNIAL_DATA_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert serve_demo.find_data_dir(None) == tmp_path / "perennial-demo"
+    assert serve_demo.choose_data_directory(None) == tmp_path / "perennial-demo"
     monkeypatch.setenv("PERENNIAL_DATA_DIR", "/srv/perennial")
-    assert serve_demo.find_data_dir(None) == Path("/srv/perennial-demo")
-    assert serve_demo.find_data_dir(Path("here")) == tmp_path / "here"
+    assert serve_demo.choose_data_directory(None) == Path("/srv/perennial-demo")
+    assert serve_demo.choose_data_directory(Path("here")) == tmp_path / "here"
 
 
 def test_a_directory_of_another_installation_is_refused_and_not_touched(tmp_path: Path) -> None:
@@ -53,14 +53,14 @@ def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "demo"
     file.touch()
     with pytest.raises(CannotServe, match="is a file"):
-        serve_demo.require_demo(file)
+        serve_demo.require_demo_directory(file)
 
 
 def test_what_a_killed_start_leaves_is_free_for_a_demo(tmp_path: Path) -> None:
-    serve_demo.require_demo(tmp_path / "new")
-    serve_demo.require_demo(tmp_path)
+    serve_demo.require_demo_directory(tmp_path / "new")
+    serve_demo.require_demo_directory(tmp_path)
     (tmp_path / one_service.NAME).touch()
-    serve_demo.require_demo(tmp_path)
+    serve_demo.require_demo_directory(tmp_path)
 
 
 @pytest.mark.parametrize("text", ['{"complete": false}', "", "[]", '{"complete"'])
@@ -87,9 +87,9 @@ def test_a_complete_demo_stays_unless_it_is_reset(tmp_path: Path) -> None:
 def test_a_demo_that_runs_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
     begin(tmp_path / "demo")
-    with one_service.hold_data_directory(tmp_path / "demo") as lock:
+    with one_service.lock_data_directory(tmp_path / "demo") as lock:
         assert lock is not None
-        lock.store_address("http://127.0.0.1:8123")
+        lock.store_service_address("http://127.0.0.1:8123")
         outcome = run("--demo", "--reset", "--data-dir", str(tmp_path / "demo"))
     assert outcome.exit_code == 1
     assert "already serves http://127.0.0.1:8123" in outcome.output
@@ -114,11 +114,11 @@ def test_options_that_do_not_fit_are_refused(arguments: tuple[str, ...], message
 def test_a_port_that_is_taken_is_replaced_unless_it_was_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launcher, "is_taken", lambda host, port: False)
-    assert serve_demo.choose_port(None) == launcher.DEFAULT_PORT
-    monkeypatch.setattr(launcher, "is_taken", lambda host, port: True)
-    assert serve_demo.choose_port(None) not in (0, launcher.DEFAULT_PORT)
-    assert serve_demo.choose_port(8123) == 8123
+    monkeypatch.setattr(launcher, "is_port_taken", lambda host, port: False)
+    assert serve_demo.choose_serving_port(None) == launcher.DEFAULT_PORT
+    monkeypatch.setattr(launcher, "is_port_taken", lambda host, port: True)
+    assert serve_demo.choose_serving_port(None) not in (0, launcher.DEFAULT_PORT)
+    assert serve_demo.choose_serving_port(8123) == 8123
 
 
 def test_the_port_of_the_environment_is_chosen(

@@ -21,7 +21,7 @@ def test_a_service_that_ends_is_reported_without_the_output_of_earlier_ones(tmp_
     (data / "service.log").write_text("Another service is in the way.\n")
     with (
         pytest.raises(service.NotReady) as refused,
-        service.run_service(data, code=tmp_path / "code"),
+        service.run_temporary_service(data, code=tmp_path / "code"),
     ):
         pass
     assert str(refused.value).endswith("The end of its log:\nThe disk is full.\n")
@@ -33,9 +33,9 @@ def test_the_demo_names_the_service_that_uses_its_directory(
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
     monkeypatch.setattr(sys, "argv", ["demo"])
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
-    with one_service.hold_data_directory(tmp_path) as lock:
+    with one_service.lock_data_directory(tmp_path) as lock:
         assert lock is not None
-        lock.store_address("http://127.0.0.1:8123")
+        lock.store_service_address("http://127.0.0.1:8123")
         assert demo.main() == 1
     assert capsys.readouterr().out == (
         f"Perennial already serves http://127.0.0.1:8123 with the data directory {tmp_path} "

@@ -23,7 +23,7 @@ from perennial import JobEnded, Perennial
 from tests.client.small_batches import few
 from tools import digits, service
 
-PAGES_PORT = service.free_port()
+PAGES_PORT = service.find_free_port()
 """Of the origin whose pages may ask for predictions."""
 SETTINGS = {
     "PERENNIAL_THREADS": "1",
@@ -35,7 +35,7 @@ PATIENCE_MS = 60_000
 """Of a busy machine; the default is 5 s."""
 expect.set_options(timeout=PATIENCE_MS)
 WIDE: ViewportSize = {"width": 1280, "height": 900}
-BATCHES = [(name, few(batch, test=10, train=12)) for name, batch in digits.build_archives()]
+BATCHES = [(name, few(batch, test=10, train=12)) for name, batch in digits.build_digit_archives()]
 """Names and archives of five batches of two digits each, with 24 images to learn from and 20 test
 images: accuracies are whole percents."""
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -168,7 +168,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The service, its model and the paths of its pages, by name."""
     folder = tmp_path_factory.mktemp("site")
     with (
-        service.run_service(folder, SETTINGS) as running,
+        service.run_temporary_service(folder, SETTINGS) as running,
         receivers.running() as receiver,
         Perennial(running.key, base_url=running.url) as client,
     ):

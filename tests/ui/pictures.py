@@ -47,7 +47,7 @@ def taught(client: Perennial) -> dict[str, str]:
         "digits", scenario="class", gate=gate, description=text, recipe={"seed": 0}
     )
     client.models.create("birds", scenario="class", description="Nothing learned yet.")
-    batches = digits.build_archives()
+    batches = digits.build_digit_archives()
     jobs = [client.submit("digits", batch, name=name) for name, batch in batches[:3]]
     for job in jobs:
         job.wait(600)
@@ -186,7 +186,7 @@ def for_documents(
     folder.mkdir(parents=True, exist_ok=True)
     for name, height in SHOWN.items():
         with logged_in(browser, running, 1280, height, 1, "light") as context:
-            page = opened(context, name, paths[name], digits.build_archives())
+            page = opened(context, name, paths[name], digits.build_digit_archives())
             save(page.screenshot(), folder / f"{name}.png")
 
 
@@ -212,11 +212,11 @@ def main() -> None:
     chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
     with (
         tempfile.TemporaryDirectory() as folder,
-        service.run_service(Path(folder)) as running,
+        service.run_temporary_service(Path(folder)) as running,
         Perennial(running.key, base_url=running.url) as client,
         sync_playwright() as playwright,
     ):
-        batches = digits.build_archives()
+        batches = digits.build_digit_archives()
         if given.stream is not None:
             batches = [
                 (file.stem, file.read_bytes()) for file in sorted(given.stream.glob("*.zip"))

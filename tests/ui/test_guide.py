@@ -22,7 +22,7 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     folder = tmp_path_factory.mktemp("guide") / "built"
     build_guide(folder)
     app = FastAPI()
-    guide.add_guide(app)
+    guide.add_guide_routes(app)
     with pytest.MonkeyPatch.context() as patch, TestClient(app) as client:
         patch.setattr(guide, "FOLDER", folder)
         yield client

@@ -135,7 +135,7 @@ def test_a_page_of_another_origin_cannot_ask(
 ) -> None:
     text, port = page_of(site, key), PAGES_PORT
     if origin == "another port":
-        port = service.free_port()
+        port = service.find_free_port()
     with serving_page(port, text) as address:
         if origin == "localhost":
             address = address.replace("127.0.0.1", "localhost")

@@ -25,7 +25,7 @@ from pathlib import Path
 import socket
 
 sys.path.insert(0, {root!r})
-from worker.attempts.zygote import fork_on_request
+from worker.attempts.zygote import fork_jobs_on_request
 
 
 def job(spec, out_fd, control_fd):
@@ -76,7 +76,7 @@ def job(spec, out_fd, control_fd):
     return 0
 
 
-fork_on_request(socket.socket(fileno=int(sys.argv[1])), job)
+fork_jobs_on_request(socket.socket(fileno=int(sys.argv[1])), job)
 '''
 
 

@@ -35,9 +35,9 @@ def test_a_chore_that_fails_stops_neither_the_others_nor_the_next_round() -> Non
             twice.set()
 
     chores = Chores("chores", 0.01, {"out": out, "broken": broken, "silent": silent, "last": last})
-    chores.start_thread()
+    chores.start_chores_thread()
     assert twice.wait(LIMIT_S)
-    chores.end_thread()
+    chores.end_chores_thread()
 
 
 def test_closing_waits_for_the_present_chore_and_begins_no_other(
@@ -49,11 +49,11 @@ def test_closing_waits_for_the_present_chore_and_begins_no_other(
 
     def slow() -> None:
         begun.set()
-        assert chores.pause_chore(LIMIT_S)  # until it is closed
+        assert chores.wait_within_chore(LIMIT_S)  # until it is closed
         done.append("slow")
 
     chores = Chores("chores", 10, {"slow": slow, "next": lambda: done.append("next")})
-    chores.start_thread()
+    chores.start_chores_thread()
     assert begun.wait(LIMIT_S)
-    chores.end_thread()
+    chores.end_chores_thread()
     assert done == ["slow"]

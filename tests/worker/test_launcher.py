@@ -22,7 +22,7 @@ from worker.launcher import (
     Launcher,
     Part,
     build_parts,
-    free_port,
+    find_free_port,
     wait_for_free_port,
 )
 
@@ -100,23 +100,23 @@ def test_a_part_that_always_dies_is_restarted_with_growing_pauses(
     launcher = Launcher([part], 1.0)
     pauses = [0.5, 1, 2, 4, 8, 16, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
     for starts, pause_s in enumerate(pauses, 1):
-        launcher._tend_part(part)
+        launcher._start_or_schedule_part(part)
         assert part.starts == starts and part.process is not None
         part.process.wait()
-        launcher._tend_part(part)
+        launcher._start_or_schedule_part(part)
         assert (
             f"api process ended with status 1; restarting in {pause_s:g} s."
             in capfd.readouterr().err
         )
         clock.now += pause_s - 0.1
-        launcher._tend_part(part)
+        launcher._start_or_schedule_part(part)
         assert part.starts == starts
         clock.now += 0.1
-    launcher._tend_part(part)
+    launcher._start_or_schedule_part(part)
     assert part.process is not None
     part.process.wait()
     clock.now += STEADY_S + 1
-    launcher._tend_part(part)
+    launcher._start_or_schedule_part(part)
     assert "restarting in 0.5 s." in capfd.readouterr().err
 
 
@@ -202,13 +202,13 @@ def loaded(program: str, modules: tuple[str, ...]) -> str:
 
 
 def test_a_free_port_can_be_bound() -> None:
-    assert 0 < free_port("127.0.0.1") < 65536
+    assert 0 < find_free_port("127.0.0.1") < 65536
 
 
 def test_a_port_that_is_in_use_stops_the_start_with_what_to_do(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    port = service.free_port()
+    port = service.find_free_port()
     with socket.create_server(("127.0.0.1", port)):
         assert not wait_for_free_port("127.0.0.1", port, 0.1)
         assert f"PERENNIAL_PORT={port + 1} perennial serve" in capfd.readouterr().err
@@ -223,10 +223,10 @@ def test_a_busy_port_is_told_before_the_preparations(
     def fail_to_prepare() -> None:
         told.extend(capfd.readouterr().err.splitlines())
 
-    monkeypatch.setattr(launchers, "_run_setup", fail_to_prepare)
+    monkeypatch.setattr(launchers, "_run_setup_program", fail_to_prepare)
     monkeypatch.setattr(os, "umask", lambda _mask: 0)  # of this process
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path / "data"))
-    with socket.create_server(("127.0.0.1", service.free_port())) as other:
+    with socket.create_server(("127.0.0.1", service.find_free_port())) as other:
         port = other.getsockname()[1]
         monkeypatch.setenv("PERENNIAL_PORT", str(port))
         assert launchers.main() == 1
@@ -244,7 +244,7 @@ def test_the_launcher_knows_the_default_address() -> None:
 def test_the_port_of_a_service_that_ends_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.create_server(("127.0.0.1", service.free_port())) as other:
+    with socket.create_server(("127.0.0.1", service.find_free_port())) as other:
         stand_in = SimpleNamespace(monotonic=clock.monotonic, sleep=lambda _seconds: other.close())
         monkeypatch.setattr(launchers, "time", stand_in)
         assert wait_for_free_port("127.0.0.1", other.getsockname()[1], 10)

@@ -59,7 +59,7 @@ def test_a_scrub_that_takes_long_holds_up_neither_chores_nor_sweeps_nor_the_end_
         while not self._pause(0.05):
             pass
 
-    monkeypatch.setattr(Scrubber, "check_next_objects", endless)
+    monkeypatch.setattr(Scrubber, "run_scrub_if_due", endless)
     monkeypatch.setattr("worker.loop.SWEEP_S", 0.05)
     monkeypatch.setattr(sweep, "run_sweep", lambda *_: swept.append(1) if begun.is_set() else None)
     worker = Worker(settings, ring=lambda _job: None)

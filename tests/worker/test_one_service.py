@@ -12,15 +12,15 @@ import pytest
 
 from tests.worker.conftest import LIMIT_S
 from worker import one_service
-from worker.one_service import DataInUse, hold_data_directory
+from worker.one_service import DataInUse, lock_data_directory
 
 HOLDER = """
 import sys
 from pathlib import Path
-from worker.one_service import hold_data_directory
-with hold_data_directory(Path(sys.argv[1])) as lock:
+from worker.one_service import lock_data_directory
+with lock_data_directory(Path(sys.argv[1])) as lock:
     if sys.argv[2].startswith("http"):
-        lock.store_address(sys.argv[2])
+        lock.store_service_address(sys.argv[2])
     if sys.argv[2] == "ending":
         lock.mark_stopping(30)
     print("held", flush=True)
@@ -50,7 +50,7 @@ def test_a_second_service_is_refused_with_the_address_and_the_process_of_the_fir
 ) -> None:
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
     with hold(tmp_path, state) as first:
-        with pytest.raises(DataInUse) as refused, hold_data_directory(tmp_path):
+        with pytest.raises(DataInUse) as refused, lock_data_directory(tmp_path):
             pass
         first.kill()
     holder = f"Perennial already {does} with the data directory {tmp_path} (process {first.pid})."
@@ -68,7 +68,7 @@ def test_a_lock_of_an_earlier_release_names_its_process(
         fcntl.flock(file, fcntl.LOCK_EX)
         with (
             pytest.raises(DataInUse, match=r"already runs with .* \(process 4321\)"),
-            hold_data_directory(tmp_path),
+            lock_data_directory(tmp_path),
         ):
             pass
 
@@ -76,7 +76,7 @@ def test_a_lock_of_an_earlier_release_names_its_process(
 def test_a_killed_service_leaves_no_address(tmp_path: Path) -> None:
     with hold(tmp_path, "http://127.0.0.1:8123") as first:
         first.kill()
-    with hold_data_directory(tmp_path) as lock:
+    with lock_data_directory(tmp_path) as lock:
         assert lock is not None, "what a killed service held is free"
         assert (tmp_path / one_service.NAME).read_text().split() == [str(os.getpid())]
 
@@ -90,7 +90,7 @@ def test_a_service_that_stops_is_waited_for(
             monotonic=time.monotonic, sleep=lambda _seconds: first.communicate(timeout=LIMIT_S)
         )
         monkeypatch.setattr(one_service, "time", stand_in)
-        with hold_data_directory(tmp_path) as lock:
+        with lock_data_directory(tmp_path) as lock:
             assert lock is not None and first.returncode == 0
     assert (tmp_path / one_service.NAME).read_text().split() == [str(os.getpid())]
 
@@ -104,13 +104,13 @@ def test_a_service_that_hangs_while_it_stops_is_announced_and_then_refused(
         nonlocal now
         now += seconds
 
-    with hold_data_directory(tmp_path) as first:
+    with lock_data_directory(tmp_path) as first:
         assert first is not None
         first.mark_stopping(29.5)
         monkeypatch.setattr(
             one_service, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep)
         )
-        with pytest.raises(DataInUse) as refused, hold_data_directory(tmp_path):
+        with pytest.raises(DataInUse) as refused, lock_data_directory(tmp_path):
             pass
     assert 90 < now < 90 + 2 * one_service.LOOK_S
     pid = os.getpid()
@@ -127,9 +127,9 @@ def test_a_service_that_hangs_while_it_stops_is_announced_and_then_refused(
 
 def test_a_damaged_lock_is_still_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_service, "PATIENCE_S", 0.0)
-    with hold_data_directory(tmp_path):
+    with lock_data_directory(tmp_path):
         (tmp_path / one_service.NAME).write_bytes(b"\xff\xfe\x80".ljust(one_service.LENGTH))
-        with pytest.raises(DataInUse, match="already runs"), hold_data_directory(tmp_path):
+        with pytest.raises(DataInUse, match="already runs"), lock_data_directory(tmp_path):
             pass
 
 
@@ -140,5 +140,5 @@ def test_a_file_system_without_locks_is_served_all_the_same(
         raise OSError("no locks")
 
     monkeypatch.setattr(one_service.fcntl, "flock", fail)
-    with hold_data_directory(tmp_path) as lock:
+    with lock_data_directory(tmp_path) as lock:
         assert lock is None

@@ -46,7 +46,9 @@ def base(clock: Clock) -> Base:
 @pytest.fixture
 def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> Reaper:
     """One that takes a job, named by the time by which it judges, whenever it may."""
-    monkeypatch.setattr(reapers.claims, "reap_expired_jobs", lambda _db, before: [f"job {before}"])
+    monkeypatch.setattr(
+        reapers.claims, "take_back_expired_jobs", lambda _db, before: [f"job {before}"]
+    )
     monkeypatch.setattr(
         reapers.workers,
         "read_database_up_since",

@@ -11,8 +11,8 @@ from torch import Tensor
 from core.contract.architecture import Normalisation
 from core.ingest.decoding.resizing import LATEST, Resizing
 from core.learning.networks import ImageSpec, Network, build_network
-from core.learning.networks.backbones.timm_names import find_pretrained
-from core.learning.precision import Inputs, place_network
+from core.learning.networks.backbones.timm_names import find_pretrained_weights
+from core.learning.precision import Inputs, move_network_to_device
 from core.packaged import imagenet_base, packaged_base
 from core.processes import helper_process
 from tools.compare_methods.errors import CannotCompare
@@ -49,7 +49,7 @@ class Base:
             self.architecture, ImageSpec(self.size, CHANNELS), "class", seed=seed
         )
         network.backbone.load_state_dict(self.tensors)
-        place_network(network, CPU)
+        move_network_to_device(network, CPU)
         return network
 
     def build_inputs(self) -> Inputs:
@@ -67,12 +67,12 @@ def load_base(name: str, scratch: Path) -> Base:
     Raises:
         CannotCompare: the package of the weights is missing, or the weights cannot be converted.
     """
-    return _load_imagenet(scratch) if name == imagenet_base.NAME else _load_packaged(name)
+    return _load_imagenet_base(scratch) if name == imagenet_base.NAME else _load_packaged_base(name)
 
 
-def _load_packaged(name: str) -> Base:
-    description = packaged_base.load_description(name)
-    tensors = load(packaged_base.load_weights(CHANNELS, name))
+def _load_packaged_base(name: str) -> Base:
+    description = packaged_base.load_base_description(name)
+    tensors = load(packaged_base.load_base_weights(CHANNELS, name))
     return Base(
         name,
         dict(description.architecture),
@@ -84,22 +84,24 @@ def _load_packaged(name: str) -> Base:
     )
 
 
-def _load_imagenet(scratch: Path) -> Base:
-    problem = imagenet_base.find_base_problem()
+def _load_imagenet_base(scratch: Path) -> Base:
+    problem = imagenet_base.find_imagenet_base_problem()
     if problem:
-        raise _build_error(problem)
+        raise _build_base_error(problem)
     file = scratch / "base.safetensors"
     try:
         # timm is loaded in a separate process, so that this one need not import it.
-        done = helper_process.run_module(
+        done = helper_process.run_python_module(
             "core.bases.hub.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S
         )
     except subprocess.TimeoutExpired as error:
-        raise _build_error(f"its conversion takes more than {CONVERT_TIMEOUT_S:g} s") from error
+        raise _build_base_error(
+            f"its conversion takes more than {CONVERT_TIMEOUT_S:g} s"
+        ) from error
     if done.returncode:
         # The end of a traceback names the error.
-        raise _build_error(done.stderr.strip()[-300:])
-    weights = find_pretrained(imagenet_base.MODEL)
+        raise _build_base_error(done.stderr.strip()[-300:])
+    weights = find_pretrained_weights(imagenet_base.MODEL)
     return Base(
         imagenet_base.NAME,
         dict(imagenet_base.ARCHITECTURE),
@@ -110,7 +112,7 @@ def _load_imagenet(scratch: Path) -> Base:
     )
 
 
-def _build_error(why: str) -> CannotCompare:
+def _build_base_error(why: str) -> CannotCompare:
     return CannotCompare(
         f"The base {imagenet_base.NAME} cannot be had here: {why}. Mend that, or start from "
         f"another with --base {packaged_base.PACKAGED}."

@@ -15,7 +15,7 @@ ROW = "perennial"
 JOB_TIMEOUT_S = 3600.0
 
 
-def learn_by_service(
+def learn_batches_by_service(
     client: Perennial,
     data: Data,
     photos: Photos,
@@ -38,8 +38,8 @@ def learn_by_service(
     seconds, version, notes = 0.0, 0, []
     for number, labels in enumerate(data.batches, start=1):
         batch = {
-            "train": _read_images(photos, data.classes, data.learned, labels),
-            "test": _read_images(photos, data.classes, data.held_out, labels),
+            "train": _read_images_by_class(photos, data.classes, data.learned, labels),
+            "test": _read_images_by_class(photos, data.classes, data.held_out, labels),
         }
         begun = time.perf_counter()
         # check=False: a held version is promoted below instead of ending the comparison.
@@ -60,10 +60,12 @@ def learn_by_service(
             )
             client.aliases.promote(model, version, reason="compared with other methods")
     images_kept = client.memory.retrieve(model).items
-    return Outcome(ROW, _count_right(client, model, version), seconds, images_kept, notes)
+    return Outcome(
+        ROW, _count_correct_of_version(client, model, version), seconds, images_kept, notes
+    )
 
 
-def _read_images(
+def _read_images_by_class(
     photos: Photos, classes: list[str], part: Part, labels: list[int]
 ) -> dict[str, list[bytes]]:
     images_by_class: dict[str, list[bytes]] = {classes[label]: [] for label in labels}
@@ -73,7 +75,9 @@ def _read_images(
     return images_by_class
 
 
-def _count_right(client: Perennial, model: str, version: int) -> dict[str, tuple[int, int]]:
+def _count_correct_of_version(
+    client: Perennial, model: str, version: int
+) -> dict[str, tuple[int, int]]:
     right: dict[str, int] = defaultdict(int)
     total: dict[str, int] = defaultdict(int)
     for task in client.versions.results(model, version):

@@ -23,14 +23,20 @@ from perennial import Perennial
 from perennial.cli.output import print_notice, print_table
 from tools import service
 from tools.compare_methods.base import Base, load_base
-from tools.compare_methods.by_service import ROW, learn_by_service
+from tools.compare_methods.by_service import ROW, learn_batches_by_service
 from tools.compare_methods.errors import CannotCompare
-from tools.compare_methods.folder import Photos, open_folder
-from tools.compare_methods.outcome import COLUMNS, WORDS, Outcome, row_document, table_rows
+from tools.compare_methods.folder import Photos, list_folder_images
+from tools.compare_methods.outcome import (
+    COLUMNS,
+    WORDS,
+    Outcome,
+    build_row_document,
+    build_table_rows,
+)
 from tools.compare_methods.pixels import Data, decode_split
 from tools.compare_methods.split import Sample, split_images
 from tools.compare_methods.today import Today
-from tools.compare_methods.training import time_features, time_training
+from tools.compare_methods.training import measure_feature_seconds, measure_training_seconds
 
 Say = Callable[[str], None]
 Serve = Callable[[], AbstractContextManager[Perennial]]
@@ -95,13 +101,13 @@ def serve_embedded() -> Iterator[Perennial]:
     """Start a service in a temporary folder, independent of any other service of this machine."""
     with (
         tempfile.TemporaryDirectory(prefix="perennial-compare-") as folder,
-        service.run_service(Path(folder) / "data", inherits_settings=False) as running,
+        service.run_temporary_service(Path(folder) / "data", inherits_settings=False) as running,
         Perennial(running.key, base_url=running.url) as client,
     ):
         yield client
 
 
-def count_cores() -> int:
+def count_usable_cores() -> int:
     """Return the number of cores that this process may use."""
     # A container may have fewer cores than its machine.
     return count_usable_cpus()
@@ -115,10 +121,10 @@ def run_comparison(folder: Path, options: Options, json_file: Path | None) -> No
     Raises:
         CannotCompare: see `compare_methods`.
     """
-    torch.set_num_threads(count_cores())
-    with _unwind_on_sigterm():
+    torch.set_num_threads(count_usable_cores())
+    with _raise_on_sigterm():
         comparison = compare_methods(folder, options, print_notice)
-    print_table(COLUMNS, table_rows(comparison.outcomes), "No row was asked for.")
+    print_table(COLUMNS, build_table_rows(comparison.outcomes), "No row was asked for.")
     for outcome in comparison.outcomes:
         for note in outcome.notes:
             print_notice(f"{outcome.row}: {note}")
@@ -128,7 +134,7 @@ def run_comparison(folder: Path, options: Options, json_file: Path | None) -> No
 
 
 @contextmanager
-def _unwind_on_sigterm() -> Iterator[None]:
+def _raise_on_sigterm() -> Iterator[None]:
     """Let SIGTERM unwind a block as Ctrl-C does, so that the service started in it ends, too."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
@@ -154,48 +160,48 @@ def compare_methods(
     """
     begun = time.perf_counter()
     # First, so that a missing library is reported before minutes of decoding.
-    _require_libraries(options.rows)
-    photos = open_folder(folder)
+    _require_row_libraries(options.rows)
+    photos = list_folder_images(folder)
     split = split_images(photos.rows, options.sample)
     for warning in photos.warnings:
         say(f"warning: {warning}")
     with tempfile.TemporaryDirectory(prefix="perennial-compare-") as scratch:
         base = load_base(options.base, Path(scratch))
-        data = decode_split(photos, split, base, Path(scratch), _progress_of(say))
-        _say_data(data, say)
+        data = decode_split(photos, split, base, Path(scratch), _make_progress_printer(say))
+        _describe_data(data, say)
         work = Work(len(data.learned.labels), len(data.held_out.labels), options.epochs)
-        rates = _measure_rates(data, base, options.rows)
-        say(say_estimate(rates, work, options.rows, count_cores()))
-        outcomes = _run_rows(data, photos, base, options, say, serve)
+        rates = _measure_first_pass_rates(data, base, options.rows)
+        say(describe_estimate(rates, work, options.rows, count_usable_cores()))
+        outcomes = _run_compared_methods(data, photos, base, options, say, serve)
     document = {
         **_describe_comparison(data, options),
-        "cores": count_cores(),
+        "cores": count_usable_cores(),
         "estimated_seconds": estimate_seconds(rates, work, options.rows),
         "seconds": time.perf_counter() - begun,
-        "rows": [row_document(outcome) for outcome in outcomes],
+        "rows": [build_row_document(outcome) for outcome in outcomes],
     }
     return Comparison(outcomes, document)
 
 
-def _run_rows(
+def _run_compared_methods(
     data: Data, photos: Photos, base: Base, options: Options, say: Say, serve: Serve
 ) -> list[Outcome]:
     today = Today(data, base, options.epochs, options.sample.seed, say)
     runs: dict[str, Callable[[], Outcome]] = {
-        "lda": today.run_lda,
-        "logistic": today.run_logistic,
-        "finetune": today.run_finetune,
-        "full": today.run_full,
+        "lda": today.fit_discriminant_analysis,
+        "logistic": today.fit_logistic_regression,
+        "finetune": today.train_on_last_batch,
+        "full": today.retrain_on_all_batches,
     }
     outcomes = [run() for row, run in runs.items() if row in options.rows]
     if ROW in options.rows:
         # Started only now, so that it takes no cores from the rows before.
         with serve() as client:
-            outcomes.append(learn_by_service(client, data, photos, options.model, say))
+            outcomes.append(learn_batches_by_service(client, data, photos, options.model, say))
     return outcomes
 
 
-def _require_libraries(rows: tuple[str, ...]) -> None:
+def _require_row_libraries(rows: tuple[str, ...]) -> None:
     if not rows:
         raise CannotCompare(
             f"Every row is left out. A comparison needs at least one of {', '.join(WORDS)}. Send "
@@ -210,7 +216,7 @@ def _require_libraries(rows: tuple[str, ...]) -> None:
         )
 
 
-def _progress_of(say: Say) -> Callable[[int, int], None]:
+def _make_progress_printer(say: Say) -> Callable[[int, int], None]:
     def say_progress(done: int, total: int) -> None:
         if done % PROGRESS_IMAGES == 0 and done < total:
             say(f"{done:,} of {total:,} images read")
@@ -218,7 +224,7 @@ def _progress_of(say: Say) -> Callable[[int, int], None]:
     return say_progress
 
 
-def _say_data(data: Data, say: Say) -> None:
+def _describe_data(data: Data, say: Say) -> None:
     names = ", ".join(name for name, _ in data.skipped[:SHOWN_SKIPPED])
     if data.skipped:
         count = len(data.skipped)
@@ -234,16 +240,16 @@ def _say_data(data: Data, say: Say) -> None:
     )
 
 
-def _measure_rates(data: Data, base: Base, rows: tuple[str, ...]) -> Rates:
+def _measure_first_pass_rates(data: Data, base: Base, rows: tuple[str, ...]) -> Rates:
     """Measure the first passes. A network is trained for this only if a row trains one."""
-    network, images = base.build_network(0), data.images_of(slice(None))
-    features = time_features(network, base.build_inputs(), images)
+    network, images = base.build_network(0), data.get_batch_images(slice(None))
+    features = measure_feature_seconds(network, base.build_inputs(), images)
     training = 0.0
     # A training step takes longest, and no other row needs its rate.
     if {"finetune", "full"} & set(rows):
         # Any head will do, since only the seconds count.
         network.add_task_classes(1, data.classes, "zero", torch.Generator())
-        training = time_training(network, base.build_inputs(), images)
+        training = measure_training_seconds(network, base.build_inputs(), images)
     return Rates(data.decode_s, features, training)
 
 
@@ -275,19 +281,19 @@ def estimate_seconds(rates: Rates, work: Work, rows: Collection[str]) -> float:
     return shared + sum(seconds for row, seconds in each.items() if row in rows)
 
 
-def say_estimate(rates: Rates, work: Work, rows: Collection[str], cores: int) -> str:
+def describe_estimate(rates: Rates, work: Work, rows: Collection[str], cores: int) -> str:
     """Return the estimate as a sentence."""
     whole = estimate_seconds(rates, work, rows)
-    text = f"This takes about {_in_words(whole)} on {cores} core{'' if cores == 1 else 's'}"
+    text = f"This takes about {_format_duration_in_words(whole)} on {cores} core{'' if cores == 1 else 's'}"
     if "full" in rows:
         without_full = estimate_seconds(rates, work, [row for row in rows if row != "full"])
-        text += f"; --without full about {_in_words(without_full)}"
+        text += f"; --without full about {_format_duration_in_words(without_full)}"
     if whole > LONG_S:
         text += ". Fewer images (--images) or epochs (--epochs) make it shorter"
     return f"{text}."
 
 
-def _in_words(seconds: float) -> str:
+def _format_duration_in_words(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} seconds"
     return f"{round(seconds / 60)} minutes"

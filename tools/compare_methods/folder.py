@@ -5,7 +5,7 @@ from pathlib import Path
 from perennial.pack import PackError
 from perennial.pack.errors import LeavesFolder
 from perennial.pack.images import Image, Images
-from perennial.pack.kinds import ARCHIVE, KINDS, detect_kind
+from perennial.pack.kinds import ARCHIVE, KINDS, detect_source_kind
 from perennial.pack.labels import require_valid_labels
 from tools.compare_methods.errors import CannotCompare
 
@@ -31,18 +31,18 @@ class Photos:
             PackError: the file was deleted or changed.
         """
         # Keep a reference, because some kinds close their file once nobody holds the contents.
-        contents = self._images.read_contents(number)
+        contents = self._images.read_images(number)
         return b"".join(next(iter(contents)))
 
 
-def open_folder(folder: Path) -> Photos:
+def list_folder_images(folder: Path) -> Photos:
     """List the images of a folder without reading them.
 
     Raises:
         CannotCompare: the folder has no layout that the client can submit.
     """
     try:
-        kind = detect_kind(folder)
+        kind = detect_source_kind(folder)
         if kind == ARCHIVE:
             raise CannotCompare(
                 f"{folder} is an archive. A comparison takes a folder with a folder of images for "
@@ -50,7 +50,7 @@ def open_folder(folder: Path) -> Photos:
             )
         images = KINDS[kind](folder)
         # Removes images that cannot be read, so that they are not drawn into the split.
-        images.collect_sizes()
+        images.collect_image_sizes()
         require_valid_labels(images.rows, images.origin)
     except LeavesFolder as error:
         raise CannotCompare(

@@ -42,7 +42,7 @@ class Outcome:
         return name, shares[name]
 
 
-def count_right(
+def count_correct_by_class(
     classes: list[str], predicted_labels: Labels, labels: Labels
 ) -> dict[str, tuple[int, int]]:
     """Count correct predictions and images by class.
@@ -67,20 +67,20 @@ WORDS = {
 COLUMNS = ("method", "accuracy", "worst class", "seconds of last batch", "images kept")
 
 
-def table_rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
+def build_table_rows(outcomes: Sequence[Outcome]) -> list[list[str]]:
     """Return the cells of the table, a list for each row."""
-    return [_format_cells(outcome) for outcome in outcomes]
+    return [_format_outcome_cells(outcome) for outcome in outcomes]
 
 
-def render_markdown(outcomes: Sequence[Outcome]) -> str:
+def render_outcome_table(outcomes: Sequence[Outcome]) -> str:
     """Return the table as Markdown."""
     header_lines = [f"| {' | '.join(COLUMNS)} |", "| --- | ---: | --- | ---: | ---: |"]
     return "\n".join(
-        [*header_lines, *(f"| {' | '.join(cells)} |" for cells in table_rows(outcomes))]
+        [*header_lines, *(f"| {' | '.join(cells)} |" for cells in build_table_rows(outcomes))]
     )
 
 
-def row_document(outcome: Outcome) -> dict[str, Any]:
+def build_row_document(outcome: Outcome) -> dict[str, Any]:
     """Return a row as JSON."""
     name, share = outcome.worst_class
     return {
@@ -95,7 +95,7 @@ def row_document(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _format_cells(outcome: Outcome) -> list[str]:
+def _format_outcome_cells(outcome: Outcome) -> list[str]:
     name, share = outcome.worst_class
     return [
         WORDS[outcome.row],

@@ -46,7 +46,7 @@ class Images:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def copy_rows(self, index: Labels | slice) -> tuple[Pixels, Labels]:
+    def copy_selected_rows(self, index: Labels | slice) -> tuple[Pixels, Labels]:
         """Return uint8 [B, S, S, 3] and int64 [B] of some of the rows, as copies."""
         rows = self.rows[index]
         return self.part.pixels[rows], self.part.labels[rows]
@@ -71,13 +71,13 @@ class Data:
     decode_s: float
     skipped: list[tuple[str, str]] = field(default_factory=list)
 
-    def images_of(self, batches: slice) -> Images:
+    def get_batch_images(self, batches: slice) -> Images:
         """Return the learned images of some of the batches."""
         labels = [label for batch in self.batches[batches] for label in batch]
         return Images(self.learned, np.flatnonzero(np.isin(self.learned.labels, labels)))
 
     @property
-    def held_out_images(self) -> Images:
+    def all_held_out_images(self) -> Images:
         """All held-out images."""
         return Images(self.held_out, np.arange(len(self.held_out.labels)))
 
@@ -104,10 +104,10 @@ def decode_split(
     )
     begun = time.perf_counter()
     decoder = _Decoder(photos, base, skipped, lambda done: progress(done, total))
-    learned = decoder.decode_part(split.learned, classes, scratch / "learned.npy")
-    held_out = decoder.decode_part(split.held_out, classes, scratch / "held-out.npy")
+    learned = decoder.decode_part_to_file(split.learned, classes, scratch / "learned.npy")
+    held_out = decoder.decode_part_to_file(split.held_out, classes, scratch / "held-out.npy")
     seconds = (time.perf_counter() - begun) / max(1, total)
-    _require_readable(classes, learned, held_out)
+    _require_readable_images(classes, learned, held_out)
     # `classes` is in the order of learning, so the labels of a batch follow one another.
     numbers = iter(range(len(classes)))
     batches = [[next(numbers) for _ in batch] for batch in split.batches]
@@ -128,7 +128,7 @@ class _Decoder:
         self._max_pixels = Settings().max_image_pixels
         self._done = 0
 
-    def decode_part(
+    def decode_part_to_file(
         self, numbers_of: Mapping[str, tuple[int, ...]], classes: list[str], file: Path
     ) -> Part:
         """Decode one part into a memory-mapped file, so that it does not fill memory."""
@@ -162,7 +162,7 @@ class _Decoder:
         return None
 
 
-def _require_readable(classes: list[str], learned: Part, held_out: Part) -> None:
+def _require_readable_images(classes: list[str], learned: Part, held_out: Part) -> None:
     for part, purpose in ((learned, "to learn from"), (held_out, "to be measured on")):
         counts = Counter(part.labels.tolist())
         empty = [name for label, name in enumerate(classes) if not counts[label]]

@@ -34,11 +34,11 @@ class Sample:
     held_out: int | None = None
     seed: int = 0
 
-    def max_learned(self, classes: int) -> int:
+    def compute_max_learned(self, classes: int) -> int:
         """Return the largest number of learned images of each class."""
         return self.images or max(LEAST_IMAGES, min(MAX_LEARNED, ALL_LEARNED // classes))
 
-    def max_held_out(self, classes: int) -> int:
+    def compute_max_held_out(self, classes: int) -> int:
         """Return the largest number of held-out images of each class."""
         return self.held_out or max(LEAST_IMAGES, min(MAX_HELD_OUT, ALL_HELD_OUT // classes))
 
@@ -71,15 +71,17 @@ def split_images(rows: Sequence[Image], sample: Sample) -> Split:
     for number, row in enumerate(rows):
         # False is index 0, learned images; True is index 1, held-out ones.
         pools[row.label][row.part == "test"].append(number)
-    _require_classes(sorted(pools), sample.batches)
+    _require_enough_classes(sorted(pools), sample.batches)
     counts = {label: len(learned) + len(held_out) for label, (learned, held_out) in pools.items()}
-    _require_images(counts)
+    _require_enough_images(counts)
     draw = random.Random(sample.seed)
     # Sorted before it is drawn: a seed decides only over a fixed order.
-    batches = tuple(_deal_classes(draw.sample(sorted(pools), len(pools)), sample.batches))
-    limits = sample.max_learned(len(pools)), sample.max_held_out(len(pools))
+    batches = tuple(
+        _divide_classes_into_batches(draw.sample(sorted(pools), len(pools)), sample.batches)
+    )
+    limits = sample.compute_max_learned(len(pools)), sample.compute_max_held_out(len(pools))
     # In order, because all classes draw from the same generator.
-    drawn = {label: _draw_images(*pools[label], *limits, draw) for label in sorted(pools)}
+    drawn = {label: _draw_images_of_class(*pools[label], *limits, draw) for label in sorted(pools)}
     return Split(
         batches,
         {label: tuple(sorted(learned)) for label, (learned, _) in drawn.items()},
@@ -87,7 +89,7 @@ def split_images(rows: Sequence[Image], sample: Sample) -> Split:
     )
 
 
-def _require_images(counts: dict[str, int]) -> None:
+def _require_enough_images(counts: dict[str, int]) -> None:
     few = sorted(label for label, count in counts.items() if count < LEAST_IMAGES)
     if few:
         named = ", ".join(f"{label} ({counts[label]})" for label in few[:SHOWN])
@@ -98,7 +100,7 @@ def _require_images(counts: dict[str, int]) -> None:
         )
 
 
-def _require_classes(classes: list[str], batches: int | None) -> None:
+def _require_enough_classes(classes: list[str], batches: int | None) -> None:
     if len(classes) < 2:
         raise CannotCompare(
             f"The folder has images of {len(classes)} class{'' if len(classes) == 1 else 'es'}. A "
@@ -113,7 +115,9 @@ def _require_classes(classes: list[str], batches: int | None) -> None:
         )
 
 
-def _deal_classes(classes: list[str], batches: int | None) -> Iterator[tuple[str, ...]]:
+def _divide_classes_into_batches(
+    classes: list[str], batches: int | None
+) -> Iterator[tuple[str, ...]]:
     """Divide the classes into batches whose sizes differ by at most one, larger ones first."""
     count = batches or max(2, min(USUAL_BATCHES, len(classes) // 2))
     size, remainder = divmod(len(classes), count)
@@ -124,7 +128,7 @@ def _deal_classes(classes: list[str], batches: int | None) -> Iterator[tuple[str
         start = end
 
 
-def _draw_images(
+def _draw_images_of_class(
     learned: list[int], test: list[int], max_learned: int, max_held_out: int, draw: random.Random
 ) -> tuple[list[int], list[int]]:
     """Return the images of a class that are learned and those that are held out."""

@@ -12,7 +12,7 @@ import torch
 
 from core.learning.networks import Network
 from tools.compare_methods.base import Base
-from tools.compare_methods.outcome import Outcome, count_right
+from tools.compare_methods.outcome import Outcome, count_correct_by_class
 from tools.compare_methods.pixels import Data
 from tools.compare_methods.training import extract_features, predict_labels, train_network
 
@@ -40,7 +40,7 @@ class Today:
     seed: int
     say: Callable[[str], None]
 
-    def run_lda(self) -> Outcome:
+    def fit_discriminant_analysis(self) -> Outcome:
         """Fit a linear discriminant analysis to frozen features of all batches."""
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
@@ -49,7 +49,7 @@ class Today:
             "lda", LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")
         )
 
-    def run_logistic(self) -> Outcome:
+    def fit_logistic_regression(self) -> Outcome:
         """Fit a logistic regression to the frozen features of all batches."""
         from sklearn.linear_model import LogisticRegression
         from sklearn.pipeline import make_pipeline
@@ -60,17 +60,17 @@ class Today:
             "logistic", make_pipeline(StandardScaler(), LogisticRegression(max_iter=MAX_ITERATIONS))
         )
 
-    def run_finetune(self) -> Outcome:
+    def train_on_last_batch(self) -> Outcome:
         """Train the network on each new batch alone."""
         network, seconds = self._build_network(), 0.0
         for number in range(len(self.data.batches)):
             begun = time.perf_counter()
             current_batch = slice(number, number + 1)
-            self._grow_network(network, current_batch, number)
+            self._add_classes_to_network(network, current_batch, number)
             train_network(
                 network,
                 self.base.build_inputs(),
-                self.data.images_of(current_batch),
+                self.data.get_batch_images(current_batch),
                 self.epochs,
                 self.seed + number,
             )
@@ -83,7 +83,7 @@ class Today:
             "finetune", network, seconds + self._estimate_decoding_seconds(LAST), 0
         )
 
-    def run_full(self) -> Outcome:
+    def retrain_on_all_batches(self) -> Outcome:
         """Train the network from the base on all batches.
 
         Each retraining starts from the base. Retraining after earlier batches would change no
@@ -91,35 +91,41 @@ class Today:
         """
         network = self._build_network()
         begun = time.perf_counter()
-        self._grow_network(network, ALL, 0)
+        self._add_classes_to_network(network, ALL, 0)
         train_network(
-            network, self.base.build_inputs(), self.data.images_of(ALL), self.epochs, self.seed
+            network,
+            self.base.build_inputs(),
+            self.data.get_batch_images(ALL),
+            self.epochs,
+            self.seed,
         )
         seconds = time.perf_counter() - begun
         self.say(f"full: all batches learned in {seconds:.0f} s")
-        images_kept = len(self.data.images_of(slice(None, -1)))
+        images_kept = len(self.data.get_batch_images(slice(None, -1)))
         return self._measure_outcome(
             "full", network, seconds + self._estimate_decoding_seconds(ALL), images_kept
         )
 
     def _fit_classifier(self, row: str, classifier: Any) -> Outcome:
-        features, of_last = self._features
+        features, of_last = self._learned_features
         begun = time.perf_counter()
         classifier.fit(features, self.data.learned.labels)
         fit = time.perf_counter() - begun
         self.say(f"{row}: fitted to {len(features)} features in {fit:.1f} s")
         predicted_labels = np.asarray(classifier.predict(self._held_out_features), np.int64)
-        right = count_right(self.data.classes, predicted_labels, self.data.held_out.labels)
+        right = count_correct_by_class(
+            self.data.classes, predicted_labels, self.data.held_out.labels
+        )
         return Outcome(row, right, self._estimate_decoding_seconds(LAST) + of_last + fit, 0)
 
     @cached_property
-    def _features(self) -> tuple[Features, float]:
+    def _learned_features(self) -> tuple[Features, float]:
         """Features of all learned images, and the seconds for those of the last batch."""
         network, count = self._build_network(), len(self.data.learned.labels)
         features, seconds = np.empty((count, network.backbone.width), np.float32), 0.0
         for number in range(len(self.data.batches)):
             # Batch by batch, because the seconds of the last one count.
-            images = self.data.images_of(slice(number, number + 1))
+            images = self.data.get_batch_images(slice(number, number + 1))
             begun = time.perf_counter()
             features[images.rows] = extract_features(
                 network, self.base.build_inputs(), images
@@ -130,7 +136,7 @@ class Today:
 
     @cached_property
     def _held_out_features(self) -> Features:
-        images = self.data.held_out_images
+        images = self.data.all_held_out_images
         features: Features = extract_features(
             self._build_network(), self.base.build_inputs(), images
         ).numpy()
@@ -139,7 +145,7 @@ class Today:
     def _build_network(self) -> Network:
         return self.base.build_network(self.seed)
 
-    def _grow_network(self, network: Network, batches: slice, task: int) -> None:
+    def _add_classes_to_network(self, network: Network, batches: slice, task: int) -> None:
         classes = [
             self.data.classes[label] for batch in self.data.batches[batches] for label in batch
         ]
@@ -148,13 +154,15 @@ class Today:
 
     def _estimate_decoding_seconds(self, batches: slice) -> float:
         # All images were decoded beforehand; an update on its own would have to decode these.
-        return self.data.decode_s * len(self.data.images_of(batches))
+        return self.data.decode_s * len(self.data.get_batch_images(batches))
 
     def _measure_outcome(
         self, row: str, network: Network, seconds: float, images_kept: int
     ) -> Outcome:
         predicted_labels = predict_labels(
-            network, self.base.build_inputs(), self.data.held_out_images
+            network, self.base.build_inputs(), self.data.all_held_out_images
         )
-        right = count_right(self.data.classes, predicted_labels, self.data.held_out.labels)
+        right = count_correct_by_class(
+            self.data.classes, predicted_labels, self.data.held_out.labels
+        )
         return Outcome(row, right, seconds, images_kept)

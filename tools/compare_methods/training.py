@@ -26,7 +26,7 @@ Images are not mirrored, because that changes digits and letters.
 
 
 class Trainer:
-    """Training of one network on one set of images; `learn_batch` learns one batch of them."""
+    """Training of one network on one set of images; `train_on_batch` learns one batch of them."""
 
     def __init__(
         self, network: Network, inputs: Inputs, epochs: int, steps: int, seed: int
@@ -41,23 +41,25 @@ class Trainer:
         )
         self._generator = torch.Generator().manual_seed(seed)
 
-    def draw_batches(self, count: int) -> tuple[Tensor, ...]:
+    def draw_epoch_batches(self, count: int) -> tuple[Tensor, ...]:
         """Return the rows of one epoch in batches of nearly equal size.
 
         BatchNorm works badly with a small last batch.
         """
-        return torch.randperm(count, generator=self._generator).tensor_split(count_batches(count))
+        return torch.randperm(count, generator=self._generator).tensor_split(
+            count_epoch_batches(count)
+        )
 
-    def learn_batch(self, pixels: Pixels, labels: Labels) -> None:
+    def train_on_batch(self, pixels: Pixels, labels: Labels) -> None:
         """Learn from uint8 [B, S, S, C] and int64 [B]."""
         self._network.train()
-        x = self._shift_images(self._inputs(torch.from_numpy(pixels)))
+        x = self._shift_images_randomly(self._inputs(torch.from_numpy(pixels)))
         self._optimizer.zero_grad()
         functional.cross_entropy(self._network(x), torch.from_numpy(labels)).backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
         self._schedule.step()
 
-    def _shift_images(self, x: Tensor) -> Tensor:
+    def _shift_images_randomly(self, x: Tensor) -> Tensor:
         side = x.shape[-1]
         pad = max(1, round(MAX_SHIFT * side))
         down, right = torch.randint(0, 2 * pad + 1, (2,), generator=self._generator).tolist()
@@ -67,18 +69,18 @@ class Trainer:
         return shifted.contiguous(memory_format=torch.channels_last)
 
 
-def count_batches(count: int) -> int:
+def count_epoch_batches(count: int) -> int:
     """Return the number of batches of an epoch of `count` images."""
     return max(1, round(count / BATCH))
 
 
 def train_network(network: Network, inputs: Inputs, images: Images, epochs: int, seed: int) -> None:
     """Train all weights of a network on images."""
-    trainer = Trainer(network, inputs, epochs, count_batches(len(images)), seed)
+    trainer = Trainer(network, inputs, epochs, count_epoch_batches(len(images)), seed)
     for _ in range(epochs):
-        for index in trainer.draw_batches(len(images)):
+        for index in trainer.draw_epoch_batches(len(images)):
             # In the order of the file: its rows are mapped into memory and read from disk.
-            trainer.learn_batch(*images.copy_rows(np.sort(index.numpy())))
+            trainer.train_on_batch(*images.copy_selected_rows(np.sort(index.numpy())))
 
 
 def extract_features(network: Network, inputs: Inputs, images: Images) -> Tensor:
@@ -86,7 +88,8 @@ def extract_features(network: Network, inputs: Inputs, images: Images) -> Tensor
     network.eval()
     with torch.inference_mode():
         parts = [
-            network.features(inputs(torch.from_numpy(pixels))) for pixels in _read_blocks(images)
+            network.features(inputs(torch.from_numpy(pixels)))
+            for pixels in _iterate_pixel_blocks(images)
         ]
     return torch.cat(parts).float()
 
@@ -96,23 +99,24 @@ def predict_labels(network: Network, inputs: Inputs, images: Images) -> Labels:
     network.eval()
     with torch.inference_mode():
         parts = [
-            network(inputs(torch.from_numpy(pixels))).argmax(1) for pixels in _read_blocks(images)
+            network(inputs(torch.from_numpy(pixels))).argmax(1)
+            for pixels in _iterate_pixel_blocks(images)
         ]
     labels: Labels = torch.cat(parts).numpy()
     return labels
 
 
-def time_training(network: Network, inputs: Inputs, images: Images) -> float:
+def measure_training_seconds(network: Network, inputs: Inputs, images: Images) -> float:
     """Return the seconds of one image in a training step, after a first step for warming up."""
-    pixels, labels = images.copy_rows(slice(0, BATCH))
+    pixels, labels = images.copy_selected_rows(slice(0, BATCH))
     trainer = Trainer(network, inputs, 1, 1, 0)
-    trainer.learn_batch(pixels, labels)
+    trainer.train_on_batch(pixels, labels)
     begun = time.perf_counter()
-    trainer.learn_batch(pixels, labels)
+    trainer.train_on_batch(pixels, labels)
     return (time.perf_counter() - begun) / len(labels)
 
 
-def time_features(network: Network, inputs: Inputs, images: Images) -> float:
+def measure_feature_seconds(network: Network, inputs: Inputs, images: Images) -> float:
     """Return the seconds for the features of one image, after a first pass for warming up."""
     part = Images(images.part, images.rows[:BATCH])
     extract_features(network, inputs, part)
@@ -121,6 +125,6 @@ def time_features(network: Network, inputs: Inputs, images: Images) -> float:
     return (time.perf_counter() - begun) / len(part)
 
 
-def _read_blocks(images: Images) -> Iterator[Pixels]:
+def _iterate_pixel_blocks(images: Images) -> Iterator[Pixels]:
     for start in range(0, len(images), BATCH):
-        yield images.copy_rows(slice(start, start + BATCH))[0]
+        yield images.copy_selected_rows(slice(start, start + BATCH))[0]

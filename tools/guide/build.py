@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tools.guide.pages import find_faults, finish_pages
+from tools.guide.pages import find_page_faults, rewrite_guide_pages
 from tools.guide.sources import ROOT, copy_documents
 
 HERE = Path(__file__).parent
@@ -36,8 +36,8 @@ def build_guide(out: Path) -> None:
         if done.returncode != 0:
             raise SystemExit(f"{done.stdout}\nThe guide was not built; see above.")
         site = folder / "site"
-        finish_pages(site)
-        faults = find_faults(site)
+        rewrite_guide_pages(site)
+        faults = find_page_faults(site)
         if faults:
             raise SystemExit("\n".join(["The guide was not built:", *faults]))
         shutil.rmtree(out, ignore_errors=True)

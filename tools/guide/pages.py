@@ -61,13 +61,16 @@ class Links(HTMLParser):
         ]
 
 
-def finish_pages(folder: Path) -> None:
+def rewrite_guide_pages(folder: Path) -> None:
     """Rewrite the pages in a folder, and write the index of the search beside them."""
     for page in folder.rglob("*.html"):
-        page.write_text(prepare_page(page.read_text()))
+        page.write_text(make_tables_scrollable(page.read_text()))
     index = json.loads((folder / "search.json").read_text())["items"]
     sections = [
-        [one["location"], *map(extract_text, (one["title"], " · ".join(one["path"]), one["text"]))]
+        [
+            one["location"],
+            *map(extract_html_text, (one["title"], " · ".join(one["path"]), one["text"])),
+        ]
         for one in index
     ]
     lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in sections)
@@ -80,7 +83,7 @@ def finish_pages(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def prepare_page(text: str) -> str:
+def make_tables_scrollable(text: str) -> str:
     """Return a page whose tables and code scroll by themselves, also by keyboard.
 
     Columns are aligned by classes, and a heading of a table without text is an ordinary cell.
@@ -94,19 +97,19 @@ def prepare_page(text: str) -> str:
     return text.replace("</table>", "</table></div>")
 
 
-def extract_text(fragment: str) -> str:
+def extract_html_text(fragment: str) -> str:
     """Return the text of a fragment of HTML, its white space as single spaces."""
     return " ".join(html.unescape(_TAG.sub(" ", fragment)).replace(r"\|", "|").split())
 
 
-def find_faults(folder: Path) -> list[str]:
+def find_page_faults(folder: Path) -> list[str]:
     """Return what is wrong with the pages in a folder; nothing may be.
 
     A link must lead to a file of the guide and to an anchor in it, or be one that a person follows to
     another site. No page may load anything of another host, or have inline code or style. Each page
     must be in the navigation.
     """
-    pages = {page: _read_links(page) for page in sorted(folder.rglob("*.html"))}
+    pages = {page: _read_page_links(page) for page in sorted(folder.rglob("*.html"))}
     faults: list[str] = []
     reachable: set[Path] = set()
     for page, links in pages.items():
@@ -130,7 +133,7 @@ def find_faults(folder: Path) -> list[str]:
     return faults
 
 
-def _read_links(page: Path) -> Links:
+def _read_page_links(page: Path) -> Links:
     links = Links()
     links.feed(page.read_text())
     return links

@@ -42,13 +42,13 @@ def copy_documents(folder: Path) -> None:
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".md"):
-            text = rewrite_links((ROOT / name).read_text(), name, places)
-            target.write_text(deepen_lists(text))
+            text = rewrite_document_links((ROOT / name).read_text(), name, places)
+            target.write_text(indent_lists_by_four(text))
         else:
             shutil.copy(ROOT / name, target)
 
 
-def rewrite_links(text: str, name: str, places: dict[str, str]) -> str:
+def rewrite_document_links(text: str, name: str, places: dict[str, str]) -> str:
     """Return a document's text with links that are right at its place in the guide.
 
     Args:
@@ -58,7 +58,7 @@ def rewrite_links(text: str, name: str, places: dict[str, str]) -> str:
     here = os.path.dirname(name)  # noqa: PTH120
     there = os.path.dirname(places[name]) or "."  # noqa: PTH120
 
-    def rewrite(link: re.Match[str]) -> str:
+    def rewrite_link(link: re.Match[str]) -> str:
         label, target = link.groups()
         path, mark, heading = target.partition("#")
         if not path or "://" in path:
@@ -69,11 +69,11 @@ def rewrite_links(text: str, name: str, places: dict[str, str]) -> str:
         return f"{label}({os.path.relpath(place, there)}{mark}{heading})"
 
     parts = _FENCE.split(text)  # every second one is a block of code, which has no links
-    parts[::2] = (_LINK.sub(rewrite, part) for part in parts[::2])
+    parts[::2] = (_LINK.sub(rewrite_link, part) for part in parts[::2])
     return "".join(parts)
 
 
-def deepen_lists(text: str) -> str:
+def indent_lists_by_four(text: str) -> str:
     """Return a document whose list items indent their content by four columns each.
 
     The documents indent it by the width of the item's mark, as GitHub reads it. Python-Markdown takes

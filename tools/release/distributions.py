@@ -35,24 +35,26 @@ SUMS = "SHA256SUMS"
 LEFTOVERS = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", GUIDE.name)
 
 
-def build_release(out: Path, *, only_wheels: bool = False) -> None:
+def build_release_distributions(out: Path, *, only_wheels: bool = False) -> None:
     """Build service and client into an empty folder."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as folder:
         for name, sources in (("service", SERVICE), (CLIENT, (CLIENT,))):
             copy = Path(folder) / name
-            _copy_sources(sources, copy)
+            _copy_checkout_files(sources, copy)
             if name != CLIENT:
                 build_guide(copy / GUIDE.relative_to(ROOT))
-            _build_project(copy / CLIENT if name == CLIENT else copy, out, only_wheels)
+            _build_project_distributions(
+                copy / CLIENT if name == CLIENT else copy, out, only_wheels
+            )
     if not only_wheels:
         for name in BESIDE:
             shutil.copy(ROOT / name, out)
-        write_sums(out)
+        write_checksums(out)
 
 
-def _copy_sources(sources: tuple[str, ...], copy: Path) -> None:
+def _copy_checkout_files(sources: tuple[str, ...], copy: Path) -> None:
     """Copy files and folders of the checkout.
 
     A build in the checkout would write there, and take over the list of files of an earlier build.
@@ -65,7 +67,7 @@ def _copy_sources(sources: tuple[str, ...], copy: Path) -> None:
             shutil.copy(ROOT / name, copy)
 
 
-def _build_project(project: Path, out: Path, only_wheels: bool) -> None:
+def _build_project_distributions(project: Path, out: Path, only_wheels: bool) -> None:
     # Not isolated: setuptools is pinned with the other tools, and nothing is downloaded.
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out)]
     done = subprocess.run(
@@ -79,7 +81,7 @@ def _build_project(project: Path, out: Path, only_wheels: bool) -> None:
         raise SystemExit(f"{done.stdout}\nThe build of {project.name} failed; see above.")
 
 
-def write_sums(out: Path) -> None:
+def write_checksums(out: Path) -> None:
     """Write the SHA-256 of each file, for `sha256sum --check`."""
     files = sorted(path for path in out.iterdir() if path.name != SUMS)
     lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
@@ -94,7 +96,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument("--wheels", action="store_true", help="no source distributions")
     options = parser.parse_args()
-    build_release(options.out.absolute(), only_wheels=options.wheels)
+    build_release_distributions(options.out.absolute(), only_wheels=options.wheels)
     for path in sorted(options.out.iterdir()):
         print(f"{path.stat().st_size:>10,}  {path.name}")
 

@@ -61,7 +61,7 @@ class Installed:
         for name in DECOYS:
             (folder / f"{name}.py").write_text("raise SystemExit(f'{__file__} was imported')\n")
 
-    def run_program(self, *arguments: str) -> str:
+    def run_installed_program(self, *arguments: str) -> str:
         """Run a program to its end; return its output.
 
         Raises:
@@ -83,7 +83,7 @@ class Installed:
         return done.stdout
 
     @contextlib.contextmanager
-    def keep_running(self, *command: str) -> Iterator["subprocess.Popen[bytes]"]:
+    def run_in_background(self, *command: str) -> Iterator["subprocess.Popen[bytes]"]:
         """Run a program until the end of the block; then it must stop in order."""
         log = self.folder / "log"
         with log.open("ab") as output:
@@ -110,31 +110,35 @@ class Installed:
             SystemExit: the process ended, or takes too long.
         """
         begin = time.monotonic()
-        while not is_ready(self.url):
+        while not is_service_ready(self.url):
             if process.poll() is not None or time.monotonic() > begin + START_S:
                 raise SystemExit(f"{(self.folder / 'log').read_text()}\nThe service is not ready.")
             time.sleep(0.1)
         print(f"{time.monotonic() - begin:5.1f} s  ready: {process.args!r}", flush=True)
 
-    def learn_and_download(self, model: str) -> None:
+    def learn_predict_and_download(self, model: str) -> None:
         """Learn a batch, predict with its version and download it with its graph."""
-        self.run_program("perennial", "models", "create", model, "--base", BASE)
-        told = self.run_program("perennial", "submit", model, "photos")
-        require_words(f"Version 1 of {model} is published", told)
-        answer = self.run_program("perennial", "predict", model, "photos/red/0.png", "--json")
-        require_words('"label": "red"', answer.replace('":"', '": "'))
-        self.run_program("perennial", "download", model, "-o", f"{model}.zip", "--format", "onnx")
+        self.run_installed_program("perennial", "models", "create", model, "--base", BASE)
+        told = self.run_installed_program("perennial", "submit", model, "photos")
+        require_words_in_output(f"Version 1 of {model} is published", told)
+        answer = self.run_installed_program(
+            "perennial", "predict", model, "photos/red/0.png", "--json"
+        )
+        require_words_in_output('"label": "red"', answer.replace('":"', '": "'))
+        self.run_installed_program(
+            "perennial", "download", model, "-o", f"{model}.zip", "--format", "onnx"
+        )
         with zipfile.ZipFile(self.folder / f"{model}.zip") as archive:
-            require_words(".onnx", " ".join(archive.namelist()))
+            require_words_in_output(".onnx", " ".join(archive.namelist()))
 
 
-def require_words(expected: str, output: str) -> None:
+def require_words_in_output(expected: str, output: str) -> None:
     """Raise SystemExit unless the output has the expected words."""
     if expected not in output:
         raise SystemExit(f"{output}\nThe output lacks {expected!r}.")
 
 
-def is_ready(url: str) -> bool:
+def is_service_ready(url: str) -> bool:
     """Return True if a service says that it is ready."""
     try:
         with urllib.request.urlopen(f"{url}/readyz", timeout=5) as response:
@@ -150,7 +154,7 @@ def find_free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def write_batch(folder: Path) -> None:
+def write_sample_batch(folder: Path) -> None:
     """Write images of two classes: noise around one colour each."""
     noise = random.Random(0)
     for label, colour in COLOURS.items():
@@ -161,10 +165,10 @@ def write_batch(folder: Path) -> None:
                 rows.append(0)  # PNG's filter of a row: none
                 for _ in range(SIZE):
                     rows += bytes(value + noise.randrange(-40, 41) for value in colour)
-            (folder / label / f"{number}.png").write_bytes(encode_png(bytes(rows)))
+            (folder / label / f"{number}.png").write_bytes(encode_rgb_png(bytes(rows)))
 
 
-def encode_png(rows: bytes) -> bytes:
+def encode_rgb_png(rows: bytes) -> bytes:
     """Return the PNG file of an RGB image of `SIZE` pixels a side."""
     header = struct.pack(">IIBBBBB", SIZE, SIZE, 8, 2, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
@@ -184,24 +188,26 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         installed = Installed(options.programs.absolute(), Path(folder))
-        print(installed.run_program("perennial", "--version").strip())
-        require_words("The tables are at revision", installed.run_program("perennial", "migrate"))
-        print(installed.run_program("perennial", "doctor").strip())
-        write_batch(installed.folder / "photos")
-        with installed.keep_running("perennial", "serve") as service:
+        print(installed.run_installed_program("perennial", "--version").strip())
+        require_words_in_output(
+            "The tables are at revision", installed.run_installed_program("perennial", "migrate")
+        )
+        print(installed.run_installed_program("perennial", "doctor").strip())
+        write_sample_batch(installed.folder / "photos")
+        with installed.run_in_background("perennial", "serve") as service:
             installed.wait_until_ready(service)
             with urllib.request.urlopen(f"{installed.url}/docs/guide/", timeout=60) as response:
-                require_words("<h1", response.read().decode())
-            installed.learn_and_download("colours")
+                require_words_in_output("<h1", response.read().decode())
+            installed.learn_predict_and_download("colours")
         if options.broker is not None:
             installed.environment["PERENNIAL_BROKER_URL"] = options.broker
             api = (*API, "--port", installed.environment["PERENNIAL_PORT"], "--workers", "2")
             with (
-                installed.keep_running("perennial", "worker"),
-                installed.keep_running(*api) as service,
+                installed.run_in_background("perennial", "worker"),
+                installed.run_in_background(*api) as service,
             ):
                 installed.wait_until_ready(service)
-                installed.learn_and_download("more-colours")
+                installed.learn_predict_and_download("more-colours")
     print("The installation works.")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.vendor import Package, read_packages
+from tools.vendor import Package, read_vendored_packages
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "THIRD_PARTY_NOTICES.md"
@@ -76,19 +76,33 @@ number. A CUDA build of PyTorch brings NVIDIA's libraries under NVIDIA's own ter
 """
 
 
-def render_notices() -> str:
+def render_third_party_notices() -> str:
     """Return the whole document."""
-    inside = [*(row for package in find_shipped() for row in _iterate_vendored_rows(package))]
+    inside = [
+        *(
+            row
+            for package in find_shipped_packages()
+            for row in _iterate_vendored_file_rows(package)
+        )
+    ]
     inside += [f"| `{path}` | {what} | {licence} | |\n" for path, what, licence in INSIDE]
-    return "".join([HEAD, *inside, CLIENT, INSTALLED, *map(_build_installed_row, find_installed())])
+    return "".join(
+        [
+            HEAD,
+            *inside,
+            CLIENT,
+            INSTALLED,
+            *map(_build_distribution_row, find_required_distributions()),
+        ]
+    )
 
 
-def find_shipped() -> Iterator[Package]:
+def find_shipped_packages() -> Iterator[Package]:
     """Yield the packages whose files are inside the wheel."""
-    return (package for package in read_packages() if "tests" not in package.folder.parts)
+    return (package for package in read_vendored_packages() if "tests" not in package.folder.parts)
 
 
-def _iterate_vendored_rows(package: Package) -> Iterator[str]:
+def _iterate_vendored_file_rows(package: Package) -> Iterator[str]:
     """Yield a row for each file of a package that is not a licence."""
     folder = package.folder.relative_to(ROOT).as_posix()
     names = [name for name, _ in package.files.values()]
@@ -99,7 +113,7 @@ def _iterate_vendored_rows(package: Package) -> Iterator[str]:
             yield f"| `{folder}/{name}` | {what} | {package.licence} | {texts} |\n"
 
 
-def find_installed() -> list[metadata.Distribution]:
+def find_required_distributions() -> list[metadata.Distribution]:
     """Return the distributions that service and client need, directly or through others, by name.
 
     Raises:
@@ -115,7 +129,7 @@ def find_installed() -> list[metadata.Distribution]:
             if key in found:
                 continue
             found[key] = metadata.distribution(need.name)
-            waiting += _select_needs(found[key].requires or (), {"", extra})
+            waiting += _select_applicable_requirements(found[key].requires or (), {"", extra})
     by_name = {name: distribution for (name, _), distribution in found.items()}
     return [by_name[name] for name in sorted(by_name)]
 
@@ -123,12 +137,14 @@ def find_installed() -> list[metadata.Distribution]:
 def _read_requirements() -> Iterator[Requirement]:
     for path in PROJECTS:
         project = tomllib.loads((ROOT / path).read_text())["project"]
-        for need in _select_needs(project["dependencies"], {""}):
+        for need in _select_applicable_requirements(project["dependencies"], {""}):
             if need.name not in OWN:
                 yield need
 
 
-def _select_needs(texts: Iterable[str], extras: set[str]) -> Iterator[Requirement]:
+def _select_applicable_requirements(
+    texts: Iterable[str], extras: set[str]
+) -> Iterator[Requirement]:
     """Yield the requirements that apply to `PLATFORM` with one of the extras."""
     for need in map(Requirement, texts):
         if need.marker is None or any(
@@ -137,22 +153,24 @@ def _select_needs(texts: Iterable[str], extras: set[str]) -> Iterator[Requiremen
             yield need
 
 
-def _build_installed_row(distribution: metadata.Distribution) -> str:
+def _build_distribution_row(distribution: metadata.Distribution) -> str:
     fields = distribution.metadata
     texts = len(fields.get_all("License-File") or ())
     version = distribution.version.partition("+")[0]  # without the build, as in the constraints
-    name, address = fields["Name"], find_address(distribution)
-    return f"| {name} | {version} | {find_licence(distribution)} | {texts} | {address} |\n"
+    name, address = fields["Name"], find_project_address(distribution)
+    return f"| {name} | {version} | {find_licence_name(distribution)} | {texts} | {address} |\n"
 
 
-def find_licence(distribution: metadata.Distribution) -> str:
+def find_licence_name(distribution: metadata.Distribution) -> str:
     """Return the name of a distribution's licence.
 
     Raises:
         ValueError: its metadata does not say, and neither does `CORRECTED`.
     """
     fields = distribution.metadata
-    stated = _read_field(distribution, "License-Expression") or _read_field(distribution, "License")
+    stated = _read_metadata_field(distribution, "License-Expression") or _read_metadata_field(
+        distribution, "License"
+    )
     classified = [
         one.rpartition(" :: ")[2]
         for one in fields.get_all("Classifier") or ()
@@ -172,16 +190,16 @@ def find_licence(distribution: metadata.Distribution) -> str:
     )
 
 
-def _read_field(distribution: metadata.Distribution, name: str) -> str:
+def _read_metadata_field(distribution: metadata.Distribution, name: str) -> str:
     """Return a field of the metadata, or "" if it is missing."""
     fields = distribution.metadata
     return str(fields[name]).strip() if name in fields else ""
 
 
-def find_address(distribution: metadata.Distribution) -> str:
+def find_project_address(distribution: metadata.Distribution) -> str:
     """Return the address of a distribution's project, or "" if it names none."""
     fields = distribution.metadata
-    home = _read_field(distribution, "Home-page")
+    home = _read_metadata_field(distribution, "Home-page")
     if home:
         return home
     urls = dict(re.split(r",\s*", one, maxsplit=1) for one in fields.get_all("Project-URL") or ())
@@ -194,7 +212,7 @@ def find_address(distribution: metadata.Distribution) -> str:
 
 def main() -> None:
     """Write the document."""
-    TARGET.write_text(render_notices())
+    TARGET.write_text(render_third_party_notices())
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ class Place:
     file: str
     before: str
 
-    def find_versions(self, text: str) -> set[str]:
+    def find_versions_in_text(self, text: str) -> set[str]:
         """Return the versions in the text of the file."""
         return set(re.findall(f"{self.before}({NUMBER})", text, re.MULTILINE))
 
-    def replace_versions(self, text: str, version: str) -> str:
+    def replace_versions_in_text(self, text: str, version: str) -> str:
         """Return the text with another version."""
         return re.sub(f"({self.before}){NUMBER}", rf"\g<1>{version}", text, flags=re.MULTILINE)
 
@@ -49,17 +49,17 @@ UNRELEASED = "## Unreleased\n"
 
 def read_version() -> str:
     """Return the version in use."""
-    (version,) = PLACES[0].find_versions((ROOT / PLACES[0].file).read_text())
+    (version,) = PLACES[0].find_versions_in_text((ROOT / PLACES[0].file).read_text())
     return version
 
 
-def find_released() -> str | None:
+def find_released_version() -> str | None:
     """Return the newest version with a section of the changelog, or None if there is none."""
     found = re.search(f"^## ({NUMBER})$", (ROOT / CHANGELOG).read_text(), re.MULTILINE)
     return None if found is None else found[1]
 
 
-def set_version(version: str) -> None:
+def write_version_everywhere(version: str) -> None:
     """Write a version to all places.
 
     Raises:
@@ -75,7 +75,7 @@ def set_version(version: str) -> None:
     (ROOT / CHANGELOG).write_text(changelog.replace(UNRELEASED, f"## {version}\n", 1))
     for place in PLACES:
         text = (ROOT / place.file).read_text()
-        (ROOT / place.file).write_text(place.replace_versions(text, version))
+        (ROOT / place.file).write_text(place.replace_versions_in_text(text, version))
 
 
 def main() -> None:
@@ -86,7 +86,7 @@ def main() -> None:
     parser.add_argument("version", nargs="?", metavar="VERSION")
     version = parser.parse_args().version
     if version is not None:
-        set_version(version)
+        write_version_everywhere(version)
     print(read_version())
 
 

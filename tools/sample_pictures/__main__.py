@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from core.packaged.sample_pictures import BATCHES, FOLDER, OF_CLASS
-from tools.sample_pictures.scene import draw_thing
+from tools.sample_pictures.scene import render_thing
 from tools.sample_pictures.things import THINGS
 
 COUNTS = {"train": 2 * OF_CLASS // 3, "test": OF_CLASS // 3}
@@ -32,13 +32,13 @@ SHOWN = {
 SHEET = Path("api") / "static" / "sample.jpg"
 
 
-def draw_picture(kind: str, number: int) -> Image.Image:
+def draw_class_picture(kind: str, number: int) -> Image.Image:
     """Return a picture of a class; the same number always gives the same picture."""
     rng = np.random.default_rng([zlib.crc32(kind.encode()), number])
-    return Image.fromarray(draw_thing(THINGS[kind](rng), rng))
+    return Image.fromarray(render_thing(THINGS[kind](rng), rng))
 
 
-def build_archive(kinds: tuple[str, ...]) -> bytes:
+def build_batch_archive(kinds: tuple[str, ...]) -> bytes:
     """Return the zip of a batch: `train/<class>/…` and `test/<class>/…`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -46,17 +46,17 @@ def build_archive(kinds: tuple[str, ...]) -> bytes:
             parts = [part for part, count in COUNTS.items() for _ in range(count)]
             for number, part in enumerate(parts):
                 jpeg = io.BytesIO()
-                draw_picture(kind, number).save(jpeg, "JPEG", quality=QUALITY, optimize=True)
+                draw_class_picture(kind, number).save(jpeg, "JPEG", quality=QUALITY, optimize=True)
                 name = f"{part}/{kind}/{kind}-{number + 1:02d}.jpg"
                 archive.writestr(zipfile.ZipInfo(name, (2000, 1, 1, 0, 0, 0)), jpeg.getvalue())
     return buffer.getvalue()
 
 
-def draw_sheet() -> Image.Image:
+def draw_overview_sheet() -> Image.Image:
     """Return one picture of each class, in rows."""
     sheet = Image.new("RGB", (TILE * COLUMNS, TILE * (len(SHOWN) // COLUMNS)))
     for place, (kind, number) in enumerate(SHOWN.items()):
-        tile = draw_picture(kind, number).resize((TILE, TILE), Image.Resampling.LANCZOS)
+        tile = draw_class_picture(kind, number).resize((TILE, TILE), Image.Resampling.LANCZOS)
         sheet.paste(tile, (place % COLUMNS * TILE, place // COLUMNS * TILE))
     return sheet
 
@@ -69,11 +69,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder for the archives")
     out: Path = parser.parse_args().out
     for name, kinds in BATCHES.items():
-        content = build_archive(kinds)
+        content = build_batch_archive(kinds)
         (out / f"{name}.zip").write_bytes(content)
         print(f"{name}: {', '.join(kinds)}, {len(content):,} bytes", flush=True)
     if out == FOLDER:
-        draw_sheet().save(SHEET, "JPEG", quality=80, optimize=True)
+        draw_overview_sheet().save(SHEET, "JPEG", quality=80, optimize=True)
 
 
 if __name__ == "__main__":

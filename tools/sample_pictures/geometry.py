@@ -44,72 +44,74 @@ class Noise:
             value += weight * self._values[tuple(place)]
         return value
 
-    def sum_octaves(self, points: Points, scale: float) -> Values:
+    def sum_noise_octaves(self, points: Points, scale: float) -> Values:
         """Return three octaves of noise, in [0, 1]."""
         layers = [(0.6, 1.0), (0.27, 2.3), (0.13, 5.1)]
-        return sum_values([share * self(points, scale * factor) for share, factor in layers])
+        return sum_arrays([share * self(points, scale * factor) for share, factor in layers])
 
 
-def to_floats(values: npt.ArrayLike) -> Points:
+def convert_to_floats(values: npt.ArrayLike) -> Points:
     """Return numbers as an array of single precision."""
     return np.asarray(values, np.float32)
 
 
-def sum_values(values: list[Values]) -> Values:
+def sum_arrays(values: list[Values]) -> Values:
     """Return the sum of arrays of one shape."""
-    return to_floats(np.sum(values, axis=0))
+    return convert_to_floats(np.sum(values, axis=0))
 
 
-def compute_lengths(vectors: npt.NDArray[Any]) -> Values:
+def compute_vector_lengths(vectors: npt.NDArray[Any]) -> Values:
     """Return the lengths of vectors [N, D]."""
-    return to_floats(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
+    return convert_to_floats(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
 
 
 def join_smoothly(a: Values, b: Values, width: float) -> Values:
     """Return the distance of two solids together, with a rounded seam of some width."""
     share = np.clip(0.5 + 0.5 * (b - a) / width, 0, 1)
-    return to_floats(b * (1 - share) + a * share - width * share * (1 - share))
+    return convert_to_floats(b * (1 - share) + a * share - width * share * (1 - share))
 
 
 def measure_sphere(p: Points, centre: tuple[float, float, float], radius: float) -> Values:
     """Return the distance of a sphere."""
-    return compute_lengths(p - to_floats(centre)) - radius
+    return compute_vector_lengths(p - convert_to_floats(centre)) - radius
 
 
 def measure_ellipsoid(
     p: Points, centre: tuple[float, float, float], radii: tuple[float, float, float]
 ) -> Values:
     """Return an estimate of the distance of an ellipsoid, never too large by much."""
-    scaled = (p - to_floats(centre)) / to_floats(radii)
-    inner = compute_lengths(scaled)
-    outer = np.maximum(compute_lengths(scaled / to_floats(radii)), 1e-6)
-    return to_floats(inner * (inner - 1) / outer)
+    scaled = (p - convert_to_floats(centre)) / convert_to_floats(radii)
+    inner = compute_vector_lengths(scaled)
+    outer = np.maximum(compute_vector_lengths(scaled / convert_to_floats(radii)), 1e-6)
+    return convert_to_floats(inner * (inner - 1) / outer)
 
 
 def measure_rod(
     p: Points, a: tuple[float, float, float], b: tuple[float, float, float], radius: float
 ) -> Values:
     """Return the distance of a rod with round ends."""
-    start, axis = to_floats(a), to_floats(b) - to_floats(a)
+    start, axis = convert_to_floats(a), convert_to_floats(b) - convert_to_floats(a)
     share = np.clip((p - start) @ axis / (axis @ axis), 0, 1)
-    return compute_lengths(p - start - share[:, None] * axis) - radius
+    return compute_vector_lengths(p - start - share[:, None] * axis) - radius
 
 
 def measure_round_box(
     p: Points, centre: tuple[float, float, float], half: tuple[float, float, float], edge: float
 ) -> Values:
     """Return the distance of a box with round edges of the radius `edge`."""
-    beyond = np.abs(p - to_floats(centre)) - to_floats(half) + edge
-    return to_floats(compute_lengths(np.maximum(beyond, 0)) + np.minimum(beyond.max(1), 0) - edge)
+    beyond = np.abs(p - convert_to_floats(centre)) - convert_to_floats(half) + edge
+    return convert_to_floats(
+        compute_vector_lengths(np.maximum(beyond, 0)) + np.minimum(beyond.max(1), 0) - edge
+    )
 
 
 def measure_ring(
     p: Points, centre: tuple[float, float, float], ring: float, tube: float, axis: int = 1
 ) -> Values:
     """Return the distance of a ring with a round section, around one of the three axes."""
-    moved = p - to_floats(centre)
-    flat = compute_lengths(np.delete(moved, axis, 1)) - ring
-    return to_floats(np.hypot(flat, moved[:, axis]) - tube)
+    moved = p - convert_to_floats(centre)
+    flat = compute_vector_lengths(np.delete(moved, axis, 1)) - ring
+    return convert_to_floats(np.hypot(flat, moved[:, axis]) - tube)
 
 
 def measure_cone_stump(
@@ -127,9 +129,9 @@ def measure_cone_stump(
     y = y - half
     cap_x = x - np.minimum(x, np.where(y < 0, low, high))
     cap_y = np.abs(y) - half
-    slant = to_floats((high - low, height))
+    slant = convert_to_floats((high - low, height))
     along = np.clip(((x - low) * slant[0] + (y + half) * slant[1]) / (slant @ slant), 0, 1)
     side_x, side_y = x - low - along * slant[0], y + half - along * slant[1]
     inside = np.where((side_x < 0) & (cap_y < 0), -1.0, 1.0)
     nearest = np.minimum(cap_x**2 + cap_y**2, side_x**2 + side_y**2)
-    return to_floats(inside * np.sqrt(nearest) - edge)
+    return convert_to_floats(inside * np.sqrt(nearest) - edge)

@@ -13,8 +13,8 @@ from tools.sample_pictures.geometry import (
     Rng,
     Solid,
     Values,
-    compute_lengths,
-    to_floats,
+    compute_vector_lengths,
+    convert_to_floats,
 )
 
 SIDE = 128
@@ -59,41 +59,43 @@ class View:
     wall: Points
 
 
-def draw_thing(thing: Thing, rng: Rng) -> npt.NDArray[np.uint8]:
+def render_thing(thing: Thing, rng: Rng) -> npt.NDArray[np.uint8]:
     """Return a picture of a thing, uint8 [128, 128, 3], in a view that `rng` chooses."""
-    view = _choose_view(thing, rng)
+    view = _choose_camera_view(thing, rng)
     rays = _cast_rays(view)
-    colours = _trace_rays(thing, view, rays)
+    colours = _compute_ray_colours(thing, view, rays)
     samples = colours.reshape(SIDE, SAMPLES, SIDE, SAMPLES, 3).mean((1, 3))
-    return _expose_picture(samples, rng)
+    return _convert_to_camera_picture(samples, rng)
 
 
-def _choose_view(thing: Thing, rng: Rng) -> View:
+def _choose_camera_view(thing: Thing, rng: Rng) -> View:
     turn, rise = rng.uniform(0, 2 * np.pi), np.radians(rng.uniform(14, 48))
     away = thing.reach * rng.uniform(2.3, 3.5)
-    middle = to_floats((0, thing.height / 2, 0))
-    eye = middle + away * to_floats(
+    middle = convert_to_floats((0, thing.height / 2, 0))
+    eye = middle + away * convert_to_floats(
         (np.cos(rise) * np.cos(turn), np.sin(rise), np.cos(rise) * np.sin(turn))
     )
     target = middle + thing.reach * rng.uniform(-0.22, 0.22, 3).astype(np.float32)
     side = turn + rng.uniform(0.5, 2.2) * rng.choice((-1, 1))
     high = np.radians(rng.uniform(32, 68))
-    light = to_floats((np.cos(high) * np.cos(side), np.sin(high), np.cos(high) * np.sin(side)))
-    warmth = to_floats((1 + rng.uniform(-0.06, 0.1), 1, 1 - rng.uniform(-0.06, 0.1)))
-    wall = to_floats(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.12, 0.12, 3)))
-    return View(eye, target, rng.uniform(1.6, 1.9), light, warmth, _choose_table(rng), wall)
+    light = convert_to_floats(
+        (np.cos(high) * np.cos(side), np.sin(high), np.cos(high) * np.sin(side))
+    )
+    warmth = convert_to_floats((1 + rng.uniform(-0.06, 0.1), 1, 1 - rng.uniform(-0.06, 0.1)))
+    wall = convert_to_floats(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.12, 0.12, 3)))
+    return View(eye, target, rng.uniform(1.6, 1.9), light, warmth, _choose_table_surface(rng), wall)
 
 
-def _choose_table(rng: Rng) -> Callable[[Points], Colours]:
+def _choose_table_surface(rng: Rng) -> Callable[[Points], Colours]:
     """Return the colours of wood, cloth, stone or a plain board, by points [N, 3]."""
     noise, kind = Noise(rng), rng.choice(("wood", "cloth", "stone", "plain"))
-    base = to_floats(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.2, 0.2, 3)))
+    base = convert_to_floats(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.2, 0.2, 3)))
     if kind == "wood":
-        base = to_floats(rng.uniform(0.55, 1.0) * to_floats((0.72, 0.5, 0.3)))
+        base = convert_to_floats(rng.uniform(0.55, 1.0) * convert_to_floats((0.72, 0.5, 0.3)))
     other = np.clip(base * rng.uniform(0.55, 0.85), 0, 1)
     angle, width = rng.uniform(0, np.pi), rng.uniform(0.25, 0.6)
 
-    def shade(p: Points) -> Values:
+    def compute_surface_shade(p: Points) -> Values:
         x = np.cos(angle) * p[:, 0] + np.sin(angle) * p[:, 2]
         z = np.cos(angle) * p[:, 2] - np.sin(angle) * p[:, 0]
         turned = np.stack((x, np.zeros_like(x), z), 1).astype(np.float32)
@@ -102,14 +104,14 @@ def _choose_table(rng: Rng) -> Callable[[Points], Colours]:
             return 0.35 * (rings % 1) + 0.5 * noise(turned, (2.0, 1.0, 40.0))
         if kind == "cloth":
             checks = (np.floor(x / width) + np.floor(z / width)) % 2
-            return to_floats(0.75 * checks + 0.25 * noise(turned, 30.0))
-        return noise.sum_octaves(turned, 2.5) * (1.0 if kind == "stone" else 0.15)
+            return convert_to_floats(0.75 * checks + 0.25 * noise(turned, 30.0))
+        return noise.sum_noise_octaves(turned, 2.5) * (1.0 if kind == "stone" else 0.15)
 
-    def colour(p: Points) -> Colours:
-        share = shade(p)[:, None]
-        return to_floats(base * (1 - share) + other * share)
+    def compute_surface_colour(p: Points) -> Colours:
+        share = compute_surface_shade(p)[:, None]
+        return convert_to_floats(base * (1 - share) + other * share)
 
-    return colour
+    return compute_surface_colour
 
 
 def _cast_rays(view: View) -> Points:
@@ -122,12 +124,12 @@ def _cast_rays(view: View) -> Points:
     x, y = np.meshgrid(place, -place)
     rays = x[..., None] * right + y[..., None] * up + view.focal * ahead
     rays = rays.reshape(-1, 3).astype(np.float32)
-    return to_floats(rays / compute_lengths(rays)[:, None])
+    return convert_to_floats(rays / compute_vector_lengths(rays)[:, None])
 
 
-def _trace_rays(thing: Thing, view: View, rays: Points) -> Colours:
-    middle = to_floats((0, thing.height / 2, 0))
-    hit = _march_rays(thing, view.eye, rays, middle)
+def _compute_ray_colours(thing: Thing, view: View, rays: Points) -> Colours:
+    middle = convert_to_floats((0, thing.height / 2, 0))
+    hit = _find_ray_distances(thing, view.eye, rays, middle)
     with np.errstate(divide="ignore"):
         to_table = np.where(rays[:, 1] < -1e-4, -view.eye[1] / rays[:, 1], np.inf)
     is_thing = np.isfinite(hit) & (hit < to_table)
@@ -136,23 +138,27 @@ def _trace_rays(thing: Thing, view: View, rays: Points) -> Colours:
     colours = np.broadcast_to(view.wall * (0.75 + 0.35 * fade), rays.shape).astype(np.float32)
     points = view.eye + rays[is_thing] * hit[is_thing, None]
     if len(points):
-        normals = _find_normals(thing.solid, points)
+        normals = _compute_surface_normals(thing.solid, points)
         plain = thing.colour(points, normals)
-        colours[is_thing] = _shade_points(thing, view, points, normals, plain, -rays[is_thing])
+        colours[is_thing] = _compute_lit_colours(
+            thing, view, points, normals, plain, -rays[is_thing]
+        )
     points = view.eye + rays[is_table] * to_table[is_table, None].astype(np.float32)
     if len(points):
-        normals = np.broadcast_to(to_floats((0, 1, 0)), points.shape)
-        lit = _shade_points(thing, view, points, normals, view.table(points / thing.reach), None)
+        normals = np.broadcast_to(convert_to_floats((0, 1, 0)), points.shape)
+        lit = _compute_lit_colours(
+            thing, view, points, normals, view.table(points / thing.reach), None
+        )
         # The table fades into the wall far away.
-        far = np.clip(compute_lengths(points) / (9 * thing.reach), 0, 1)[:, None] ** 2
+        far = np.clip(compute_vector_lengths(points) / (9 * thing.reach), 0, 1)[:, None] ** 2
         colours[is_table] = lit * (1 - far) + colours[is_table] * far
     return colours
 
 
-def _march_rays(thing: Thing, eye: Points, rays: Points, middle: Points) -> Values:
+def _find_ray_distances(thing: Thing, eye: Points, rays: Points, middle: Points) -> Values:
     """Return the distance along each ray at which it meets the thing; infinity if it passes."""
     closest = rays @ (middle - eye)
-    missed = compute_lengths(eye + rays * closest[:, None] - middle) > thing.reach
+    missed = compute_vector_lengths(eye + rays * closest[:, None] - middle) > thing.reach
     at = np.maximum(closest - thing.reach, 0.01).astype(np.float32)
     end = closest + thing.reach
     found = np.full(len(rays), np.inf, np.float32)
@@ -168,24 +174,24 @@ def _march_rays(thing: Thing, eye: Points, rays: Points, middle: Points) -> Valu
     return found
 
 
-def _find_normals(solid: Solid, points: Points) -> Points:
+def _compute_surface_normals(solid: Solid, points: Points) -> Points:
     step = 0.004
     slopes = [
         solid(points + offset) - solid(points - offset)
         for offset in np.eye(3, dtype=np.float32) * step
     ]
     normals = np.stack(slopes, 1)
-    return to_floats(normals / np.maximum(compute_lengths(normals), 1e-9)[:, None])
+    return convert_to_floats(normals / np.maximum(compute_vector_lengths(normals), 1e-9)[:, None])
 
 
-def _shade_points(
+def _compute_lit_colours(
     thing: Thing, view: View, points: Points, normals: Points, plain: Colours, back: Points | None
 ) -> Colours:
     """Return the colours of lit points; `back` points to the camera where the surface shines."""
     facing = np.clip(normals @ view.light, 0, 1)
     lit = facing.copy()
     seen = facing > 0
-    lit[seen] *= _find_light(thing, points[seen] + 0.02 * normals[seen], view.light)
+    lit[seen] *= _compute_light_share(thing, points[seen] + 0.02 * normals[seen], view.light)
     # Corners that see less of the sky are darker.
     reach = 0.25 * thing.reach
     open_sky = np.clip(thing.solid(points + reach * normals) / reach, 0, 1)
@@ -193,13 +199,13 @@ def _shade_points(
     colours = plain * (0.95 * lit[:, None] * view.warmth + 0.42 * sky[:, None])
     if back is not None:
         between = view.light + back
-        between /= compute_lengths(between)[:, None]
+        between /= compute_vector_lengths(between)[:, None]
         gleam = np.clip(np.einsum("ij,ij->i", normals, between), 0, 1) ** 48
         colours = colours + (thing.shine * gleam * lit)[:, None]
-    return to_floats(colours)
+    return convert_to_floats(colours)
 
 
-def _find_light(thing: Thing, points: Points, light: Points) -> Values:
+def _compute_light_share(thing: Thing, points: Points, light: Points) -> Values:
     """Return the share of light that reaches points, in [0, 1], with a soft edge of the shadow."""
     share = np.ones(len(points), np.float32)
     at = np.full(len(points), 0.03 * thing.reach, np.float32)
@@ -214,7 +220,7 @@ def _find_light(thing: Thing, points: Points, light: Points) -> Values:
     return share
 
 
-def _expose_picture(samples: Colours, rng: Rng) -> npt.NDArray[np.uint8]:
+def _convert_to_camera_picture(samples: Colours, rng: Rng) -> npt.NDArray[np.uint8]:
     """Return light as a camera stores it: exposed, darker at the corners, with noise, in sRGB."""
     place = np.linspace(-1, 1, SIDE)
     corner = 1 - 0.12 * (place[:, None] ** 2 + place[None] ** 2)

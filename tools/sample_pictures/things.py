@@ -9,7 +9,8 @@ from tools.sample_pictures.geometry import (
     Points,
     Rng,
     Values,
-    compute_lengths,
+    compute_vector_lengths,
+    convert_to_floats,
     join_smoothly,
     measure_cone_stump,
     measure_ellipsoid,
@@ -17,7 +18,6 @@ from tools.sample_pictures.geometry import (
     measure_rod,
     measure_round_box,
     measure_sphere,
-    to_floats,
 )
 from tools.sample_pictures.scene import Colours, Thing
 
@@ -31,34 +31,34 @@ PAINTS: tuple[Colour, ...] = (
 
 
 def _choose_paint(rng: Rng) -> Points:
-    colour = to_floats(PAINTS[rng.integers(len(PAINTS))])
+    colour = convert_to_floats(PAINTS[rng.integers(len(PAINTS))])
     return np.clip(colour * (1 + rng.uniform(-0.12, 0.12, 3)), 0.03, 0.97).astype(np.float32)
 
 
 def _vary_colour(rng: Rng, colour: Colour, spread: float = 0.12) -> Points:
-    return np.clip(to_floats(colour) * (1 + rng.uniform(-spread, spread, 3)), 0, 1).astype(
+    return np.clip(convert_to_floats(colour) * (1 + rng.uniform(-spread, spread, 3)), 0, 1).astype(
         np.float32
     )
 
 
 def _mix_colours(a: Points, b: Points, share: Values) -> Colours:
     """Return colours between two, by shares [N] of the second."""
-    return to_floats(a + np.clip(share, 0, 1)[:, None] * (b - a))
+    return convert_to_floats(a + np.clip(share, 0, 1)[:, None] * (b - a))
 
 
-def _set_colour(colours: Colours, where: np.ndarray, colour: Points | Colour) -> Colours:
-    return np.where(where[:, None], to_floats(colour), colours).astype(np.float32)
+def _set_colour_where(colours: Colours, where: np.ndarray, colour: Points | Colour) -> Colours:
+    return np.where(where[:, None], convert_to_floats(colour), colours).astype(np.float32)
 
 
-def _face_in(p: Points, n: Points) -> np.ndarray:
+def _are_facing_axis(p: Points, n: Points) -> np.ndarray:
     """Return which normals point to the upright axis through the middle."""
     return np.asarray(np.einsum("ij,ij->i", n[:, ::2], p[:, ::2]) < -0.01)
 
 
 def _measure_dimpled_fruit(p: Points, flat: float, top: float) -> Values:
     """Return an estimate of the distance of a fruit with a dimple at the top and the bottom."""
-    q = (p - to_floats((0, flat, 0))) / to_floats((1, flat, 1))
-    far = np.maximum(compute_lengths(q), 1e-6)
+    q = (p - convert_to_floats((0, flat, 0))) / convert_to_floats((1, flat, 1))
+    far = np.maximum(compute_vector_lengths(q), 1e-6)
     up = np.arccos(np.clip(q[:, 1] / far, -1, 1))
     radius = 1 - top * np.exp(-((up / 0.34) ** 2)) - 0.12 * np.exp(-(((np.pi - up) / 0.3) ** 2))
     return ((far - radius) * min(flat, 1)).astype(np.float32)
@@ -75,42 +75,42 @@ def _make_apple(rng: Rng) -> Thing:
     top = 2 * flat - 0.3
     stem = (float(lean[0]), top + 0.52, float(lean[1]))
 
-    def stalk(p: Points) -> Values:
+    def measure_stalk(p: Points) -> Values:
         return measure_rod(p, (0, top, 0), stem, 0.045)
 
-    def leaf(p: Points) -> Values:
+    def measure_leaf(p: Points) -> Values:
         return measure_ellipsoid(p, (stem[0] + 0.27, top + 0.34, stem[2]), (0.33, 0.04, 0.15))
 
-    def solid(p: Points) -> Values:
-        whole = np.minimum(_measure_dimpled_fruit(p, flat, 0.32), stalk(p))
-        return np.minimum(whole, leaf(p)) if has_leaf else whole
+    def measure_apple(p: Points) -> Values:
+        whole = np.minimum(_measure_dimpled_fruit(p, flat, 0.32), measure_stalk(p))
+        return np.minimum(whole, measure_leaf(p)) if has_leaf else whole
 
-    def colour(p: Points, _: Points) -> Colours:
-        turn = np.arctan2(p[:, 2], p[:, 0])[:, None] * to_floats((3.0, 0, 0)) + p
-        share = noise.sum_octaves(turn.astype(np.float32), 1.4) + 0.35 * (
+    def colour_apple(p: Points, _: Points) -> Colours:
+        turn = np.arctan2(p[:, 2], p[:, 0])[:, None] * convert_to_floats((3.0, 0, 0)) + p
+        share = noise.sum_noise_octaves(turn.astype(np.float32), 1.4) + 0.35 * (
             p[:, 1] / (2 * flat) - 0.5
         )
         skin = _mix_colours(first, second, (share - 0.42) * 3)
-        skin = _set_colour(skin, stalk(p) < 0.02, BROWN)
-        return _set_colour(skin, leaf(p) < 0.02, LEAF) if has_leaf else skin
+        skin = _set_colour_where(skin, measure_stalk(p) < 0.02, BROWN)
+        return _set_colour_where(skin, measure_leaf(p) < 0.02, LEAF) if has_leaf else skin
 
-    return Thing(solid, colour, 2 * flat, 1.45, shine=0.5, caution=0.6)
+    return Thing(measure_apple, colour_apple, 2 * flat, 1.45, shine=0.5, caution=0.6)
 
 
 def _make_orange(rng: Rng) -> Thing:
     noise, flat = Noise(rng), rng.uniform(0.9, 1.02)
     skin = _vary_colour(rng, (0.95, 0.5, 0.07), 0.08)
 
-    def solid(p: Points) -> Values:
+    def measure_orange(p: Points) -> Values:
         return _measure_dimpled_fruit(p, flat, 0.05) + 0.012 * noise(p, 14.0)
 
-    def colour(p: Points, _: Points) -> Colours:
+    def colour_orange(p: Points, _: Points) -> Colours:
         plain = _mix_colours(skin, skin * 0.78, noise(p, 14.0))
-        return _set_colour(
+        return _set_colour_where(
             plain, np.hypot(p[:, 0], p[:, 2]) + 3 * (p[:, 1] < flat) < 0.13, (0.35, 0.4, 0.15)
         )
 
-    return Thing(solid, colour, 2 * flat, 1.2, shine=0.35, caution=0.6)
+    return Thing(measure_orange, colour_orange, 2 * flat, 1.2, shine=0.35, caution=0.6)
 
 
 def _make_pear(rng: Rng) -> Thing:
@@ -118,21 +118,21 @@ def _make_pear(rng: Rng) -> Thing:
     skin, blush = _vary_colour(rng, (0.68, 0.7, 0.22)), _vary_colour(rng, (0.7, 0.42, 0.16))
     lean = float(rng.uniform(-0.2, 0.2))
 
-    def stalk(p: Points) -> Values:
+    def measure_stalk(p: Points) -> Values:
         return measure_rod(p, (0, neck + 0.3, 0), (lean, neck + 0.95, 0.1), 0.05)
 
-    def solid(p: Points) -> Values:
+    def measure_pear(p: Points) -> Values:
         body = join_smoothly(
             measure_sphere(p, (0, 0.9, 0), 0.92), measure_sphere(p, (0, neck, 0), width), 0.75
         )
-        return np.minimum(body, stalk(p))
+        return np.minimum(body, measure_stalk(p))
 
-    def colour(p: Points, _: Points) -> Colours:
-        plain = _mix_colours(skin, blush, 2 * noise.sum_octaves(p, 1.1) - 0.75)
-        plain = _set_colour(plain, noise(p, 17.0) > 0.86, (0.45, 0.35, 0.14))
-        return _set_colour(plain, stalk(p) < 0.02, BROWN)
+    def colour_pear(p: Points, _: Points) -> Colours:
+        plain = _mix_colours(skin, blush, 2 * noise.sum_noise_octaves(p, 1.1) - 0.75)
+        plain = _set_colour_where(plain, noise(p, 17.0) > 0.86, (0.45, 0.35, 0.14))
+        return _set_colour_where(plain, measure_stalk(p) < 0.02, BROWN)
 
-    return Thing(solid, colour, neck + 0.8, 1.75, shine=0.3, caution=0.8)
+    return Thing(measure_pear, colour_pear, neck + 0.8, 1.75, shine=0.3, caution=0.8)
 
 
 def _make_egg(rng: Rng) -> Thing:
@@ -143,18 +143,18 @@ def _make_egg(rng: Rng) -> Thing:
     speck = rng.uniform(0.86, 1.1)
     is_up = rng.random() < 0.4
 
-    def solid(p: Points) -> Values:
+    def measure_egg(p: Points) -> Values:
         q = p if is_up else np.stack((p[:, 2], p[:, 0] + long, p[:, 1] - 1), 1)
         taper = 1 + 0.17 * (q[:, 1:2] / long - 1)
         squeezed = q * np.concatenate((taper, np.ones_like(taper), taper), 1)
         return measure_ellipsoid(squeezed.astype(np.float32), (0, long, 0), (1, long, 1))
 
-    def colour(p: Points, _: Points) -> Colours:
-        plain = _mix_colours(shell, shell * 0.9, noise.sum_octaves(p, 3.0))
-        return _set_colour(plain, noise(p, 9.0) > speck, to_floats(shell * 0.5))
+    def colour_egg(p: Points, _: Points) -> Colours:
+        plain = _mix_colours(shell, shell * 0.9, noise.sum_noise_octaves(p, 3.0))
+        return _set_colour_where(plain, noise(p, 9.0) > speck, convert_to_floats(shell * 0.5))
 
     height = 2 * long if is_up else 2.0
-    return Thing(solid, colour, height, 1.5, shine=0.2, caution=0.7)
+    return Thing(measure_egg, colour_egg, height, 1.5, shine=0.2, caution=0.7)
 
 
 def _make_carrot(rng: Rng) -> Thing:
@@ -171,12 +171,12 @@ def _make_carrot(rng: Rng) -> Thing:
     ]
     start = -long / 2
 
-    def root(p: Points) -> Values:
+    def measure_root(p: Points) -> Values:
         upright = np.stack((p[:, 2], p[:, 0] - start, p[:, 1] - wide), 1)
         rings = 0.025 * np.sin(upright[:, 1] * 11 + 5 * noise(p, 1.5))
-        return to_floats(measure_cone_stump(upright, long, wide, 0.07, 0.06) + rings)
+        return convert_to_floats(measure_cone_stump(upright, long, wide, 0.07, 0.06) + rings)
 
-    def green(p: Points) -> Values:
+    def measure_green(p: Points) -> Values:
         stalks = [
             measure_rod(p, (start + 0.1, wide, 0), (start - reach, up, side), 0.06)
             for side, up, reach in leaves
@@ -185,18 +185,22 @@ def _make_carrot(rng: Rng) -> Thing:
             measure_ellipsoid(p, (start - reach, up + 0.05, side), (0.34, 0.1, 0.17))
             for side, up, reach in leaves
         ]
-        return to_floats(np.minimum.reduce([*stalks, *tufts]))
+        return convert_to_floats(np.minimum.reduce([*stalks, *tufts]))
 
-    def solid(p: Points) -> Values:
-        return np.minimum(root(p), green(p))
+    def measure_carrot(p: Points) -> Values:
+        return np.minimum(measure_root(p), measure_green(p))
 
-    def colour(p: Points, _: Points) -> Colours:
+    def colour_carrot(p: Points, _: Points) -> Colours:
         rings = noise(p, (9.0, 1.2, 1.2))
         plain = _mix_colours(skin, skin * 0.72, 2 * rings - 0.8)
-        leaf = _mix_colours(to_floats(LEAF), to_floats((0.32, 0.55, 0.2)), noise(p, 4.0))
-        return np.where((green(p) < root(p))[:, None], leaf, plain).astype(np.float32)
+        leaf = _mix_colours(
+            convert_to_floats(LEAF), convert_to_floats((0.32, 0.55, 0.2)), noise(p, 4.0)
+        )
+        return np.where((measure_green(p) < measure_root(p))[:, None], leaf, plain).astype(
+            np.float32
+        )
 
-    return Thing(solid, colour, 2 * wide, long / 2 + 1.0, shine=0.2, caution=0.7)
+    return Thing(measure_carrot, colour_carrot, 2 * wide, long / 2 + 1.0, shine=0.2, caution=0.7)
 
 
 def _make_mushroom(rng: Rng) -> Thing:
@@ -211,27 +215,29 @@ def _make_mushroom(rng: Rng) -> Thing:
     kind = int(rng.integers(len(kinds)))
     skin, thick = _vary_colour(rng, kinds[kind]), rng.uniform(0.26, 0.4)
 
-    def cap(p: Points) -> Values:
+    def measure_cap(p: Points) -> Values:
         dome = measure_ellipsoid(p, (0, tall, 0), (wide, high, wide))
-        return to_floats(np.maximum(dome, tall - 0.1 - p[:, 1]))
+        return convert_to_floats(np.maximum(dome, tall - 0.1 - p[:, 1]))
 
-    def stem(p: Points) -> Values:
+    def measure_stem(p: Points) -> Values:
         return measure_cone_stump(p, tall + 0.1, thick * 1.25, thick * 0.85, 0.05)
 
-    def solid(p: Points) -> Values:
-        return join_smoothly(cap(p), stem(p), 0.12)
+    def measure_mushroom(p: Points) -> Values:
+        return join_smoothly(measure_cap(p), measure_stem(p), 0.12)
 
-    def colour(p: Points, n: Points) -> Colours:
-        top = _mix_colours(skin, skin * 0.75, noise.sum_octaves(p, 2.0))
+    def colour_mushroom(p: Points, n: Points) -> Colours:
+        top = _mix_colours(skin, skin * 0.75, noise.sum_noise_octaves(p, 2.0))
         if kind == 0:
-            top = _set_colour(top, noise(p, 3.6) > 0.68, WHITE)
+            top = _set_colour_where(top, noise(p, 3.6) > 0.68, WHITE)
         pale = _mix_colours(
-            to_floats((0.9, 0.86, 0.76)), to_floats((0.72, 0.65, 0.52)), noise(p, (9.0, 1.0, 9.0))
+            convert_to_floats((0.9, 0.86, 0.76)),
+            convert_to_floats((0.72, 0.65, 0.52)),
+            noise(p, (9.0, 1.0, 9.0)),
         )
         is_top = (p[:, 1] > tall - 0.08) & (n[:, 1] > -0.5)
         return np.where(is_top[:, None], top, pale).astype(np.float32)
 
-    return Thing(solid, colour, tall + high, 1.5, shine=0.25, caution=0.7)
+    return Thing(measure_mushroom, colour_mushroom, tall + high, 1.5, shine=0.25, caution=0.7)
 
 
 def _make_doughnut(rng: Rng) -> Thing:
@@ -246,21 +252,21 @@ def _make_doughnut(rng: Rng) -> Thing:
     icing = _vary_colour(rng, icings[rng.integers(len(icings))], 0.06)
     has_sprinkles = rng.random() < 0.7
 
-    def solid(p: Points) -> Values:
+    def measure_doughnut(p: Points) -> Values:
         return measure_ring(p, (0, tube, 0), 1.0, tube)
 
-    def colour(p: Points, _: Points) -> Colours:
-        edge = tube * (0.95 + 0.5 * (noise(p * to_floats((1, 0, 1)), 3.0) - 0.5))
-        plain = _mix_colours(dough, dough * 0.8, noise.sum_octaves(p, 3.0))
+    def colour_doughnut(p: Points, _: Points) -> Colours:
+        edge = tube * (0.95 + 0.5 * (noise(p * convert_to_floats((1, 0, 1)), 3.0) - 0.5))
+        plain = _mix_colours(dough, dough * 0.8, noise.sum_noise_octaves(p, 3.0))
         is_iced = p[:, 1] > edge
-        plain = _set_colour(plain, is_iced, icing)
+        plain = _set_colour_where(plain, is_iced, icing)
         if has_sprinkles:
             for paint, level in zip(PAINTS[:5], (0.83, 0.84, 0.83, 0.84, 0.83), strict=True):
-                shifted = (p + to_floats(paint) * 7).astype(np.float32)
-                plain = _set_colour(plain, is_iced & (noise(shifted, 7.5) > level), paint)
+                shifted = (p + convert_to_floats(paint) * 7).astype(np.float32)
+                plain = _set_colour_where(plain, is_iced & (noise(shifted, 7.5) > level), paint)
         return plain
 
-    return Thing(solid, colour, 2 * tube, 1.55, shine=0.4)
+    return Thing(measure_doughnut, colour_doughnut, 2 * tube, 1.55, shine=0.4)
 
 
 def _make_mug(rng: Rng) -> Thing:
@@ -272,50 +278,56 @@ def _make_mug(rng: Rng) -> Thing:
     is_full = rng.random() < 0.6
     liquid = _vary_colour(rng, (0.24, 0.13, 0.07) if rng.random() < 0.6 else (0.6, 0.3, 0.1))
 
-    def solid(p: Points) -> Values:
+    def measure_mug(p: Points) -> Values:
         cup = measure_cone_stump(p, tall, wide * 0.92, wide, 0.06)
         hollow = measure_cone_stump(
-            p - to_floats((0, drink if is_full else 0.15, 0)), tall, wide * 0.84, wide * 0.9
+            p - convert_to_floats((0, drink if is_full else 0.15, 0)), tall, wide * 0.84, wide * 0.9
         )
         handle = measure_ring(p, (wide + 0.1, tall * 0.52, 0), tall * 0.27, 0.1, axis=2)
         handle = np.maximum(handle, wide * 0.9 - p[:, 0])
         return np.maximum(join_smoothly(cup, handle, 0.08), -hollow)
 
-    def colour(p: Points, n: Points) -> Colours:
+    def colour_mug(p: Points, n: Points) -> Colours:
         plain = np.broadcast_to(paint, p.shape).astype(np.float32)
         radius = np.hypot(p[:, 0], p[:, 2])
         if has_band:
-            plain = _set_colour(
+            plain = _set_colour_where(
                 plain, (p[:, 1] > band_from) & (p[:, 1] < band_to) & (radius < wide + 0.04), band
             )
         is_drink = (radius < wide * 0.93) & (n[:, 1] > 0.8) & (p[:, 1] < drink + 0.05)
-        plain = _set_colour(plain, _face_in(p, n) & (radius < wide * 0.96) | is_drink, inside)
-        return _set_colour(plain, is_drink, liquid) if is_full else plain
+        plain = _set_colour_where(
+            plain, _are_facing_axis(p, n) & (radius < wide * 0.96) | is_drink, inside
+        )
+        return _set_colour_where(plain, is_drink, liquid) if is_full else plain
 
-    return Thing(solid, colour, tall, 1.65, shine=0.55, caution=0.8)
+    return Thing(measure_mug, colour_mug, tall, 1.65, shine=0.55, caution=0.8)
 
 
 def _make_bowl(rng: Rng) -> Thing:
     noise, wide, tall = Noise(rng), rng.uniform(1.2, 1.5), rng.uniform(0.85, 1.15)
     paint, rim = _choose_paint(rng), _choose_paint(rng)
     is_glazed = rng.random() < 0.5
-    inside = _vary_colour(rng, WHITE, 0.04) if rng.random() < 0.5 else to_floats(paint * 0.9)
+    inside = (
+        _vary_colour(rng, WHITE, 0.04) if rng.random() < 0.5 else convert_to_floats(paint * 0.9)
+    )
 
-    def solid(p: Points) -> Values:
+    def measure_bowl(p: Points) -> Values:
         outer = measure_ellipsoid(p, (0, tall, 0), (wide, tall, wide))
         inner = measure_ellipsoid(p, (0, tall, 0), (wide - 0.13, tall - 0.16, wide - 0.13))
         foot = measure_cone_stump(p, 0.22, wide * 0.45, wide * 0.42, 0.03)
         shell = np.maximum(np.maximum(outer, -inner), p[:, 1] - tall)
-        return to_floats(np.minimum(shell, np.maximum(foot, -inner)))
+        return convert_to_floats(np.minimum(shell, np.maximum(foot, -inner)))
 
-    def colour(p: Points, n: Points) -> Colours:
+    def colour_bowl(p: Points, n: Points) -> Colours:
         plain = np.broadcast_to(paint, p.shape).astype(np.float32)
         if is_glazed:
-            plain = _mix_colours(paint, to_floats(paint * 0.6), noise.sum_octaves(p, 2.0))
-        plain = _set_colour(plain, _face_in(p, n) | (n[:, 1] > 0.9), inside)
-        return _set_colour(plain, p[:, 1] > tall - 0.08, rim)
+            plain = _mix_colours(
+                paint, convert_to_floats(paint * 0.6), noise.sum_noise_octaves(p, 2.0)
+            )
+        plain = _set_colour_where(plain, _are_facing_axis(p, n) | (n[:, 1] > 0.9), inside)
+        return _set_colour_where(plain, p[:, 1] > tall - 0.08, rim)
 
-    return Thing(solid, colour, tall, wide + 0.1, shine=0.5, caution=0.6)
+    return Thing(measure_bowl, colour_bowl, tall, wide + 0.1, shine=0.5, caution=0.6)
 
 
 def _make_bottle(rng: Rng) -> Thing:
@@ -334,27 +346,29 @@ def _make_bottle(rng: Rng) -> Thing:
     stripe = _choose_paint(rng)
     low, high = 0.25 * tall, rng.uniform(0.7, 0.9) * tall
 
-    def solid(p: Points) -> Values:
+    def measure_bottle(p: Points) -> Values:
         body = measure_cone_stump(p, tall, wide, wide, 0.12)
         top = measure_cone_stump(
-            p - to_floats((0, tall - 0.15, 0)), neck, wide * 0.42, wide * 0.3, 0.04
+            p - convert_to_floats((0, tall - 0.15, 0)), neck, wide * 0.42, wide * 0.3, 0.04
         )
         lip = measure_cone_stump(
-            p - to_floats((0, tall + neck - 0.4, 0)), 0.25, wide * 0.38, wide * 0.38, 0.03
+            p - convert_to_floats((0, tall + neck - 0.4, 0)), 0.25, wide * 0.38, wide * 0.38, 0.03
         )
         return np.minimum(join_smoothly(body, top, 0.45), lip)
 
-    def colour(p: Points, n: Points) -> Colours:
-        plain = _mix_colours(glass, to_floats(glass * 0.6 + 0.25), np.clip(n[:, 1] + 0.2, 0, 0.5))
+    def colour_bottle(p: Points, n: Points) -> Colours:
+        plain = _mix_colours(
+            glass, convert_to_floats(glass * 0.6 + 0.25), np.clip(n[:, 1] + 0.2, 0, 0.5)
+        )
         is_label = (p[:, 1] > low) & (p[:, 1] < high)
-        plain = _set_colour(plain, is_label, label)
-        plain = _set_colour(
+        plain = _set_colour_where(plain, is_label, label)
+        plain = _set_colour_where(
             plain, is_label & (np.abs(p[:, 1] - low - 0.3 * (high - low)) < 0.09), stripe
         )
-        return _set_colour(plain, p[:, 1] > tall + neck - 0.4, cap)
+        return _set_colour_where(plain, p[:, 1] > tall + neck - 0.4, cap)
 
     height = tall + neck - 0.15
-    return Thing(solid, colour, height, height / 2 + 0.25, shine=0.9, caution=0.8)
+    return Thing(measure_bottle, colour_bottle, height, height / 2 + 0.25, shine=0.9, caution=0.8)
 
 
 def _make_book(rng: Rng) -> Thing:
@@ -366,41 +380,45 @@ def _make_book(rng: Rng) -> Thing:
     cover, title = _choose_paint(rng), _choose_paint(rng)
     plate, is_lined = rng.uniform(0.25, 0.6, 2), rng.random() < 0.5
 
-    def pages(p: Points) -> Values:
+    def measure_pages(p: Points) -> Values:
         return measure_round_box(
             p, (0.05, half[1], 0), (half[0] - 0.03, half[1] - 0.05, half[2] - 0.06), 0.01
         )
 
-    def boards(p: Points) -> Values:
+    def measure_boards(p: Points) -> Values:
         lower = measure_round_box(p, (0, 0.03, 0), (half[0], 0.03, half[2]), 0.02)
         upper = measure_round_box(p, (0, 2 * half[1] - 0.03, 0), (half[0], 0.03, half[2]), 0.02)
         spine = measure_round_box(p, (-half[0], half[1], 0), (0.05, half[1], half[2]), 0.04)
         return np.minimum(np.minimum(lower, upper), spine)
 
-    def solid(p: Points) -> Values:
-        return np.minimum(pages(p), boards(p))
+    def measure_book(p: Points) -> Values:
+        return np.minimum(measure_pages(p), measure_boards(p))
 
-    def colour(p: Points, n: Points) -> Colours:
+    def colour_book(p: Points, n: Points) -> Colours:
         plain = np.broadcast_to(cover, p.shape).astype(np.float32)
         is_on = (np.abs(p[:, 0]) < plate[0] * half[0]) & (
             np.abs(p[:, 2] - 0.3) < plate[1] * half[2]
         )
-        plain = _set_colour(plain, is_on & (n[:, 1] > 0.8), title)
+        plain = _set_colour_where(plain, is_on & (n[:, 1] > 0.8), title)
         if is_lined:
-            plain = _set_colour(
+            plain = _set_colour_where(
                 plain, (n[:, 1] > 0.8) & (np.abs(np.abs(p[:, 2]) - half[2] + 0.15) < 0.04), title
             )
         leaves = _mix_colours(
-            to_floats((0.93, 0.9, 0.8)), to_floats((0.75, 0.7, 0.58)), (p[:, 1] * 40) % 1
+            convert_to_floats((0.93, 0.9, 0.8)),
+            convert_to_floats((0.75, 0.7, 0.58)),
+            (p[:, 1] * 40) % 1,
         )
-        return np.where((pages(p) < boards(p))[:, None], leaves, plain).astype(np.float32)
+        return np.where((measure_pages(p) < measure_boards(p))[:, None], leaves, plain).astype(
+            np.float32
+        )
 
-    return Thing(solid, colour, 2 * half[1], 1.65, shine=0.15)
+    return Thing(measure_book, colour_book, 2 * half[1], 1.65, shine=0.15)
 
 
 def _make_die(rng: Rng) -> Thing:
     paint = _choose_paint(rng)
-    pip = to_floats(WHITE if paint.mean() < 0.6 else (0.08, 0.08, 0.1))
+    pip = convert_to_floats(WHITE if paint.mean() < 0.6 else (0.08, 0.08, 0.1))
     edge, dot = float(rng.uniform(0.12, 0.3)), rng.uniform(0.17, 0.22)
     faces = rng.permutation(6) + 1
     corner, row = [(a, b) for a in (-0.5, 0.5) for b in (-0.5, 0.5)], [(-0.5, 0.0), (0.5, 0.0)]
@@ -409,24 +427,26 @@ def _make_die(rng: Rng) -> Thing:
         5: [*corner, (0.0, 0.0)], 6: [*corner, *row],
     }  # fmt: skip
 
-    def solid(p: Points) -> Values:
+    def measure_die(p: Points) -> Values:
         return measure_round_box(p, (0, 1, 0), (1, 1, 1), edge)
 
-    def colour(p: Points, _: Points) -> Colours:
+    def colour_die(p: Points, _: Points) -> Colours:
         plain = np.broadcast_to(paint, p.shape).astype(np.float32)
-        q = p - to_floats((0, 1, 0))
+        q = p - convert_to_floats((0, 1, 0))
         for number, (axis, sign) in zip(
             faces, [(a, s) for a in range(3) for s in (-1, 1)], strict=True
         ):
             flat = np.delete(q, axis, 1)
             is_face = q[:, axis] * sign > 0.96
             for spot in spots[int(number)]:
-                plain = _set_colour(
-                    plain, is_face & (compute_lengths(flat - to_floats(spot)) < dot), pip
+                plain = _set_colour_where(
+                    plain,
+                    is_face & (compute_vector_lengths(flat - convert_to_floats(spot)) < dot),
+                    pip,
                 )
         return plain
 
-    return Thing(solid, colour, 2.0, 1.8, shine=0.5)
+    return Thing(measure_die, colour_die, 2.0, 1.8, shine=0.5)
 
 
 THINGS: dict[str, Callable[[Rng], Thing]] = {

@@ -115,15 +115,15 @@ class Attempt:
         lease_s = tools.settings.lease_s
         self._beat = Heartbeat(
             beat=lambda: claims.renew_lease(tools.db, claim.job_id, claim.fence, lease_s),
-            look=self._read_state,
+            look=self._read_job_state,
             lease_s=lease_s,
         )
 
-    def check_state_now(self) -> None:
+    def check_job_state_now(self) -> None:
         """Check the job's state now, because a notification arrived."""
-        self._beat.read_state_now()
+        self._beat.read_job_state_now()
 
-    def run_to_end(self) -> None:
+    def run_attempt(self) -> None:
         """Run the attempt to its end.
 
         Raises:
@@ -142,16 +142,16 @@ class Attempt:
             with self._beat:
                 try:
                     self._folder.mkdir(parents=True)
-                    self._run_kind()
+                    self._run_job_of_kind()
                 except Stopped:
                     self._handle_stop_or_timeout()
                 except WrongState as error:
-                    self._handle_late_request(error)
+                    self._handle_late_control_request(error)
                 except Rejected as rejected:
                     log.info("rejected", reason=rejected.detail)
                     self._reject_batch(rejected)
                 except PutOff as later:
-                    self._put_off(later)
+                    self._put_off_job(later)
                 except Unavailable as error:
                     self._give_back_job("outage", str(error))
                 # The zygote is the worker's own, so its death is no strike of the job.
@@ -185,9 +185,9 @@ class Attempt:
             shutil.rmtree(self._folder, ignore_errors=True)
         # A task's archive is retained for a retry; such a job's own upload has no other use.
         if claim.task_id is None:
-            self._forget_upload()
+            self._delete_uploaded_archive()
 
-    def _run_kind(self) -> None:
+    def _run_job_of_kind(self) -> None:
         tools = self._tools
         # The database's clock may be set; the limit of this attempt must not move with it.
         self._ends_at = time.monotonic() + self._compute_seconds_left()
@@ -197,39 +197,39 @@ class Attempt:
             tools.settings,
             self._claim,
             self._folder,
-            must_stop=lambda: self._must_stop() or self._is_late(),
-            progress=self._report_progress,
-            begin=self._begin_phase,
+            must_stop=lambda: self._must_attempt_stop() or self._is_time_exceeded(),
+            progress=self._write_job_progress,
+            begin=self._write_phase_begin,
             train=self._train_and_publish,
-            process=self._run_process,
-            publish=self._begin_publishing,
+            process=self._run_job_process,
+            publish=self._begin_publishing_phase,
             judge=lambda made: judge_result(tools.db, tools.store, self._claim, made, self._cache),
         )
         done = self._kind.run(work)
         if done is not None:
-            self._finish_attempt(done)
+            self._finish_successful_attempt(done)
 
     def _train_and_publish(self, spec: Path) -> None:
         """Run the learning process to its end."""
-        made = self._run_process(spec)
+        made = self._run_job_process(spec)
         if made is not None:
-            self._begin_publishing(made)
+            self._begin_publishing_phase(made)
 
-    def _begin_publishing(self, made: Path) -> None:
-        self._begin_phase("publish")
+    def _begin_publishing_phase(self, made: Path) -> None:
+        self._write_phase_begin("publish")
         self._publish_version(made)
 
-    def _run_process(self, spec: Path) -> Path | None:
+    def _run_job_process(self, spec: Path) -> Path | None:
         """Run a job process to its end; return the folder with its result, None if the end is
         recorded."""
         tools, claim = self._tools, self._claim
         settings = tools.settings
         left_s = self._compute_seconds_left()
         bound = settings.job_bytes
-        on_cpu = _is_on_cpu(settings, claim)
+        on_cpu = _runs_on_cpu(settings, claim)
         recorder = Recorder(tools.db, tools.store, claim)
         if tools.device_warning is not None:
-            recorder.write_events([LogEvent(level="warning", message=tools.device_warning)])
+            recorder.write_job_events([LogEvent(level="warning", message=tools.device_warning)])
         # A limit of addresses does not fit CUDA, which reserves far more of them than it uses.
         child = tools.zygote().fork_child(spec, bound + SLACK_BYTES if bound and on_cpu else 0)
         log.info("job process", pid=child.pid)
@@ -241,11 +241,11 @@ class Attempt:
         error = outcome.event if isinstance(outcome.event, ErrorEvent) else None
         refused = error is not None and error.kind == "memory" and on_cpu
         # The kernel may refuse the allocation, or the watch end the process: one message for both.
-        if bound and (refused or (memory.exceeded and outcome.ending == "died")):
+        if bound and (refused or (memory.is_memory_exceeded and outcome.ending == "died")):
             log.warning("job process outgrew its memory", pid=child.pid, bound=bound)
-            self._fail_attempt("memory", causes.explain_outgrown(bound, self._kind.advice))
+            self._fail_attempt("memory", causes.explain_memory_exceeded(bound, self._kind.advice))
             return None
-        return self._conclude_outcome(outcome)
+        return self._record_process_outcome(outcome)
 
     def _compute_seconds_left(self) -> float:
         """Return the seconds that the job may still run."""
@@ -253,44 +253,44 @@ class Attempt:
         if not max_seconds:
             return float("inf")
         with db.read() as session:
-            return max_seconds - progress.count_seconds(
+            return max_seconds - progress.count_claimed_seconds(
                 session, self._claim.job_id, db.now(session), max_seconds
             )
 
-    def _report_progress(self, phase: str, done: int, total: int) -> None:
+    def _write_job_progress(self, phase: str, done: int, total: int) -> None:
         """Write the progress of the job, at most once a second; an outage is ignored."""
         now = time.monotonic()
-        if now - self._reported_at < PROGRESS_S or self._beat.lost:
+        if now - self._reported_at < PROGRESS_S or self._beat.is_lease_lost:
             return
         self._reported_at = now
-        self._record_event(ProgressEvent(phase=phase, step=done, total_steps=total, images=done))
+        self._store_event(ProgressEvent(phase=phase, step=done, total_steps=total, images=done))
 
-    def _begin_phase(self, phase: str) -> None:
+    def _write_phase_begin(self, phase: str) -> None:
         """Write that a phase begins; an outage is ignored."""
-        if not self._beat.lost:
-            self._record_event(PhaseEvent(phase=phase))
+        if not self._beat.is_lease_lost:
+            self._store_event(PhaseEvent(phase=phase))
 
-    def _record_event(self, event: JobEvent) -> None:
+    def _store_event(self, event: JobEvent) -> None:
         try:
-            progress.record_events(self._tools.db, self._claim, [event])
+            progress.record_process_events(self._tools.db, self._claim, [event])
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise
 
-    def _must_stop(self) -> bool:
-        return self._beat.lost or self._beat.asked is not None or self._stop()
+    def _must_attempt_stop(self) -> bool:
+        return self._beat.is_lease_lost or self._beat.requested_state is not None or self._stop()
 
-    def _is_late(self) -> bool:
+    def _is_time_exceeded(self) -> bool:
         return time.monotonic() > self._ends_at
 
-    def _conclude_outcome(self, outcome: Outcome) -> Path | None:
+    def _record_process_outcome(self, outcome: Outcome) -> Path | None:
         log.info("job process ended", ending=outcome.ending, status=outcome.status)
         match outcome.event:
             # A child may report a result and still be ended by force: the ending decides.
             case DoneEvent() if outcome.ending == "done":
                 return outcome.event.path
             case ErrorEvent() if outcome.ending == "error":
-                self._conclude_error(outcome.event)
+                self._record_process_error(outcome.event)
                 return None
         match outcome.ending:
             case "stopped" | "cancelled":
@@ -305,27 +305,27 @@ class Attempt:
                     "stalled", f"The job process made no progress for {seconds:g} s.", counts=True
                 )
             case "overtime":
-                self._fail_late()
+                self._fail_for_overtime()
             case _:
                 self._requeue_attempt("died", causes.explain_death(outcome.status), counts=True)
         return None
 
-    def _conclude_error(self, error: ErrorEvent) -> None:
+    def _record_process_error(self, error: ErrorEvent) -> None:
         log.warning(
             "job process failed", kind=error.kind, message=error.message, trace=error.traceback
         )
         if error.kind == HELD:
-            self._hold_back(error.message)
+            self._reject_for_findings(error.message)
         elif error.kind in FATAL:
             self._fail_attempt(error.kind, error.message)
         elif error.kind == "disk":
             self._give_back_job("disk", f"The worker's disk is full: {error.message}")
         elif error.kind == "device":
-            self._conclude_device_error(error)
+            self._record_device_error(error)
         else:
-            self._lack_memory(error)
+            self._record_out_of_memory(error)
 
-    def _conclude_device_error(self, error: ErrorEvent) -> None:
+    def _record_device_error(self, error: ErrorEvent) -> None:
         """Record the end after a device error: no strike if the device is lost, else the job is at
         fault."""
         if self._tools.is_device_lost(error.message):
@@ -334,14 +334,14 @@ class Attempt:
         reason = f"The job made an error on the device, which works for others: {error.message}"
         self._requeue_attempt("device", reason, counts=True)
 
-    def _lack_memory(self, error: ErrorEvent) -> None:
+    def _record_out_of_memory(self, error: ErrorEvent) -> None:
         detail = causes.explain_out_of_memory(error, self._claim.device, self._kind.advice)
         short = f"Out of memory: {error.message}"
         state = self._report_outcome(
-            lambda: claims.requeue_for_memory(self._tools.db, self._claim, short, detail)
+            lambda: claims.requeue_after_out_of_memory(self._tools.db, self._claim, short, detail)
         )
         log.warning("out of memory", reason=detail, state=str(state))
-        _count_end("failed" if state is State.FAILED else "requeued", "memory")
+        _count_attempt_end("failed" if state is State.FAILED else "requeued", "memory")
 
     def _publish_version(self, result: Path) -> None:
         """Publish the version, waiting out an outage while the lease holds and no stop is
@@ -362,46 +362,46 @@ class Attempt:
                 log.warning("cannot publish yet", error=type(error).__name__)
                 until = time.monotonic() + pause
                 while time.monotonic() < until:
-                    if self._must_stop():
+                    if self._must_attempt_stop():
                         raise
                     # Short steps, so that a cancellation is noticed within a pause of a minute.
                     time.sleep(0.1)
             else:
                 log.info(made.status, version=made.number)
-                _count_end(made.status)
+                _count_attempt_end(made.status)
                 return
 
     def _record_stop(self) -> None:
         """Record that the work has stopped: on request of a person, or because this worker shuts
         down."""
-        if self._beat.lost:
+        if self._beat.is_lease_lost:
             raise LeaseLost(
                 f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost."
             )
         hit_failpoint("release-asked")
         state = self._report_outcome(lambda: claims.complete_stop(self._tools.db, self._claim))
         log.info("stopped", state=str(state))
-        _count_end("stopped", str(state))
+        _count_attempt_end("stopped", str(state))
 
     def _handle_stop_or_timeout(self) -> None:
         # A person who stops the job at its last moment must not see it fail.
-        if self._is_late() and not self._must_stop():
-            self._fail_late()
+        if self._is_time_exceeded() and not self._must_attempt_stop():
+            self._fail_for_overtime()
         else:
             self._record_stop()
 
-    def _fail_late(self) -> None:
+    def _fail_for_overtime(self) -> None:
         self._fail_attempt(
             "time",
             causes.explain_overtime(self._kind.longest_s(self._tools.settings), self._kind.advice),
         )
 
-    def _finish_attempt(self, done: Done) -> None:
+    def _finish_successful_attempt(self, done: Done) -> None:
         self._report_outcome(lambda: claims.finish_job(self._tools.db, self._claim, done))
         log.info("finished")
-        _count_end("finished")
+        _count_attempt_end("finished")
 
-    def _forget_upload(self) -> None:
+    def _delete_uploaded_archive(self) -> None:
         """Delete the uploaded archive; the sweep does it if this attempt cannot."""
         try:
             upload_removal.delete_finished_upload(
@@ -411,7 +411,7 @@ class Attempt:
             # The job has ended already: an error here must not change how.
             log.warning("upload not deleted yet", error=type(error).__name__)
 
-    def _handle_late_request(self, error: WrongState) -> None:
+    def _handle_late_control_request(self, error: WrongState) -> None:
         """Handle a pause or cancel that arrived between two checks."""
         # In any other state, this attempt is wrong about its own job, which is a fault to be seen.
         if error.extra.get("state") not in (str(State.PAUSING), str(State.CANCELLING)):
@@ -420,18 +420,18 @@ class Attempt:
 
     def _requeue_attempt(self, cause: str, error: str, *, counts: bool) -> None:
         state = self._report_outcome(
-            lambda: claims.requeue_dead_attempt(self._tools.db, self._claim, error, counts=counts)
+            lambda: claims.requeue_or_fail(self._tools.db, self._claim, error, counts=counts)
         )
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
-        _count_end("failed" if state is State.FAILED else "requeued", cause)
+        _count_attempt_end("failed" if state is State.FAILED else "requeued", cause)
 
-    def _put_off(self, later: PutOff) -> None:
+    def _put_off_job(self, later: PutOff) -> None:
         reason, seconds = str(later), later.seconds
         state = self._report_outcome(
             lambda: claims.put_off_job(self._tools.db, self._claim, reason, seconds)
         )
         log.info("put off", reason=reason, state=str(state))
-        _count_end("put off")
+        _count_attempt_end("put off")
 
     def _give_back_job(self, cause: str, error: str) -> None:
         """Give the job back after an outage: no strike."""
@@ -440,13 +440,13 @@ class Attempt:
 
     def _fail_attempt(self, kind: str, error: str) -> None:
         self._report_outcome(lambda: claims.fail_job(self._tools.db, self._claim, kind, error))
-        _count_end("failed", kind)
+        _count_attempt_end("failed", kind)
 
     def _reject_batch(self, reason: Rejected) -> None:
         self._report_outcome(lambda: claims.reject_job(self._tools.db, self._claim, reason))
-        _count_end("rejected", reason.code)
+        _count_attempt_end("rejected", reason.code)
 
-    def _hold_back(self, findings: str) -> None:
+    def _reject_for_findings(self, findings: str) -> None:
         """Reject the batch because of findings, with the request that learns it all the same.
 
         The request contains the recipe that the batch came with.
@@ -478,7 +478,7 @@ class Attempt:
             time.sleep(pause)
             pause = min(2 * pause, REPORT_LONGEST_S)
 
-    def _read_state(self) -> State | None:
+    def _read_job_state(self) -> State | None:
         with self._tools.db.read() as session:
             row = session.execute(
                 # Under another fence, the row belongs to another claim.
@@ -491,10 +491,10 @@ class Attempt:
         return state if state in LEASED else None
 
 
-def _count_end(outcome: str, cause: str = "") -> None:
+def _count_attempt_end(outcome: str, cause: str = "") -> None:
     telemetry.ATTEMPTS.labels(outcome, cause).inc()
 
 
-def _is_on_cpu(settings: Settings, claim: Claim) -> bool:
+def _runs_on_cpu(settings: Settings, claim: Claim) -> bool:
     device = settings.device if claim.device == "auto" else claim.device
-    return device == "cpu" or (device == "auto" and not machine.has_cuda())
+    return device == "cpu" or (device == "auto" and not machine.may_open_cuda())

@@ -4,7 +4,7 @@ from core.contract.jobs.job_event import ErrorEvent
 from core.execution.kinds.kind import Advice
 
 
-def explain_outgrown(bound: int, advice: Advice) -> str:
+def explain_memory_exceeded(bound: int, advice: Advice) -> str:
     """Explain that the job took more than `bound` bytes of memory."""
     return (
         f"The job took more than the {bound / 1e9:.1f} GB of memory that one job may have here "

@@ -92,7 +92,7 @@ class Zygote:
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=sys.stderr.fileno() if _has_fileno(sys.stderr) else None,
-                env=helper_process.build_environment(
+                env=helper_process.build_helper_environment(
                     **MALLOC,
                     **CUBLAS,
                     **NO_CUDA,
@@ -111,7 +111,7 @@ class Zygote:
         """Id of the process that children are forked from."""
         return self._process.pid
 
-    def wait_ready(self, timeout_s: float = READY_S) -> None:
+    def wait_until_ready(self, timeout_s: float = READY_S) -> None:
         """Wait until children can be forked at once.
 
         Raises:
@@ -119,7 +119,7 @@ class Zygote:
         """
         deadline = time.monotonic() + timeout_s
         while not self._ready:
-            self._ready = bool(self._read_message(deadline).get("ready"))
+            self._ready = bool(self._read_zygote_message(deadline).get("ready"))
 
     def is_alive(self) -> bool:
         """Return True if the process is still running."""
@@ -135,7 +135,7 @@ class Zygote:
         Raises:
             ZygoteDied: no child could be started.
         """
-        self.wait_ready()
+        self.wait_until_ready()
         # Other processes of this worker must not inherit the ends, or the pipes would never close;
         # Python's pipes are not inherited.
         event_read, event_write = os.pipe()
@@ -143,7 +143,7 @@ class Zygote:
         try:
             request = json.dumps({"spec": str(spec), "data_bytes": data_bytes}).encode()
             socket.send_fds(self._socket, [request], [event_write, control_read])
-            pid = self._wait_for_pid(time.monotonic() + SPAWN_S)
+            pid = self._wait_for_child_pid(time.monotonic() + SPAWN_S)
         except (OSError, ZygoteDied) as error:
             os.close(event_read)
             os.close(control_write)
@@ -154,12 +154,12 @@ class Zygote:
             os.close(control_read)
         return Child(self, pid, event_read, control_write)
 
-    def wait_for_status(self, pid: int, timeout_s: float) -> int | None:
+    def wait_for_child_status(self, pid: int, timeout_s: float) -> int | None:
         """Return a child's exit code (negative: its signal), or None if it cannot be found out."""
         deadline = time.monotonic() + timeout_s
         try:
             while pid not in self._statuses:
-                self._read_message(deadline)
+                self._read_zygote_message(deadline)
         except ZygoteDied:
             return None
         return self._statuses.pop(pid)
@@ -174,14 +174,14 @@ class Zygote:
             self._process.kill()
             self._process.wait()
 
-    def _wait_for_pid(self, deadline: float) -> int:
+    def _wait_for_child_pid(self, deadline: float) -> int:
         while True:
-            message = self._read_message(deadline)
+            message = self._read_zygote_message(deadline)
             # Earlier children may end at any moment, and their statuses come in between.
             if "pid" in message and "status" not in message:
                 return int(message["pid"])
 
-    def _read_message(self, deadline: float) -> ZygoteMessage:
+    def _read_zygote_message(self, deadline: float) -> ZygoteMessage:
         """Return the next message, and record the statuses of ended children.
 
         Raises:
@@ -228,7 +228,7 @@ class Child:
         """Return the descriptor of the event pipe, for `select`."""
         return self._event_fd
 
-    def read_events(self, timeout_s: float) -> list[JobEvent]:
+    def read_child_events(self, timeout_s: float) -> list[JobEvent]:
         """Return the events that arrive within `timeout_s` seconds.
 
         Sets `ended` at the end of the pipe.
@@ -245,20 +245,22 @@ class Child:
             self.kill_process()
             self._buffer = b""
         return [
-            event for event_line in event_lines if (event := _parse_event(event_line)) is not None
+            event
+            for event_line in event_lines
+            if (event := _parse_event_line(event_line)) is not None
         ]
 
     def request_snapshot(self) -> None:
         """Ask the process for a snapshot at the next step; training goes on."""
-        self._send_control(ControlRequest.SNAPSHOT)
+        self._send_control_request(ControlRequest.SNAPSHOT)
 
-    def request_best_state(self) -> None:
+    def request_best_state_now(self) -> None:
         """Ask the process for its best validated state at the next step; training goes on."""
-        self._send_control(ControlRequest.ANYTIME)
+        self._send_control_request(ControlRequest.ANYTIME)
 
     def request_stop(self) -> None:
         """Ask the process for a snapshot at the next step and an orderly end."""
-        self._send_control(ControlRequest.STOP)
+        self._send_control_request(ControlRequest.STOP)
 
     def kill_process(self) -> None:
         """End the process at once."""
@@ -269,15 +271,15 @@ class Child:
                 # Until its pipe has ended, the process has its number for certain.
                 os.kill(self.pid, signal.SIGKILL)
 
-    def wait_for_end(self, timeout_s: float = 5.0) -> int | None:
+    def close_and_wait(self, timeout_s: float = 5.0) -> int | None:
         """Close the pipes, wait for the end (by force after `timeout_s`), return the exit code."""
         deadline = time.monotonic() + timeout_s
         while not self.ended and time.monotonic() < deadline:
-            self.read_events(max(0.0, deadline - time.monotonic()))
-        self._close_control()  # a child that still runs exits now
+            self.read_child_events(max(0.0, deadline - time.monotonic()))
+        self._close_control_pipe()  # a child that still runs exits now
         if not self.ended:
             self.kill_process()
-        status = self._zygote.wait_for_status(self.pid, 5.0)
+        status = self._zygote.wait_for_child_status(self.pid, 5.0)
         os.close(self._event_fd)
         if self._pidfd is not None:
             if status is None:
@@ -287,19 +289,19 @@ class Child:
             self._pidfd = None
         return status
 
-    def _send_control(self, request: ControlRequest) -> None:
+    def _send_control_request(self, request: ControlRequest) -> None:
         if self._control_fd is not None:
             # it has just ended, and the event pipe tells how
             with contextlib.suppress(BrokenPipeError):
                 os.write(self._control_fd, request.value.encode())
 
-    def _close_control(self) -> None:
+    def _close_control_pipe(self) -> None:
         if self._control_fd is not None:
             os.close(self._control_fd)
             self._control_fd = None
 
 
-def _parse_event(line: bytes) -> JobEvent | None:
+def _parse_event_line(line: bytes) -> JobEvent | None:
     """Return the event in a line, or None if the line is something else."""
     try:
         return parse_job_event(line)

@@ -51,12 +51,12 @@ class WorkFolder:
         self.lock_fd: int | None = None
         """Descriptor of the lock; processes that inherit it keep the lock."""
 
-    def create_and_lock(self) -> None:
+    def create_locked_work_folder(self) -> None:
         """Create and lock the folder."""
         while self.lock_fd is None:  # another worker may remove the folder before it is locked
             self.path.mkdir(parents=True, exist_ok=True)
-            fd = _try_lock(self.path)
-            if fd is not None and not _is_current(fd, self.path):
+            fd = _try_lock_folder(self.path)
+            if fd is not None and not _is_lock_on_folder(fd, self.path):
                 os.close(fd)
                 fd = None
             if fd is None:
@@ -66,7 +66,7 @@ class WorkFolder:
         if identity is not None:
             os.write(self.lock_fd, json.dumps(identity).encode())
 
-    def clear_abandoned(self, give_back: Callable[[str], object]) -> None:
+    def remove_dead_workers_folders(self, give_back: Callable[[str], object]) -> None:
         """Remove the folders of dead workers.
 
         Args:
@@ -76,21 +76,21 @@ class WorkFolder:
         for folder in self._root.iterdir():
             if folder == self.path or not folder.is_dir():
                 continue
-            fd = _try_lock(folder)
+            fd = _try_lock_folder(folder)
             if fd is None:
                 continue
             try:
-                if not _is_current(fd, folder):
+                if not _is_lock_on_folder(fd, folder):
                     continue  # removed and created again meanwhile, so its worker lives
                 # Jobs first: with the folder gone, nobody would find them before their lease ends.
-                if _is_dead(fd):
+                if _is_worker_dead(fd):
                     give_back(folder.name)
                 log.info("removing an abandoned work folder", folder=folder.name)
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(fd)
 
-    def remove_and_unlock(self) -> None:
+    def remove_work_folder(self) -> None:
         """Remove the folder and release the lock."""
         if self.lock_fd is not None:
             shutil.rmtree(self.path, ignore_errors=True)
@@ -121,7 +121,7 @@ def read_process_identity(pid: int) -> Identity | None:
         return None
 
 
-def _is_dead(fd: int) -> bool:
+def _is_worker_dead(fd: int) -> bool:
     """Return True if the worker whose lock is now held has certainly ended."""
     try:
         owner: Identity = json.loads(os.pread(fd, 4096, 0))
@@ -138,7 +138,7 @@ def _is_dead(fd: int) -> bool:
     )
 
 
-def _try_lock(folder: Path) -> int | None:
+def _try_lock_folder(folder: Path) -> int | None:
     """Return a descriptor that holds the folder's lock, or None if another process holds it."""
     try:
         fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -152,7 +152,7 @@ def _try_lock(folder: Path) -> int | None:
     return fd
 
 
-def _is_current(fd: int, folder: Path) -> bool:
+def _is_lock_on_folder(fd: int, folder: Path) -> bool:
     """Return True if the locked file is still the folder's."""
     try:
         return os.path.samestat(os.fstat(fd), (folder / _LOCK).stat())

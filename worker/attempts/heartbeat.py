@@ -44,7 +44,7 @@ class Heartbeat:
         self._end = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(
-            target=self._renew_until_stopped, name="heartbeat", daemon=True
+            target=self._renew_lease_until_stopped, name="heartbeat", daemon=True
         )
         self._state: State | None = State.RUNNING
         self._failing = False
@@ -65,25 +65,25 @@ class Heartbeat:
         self._thread.join()
 
     @property
-    def lost(self) -> bool:
+    def is_lease_lost(self) -> bool:
         """True if another worker may own the job, so that nothing more may be written."""
         return self._state is None
 
     @property
-    def state(self) -> State | None:
+    def job_state(self) -> State | None:
         """State of the job at the last response; None if the lease is lost."""
         return self._state
 
     @property
-    def asked(self) -> State | None:
+    def requested_state(self) -> State | None:
         """CANCELLING or PAUSING if a person requested it, else None."""
         return self._state if self._state in (State.CANCELLING, State.PAUSING) else None
 
-    def read_state_now(self) -> None:
+    def read_job_state_now(self) -> None:
         """Read the job's state at once instead of at the next heartbeat."""
         self._wake.set()
 
-    def _renew_until_stopped(self) -> None:
+    def _renew_lease_until_stopped(self) -> None:
         # the first at once, since preparing may already have taken a while
         next_beat = time.monotonic()
         while not self._end.is_set() and self._state is not None:
@@ -91,14 +91,14 @@ class Heartbeat:
             # after an outage, the lease may have run out already
             if now >= next_beat or self._failing:
                 next_beat = now + self._every_s
-                self._update_state(self._beat)
+                self._update_job_state(self._beat)
             else:
-                self._update_state(self._look)
+                self._update_job_state(self._look)
             self._wake.wait(min(self._look_s, max(0.0, next_beat - time.monotonic())))
             if not self._end.is_set():
                 self._wake.clear()
 
-    def _update_state(self, question: Callable[[], State | None]) -> None:
+    def _update_job_state(self, question: Callable[[], State | None]) -> None:
         try:
             self._state = question()
         # No answer is not a lost lease: the work goes on, and the fence guards every write.

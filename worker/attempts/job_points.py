@@ -14,7 +14,7 @@ FAILPOINTS = {
 """Failpoint that a job reaches just before it reports a phase or an event."""
 
 
-def die_if_armed(event: JobEvent) -> None:
+def hit_event_failpoint(event: JobEvent) -> None:
     """Trigger the failpoint of an event, if it is armed.
 
     The learning code itself knows no failpoints.

@@ -31,7 +31,7 @@ class MemoryWatch:
         self._thread: threading.Thread | None = None
 
     @property
-    def exceeded(self) -> bool:
+    def is_memory_exceeded(self) -> bool:
         """True if the child was ended for its memory."""
         return self._over.is_set()
 
@@ -39,7 +39,7 @@ class MemoryWatch:
         start = read_resident_bytes(self._child.pid) if self._limit else None
         if start is not None:
             self._thread = threading.Thread(
-                target=self._watch_child, args=(start,), name="memory", daemon=True
+                target=self._watch_child_memory, args=(start,), name="memory", daemon=True
             )
             self._thread.start()
         return self
@@ -54,7 +54,7 @@ class MemoryWatch:
         if self._thread is not None:
             self._thread.join()
 
-    def _watch_child(self, start: int) -> None:
+    def _watch_child_memory(self, start: int) -> None:
         while not self._end.wait(LOOK_S):
             now = read_resident_bytes(self._child.pid)
             if now is None:

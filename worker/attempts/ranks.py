@@ -33,19 +33,19 @@ TELL_S = 10.0
 CONTROL_FD, EVENTS_FD, LOG_FD = 0, 1, 2
 
 
-def count_processes(spec: dict[str, Any]) -> int:
+def count_job_processes(spec: dict[str, Any]) -> int:
     """Return the number of processes of a job, from its specification and visible devices."""
     shards = int(spec.get("recipe", {}).get("shards", 1))
     if shards == 1:
         return 1
-    from core.learning.distributed.slices import choose_ranks
+    from core.learning.distributed.slices import choose_rank_count
 
-    return choose_ranks(
-        shards, int(spec.get("ranks", 0)) or _count_devices(str(spec.get("device", "auto")))
+    return choose_rank_count(
+        shards, int(spec.get("ranks", 0)) or _count_cuda_devices(str(spec.get("device", "auto")))
     )
 
 
-def _count_devices(device: str) -> int:
+def _count_cuda_devices(device: str) -> int:
     """Return the number of CUDA devices for a job.
 
     It is 1 on the CPU, or if a certain device is named.
@@ -55,7 +55,9 @@ def _count_devices(device: str) -> int:
     return torch.cuda.device_count() if device in ("auto", "cuda") else 1
 
 
-def replace_process(ranks: int, spec_path: str, out_fd: int, control_fd: int) -> NoReturn:
+def replace_process_by_torchrun(
+    ranks: int, spec_path: str, out_fd: int, control_fd: int
+) -> NoReturn:
     """Replace this process by torchrun with `ranks` processes."""
     os.dup2(control_fd, CONTROL_FD)
     os.dup2(out_fd, EVENTS_FD)
@@ -84,42 +86,42 @@ def main(arguments: list[str]) -> int:
     os.dup2(LOG_FD, EVENTS_FD)  # output of libraries must not be read as events
     if int(os.environ["RANK"]) > 0:
         os.close(events)
-        return _run_follower(spec_path)
-    from core.learning.training.child import run_with_events
+        return _run_follower_rank(spec_path)
+    from core.learning.training.child import run_with_event_output
     from core.learning.training.control import PipeControl
-    from worker.attempts.job_points import die_if_armed
+    from worker.attempts.job_points import hit_event_failpoint
 
     def run_first_rank(emit: Emit) -> None:
-        _run_share(spec_path, emit, PipeControl(CONTROL_FD))
+        _run_rank_share(spec_path, emit, PipeControl(CONTROL_FD))
 
-    return run_with_events(events, die_if_armed, run_first_rank)
+    return run_with_event_output(events, hit_event_failpoint, run_first_rank)
 
 
-def _run_follower(spec_path: str) -> int:
+def _run_follower_rank(spec_path: str) -> int:
     """Run a rank other than the first; it reports nothing."""
     try:
-        _run_share(spec_path, lambda event: None, None)
+        _run_rank_share(spec_path, lambda event: None, None)
     except Exception:
         time.sleep(TELL_S)
         raise
     return 0
 
 
-def _run_share(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
+def _run_rank_share(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
     """Run this rank's share of the job, on the device with its number."""
     from core.learning.distributed.ranks import Group
-    from core.learning.precision import choose_device
+    from core.learning.precision import choose_torch_device
     from core.learning.training.job import learn_task
     from core.learning.training.output import read_spec
 
     spec = read_spec(spec_path)
-    device = choose_device(spec.device)
+    device = choose_torch_device(spec.device)
     if device.type == "cuda":
         spec = spec.model_copy(update={"device": f"cuda:{os.environ['LOCAL_RANK']}"})
-        device = choose_device(spec.device)
+        device = choose_torch_device(spec.device)
     group = Group(device)
     learn_task(spec, emit, control, ranks=group)
-    group.leave_group()
+    group.leave_process_group()
 
 
 if __name__ == "__main__":

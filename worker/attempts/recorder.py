@@ -45,7 +45,7 @@ class Recorder:
         # number of images, and the time of that report
         self._trained: tuple[int, float] | None = None
 
-    def write_events(self, events: list[JobEvent]) -> None:
+    def write_job_events(self, events: list[JobEvent]) -> None:
         """Write events, after those kept during an outage.
 
         Of these only the newest `KEPT_EVENTS` remain.
@@ -53,11 +53,11 @@ class Recorder:
         Raises:
             LeaseLost: the job belongs to another claim.
         """
-        self._count_trained(events)
+        self._count_trained_images(events)
         # Added before the write, so that an outage loses nothing.
-        self._kept += [self._add_duration(event) for event in events]
+        self._kept += [self._add_inspection_duration(event) for event in events]
         try:
-            progress.record_events(self._db, self._claim, self._kept)
+            progress.record_process_events(self._db, self._claim, self._kept)
         except SQLAlchemyError as error:
             if not is_outage(error):
                 raise
@@ -67,7 +67,7 @@ class Recorder:
         else:
             self._kept = []
 
-    def _count_trained(self, events: list[JobEvent]) -> None:
+    def _count_trained_images(self, events: list[JobEvent]) -> None:
         """Count the images trained on since the last report, and the time taken, for Prometheus."""
         now = time.monotonic()
         for event in events:
@@ -81,7 +81,7 @@ class Recorder:
                     telemetry.TRAINING_SECONDS.inc(now - self._trained[1])
                 self._trained = event.images, now
 
-    def _add_duration(self, event: JobEvent) -> JobEvent:
+    def _add_inspection_duration(self, event: JobEvent) -> JobEvent:
         """Return an event of a job with the duration that it ends.
 
         A report on a batch's images gets its duration, since a job process has no clock.
@@ -94,28 +94,28 @@ class Recorder:
             return event.model_copy(update={"report": {**event.report, "cost_s": cost_s}})
         return event
 
-    def register_snapshot(self, event: SnapshotEvent) -> None:
+    def register_snapshot_folder(self, event: SnapshotEvent) -> None:
         """Register a snapshot's folder and delete it.
 
         After an outage, the next snapshot will do.
         """
         path = event.path
-        self._register_state(
+        self._register_state_folder(
             path,
             lambda: snapshots.register_snapshot(self._db, self._store, self._claim, path, event),
         )
 
-    def register_best_state(self, event: AnytimeEvent) -> bool:
+    def register_best_state_folder(self, event: AnytimeEvent) -> bool:
         """Register the folder of the best state so far and delete it.
 
         Return False if it was not registered.
         """
         path = event.path
-        return self._register_state(
+        return self._register_state_folder(
             path, lambda: anytime.register_best_state(self._db, self._store, self._claim, path)
         )
 
-    def _register_state(self, path: Path, register: Callable[[], None]) -> bool:
+    def _register_state_folder(self, path: Path, register: Callable[[], None]) -> bool:
         """Register a folder's state and delete the folder; return False after an outage."""
         try:
             register()

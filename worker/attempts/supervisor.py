@@ -42,13 +42,13 @@ Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancell
 class Recorder(Protocol):
     """Receiver of events; all methods raise `LeaseLost`, and must survive outages."""
 
-    def write_events(self, events: list[JobEvent]) -> None:
+    def write_job_events(self, events: list[JobEvent]) -> None:
         """Record progress, metrics, logs and phases."""
 
-    def register_snapshot(self, event: SnapshotEvent) -> None:
+    def register_snapshot_folder(self, event: SnapshotEvent) -> None:
         """Register a complete snapshot folder, and delete the folder."""
 
-    def register_best_state(self, event: AnytimeEvent) -> bool:
+    def register_best_state_folder(self, event: AnytimeEvent) -> bool:
         """Register the folder of the best state so far, and delete the folder.
 
         Returns:
@@ -60,11 +60,11 @@ class Beat(Protocol):
     """The part of the heartbeat that the supervisor needs."""
 
     @property
-    def lost(self) -> bool:
+    def is_lease_lost(self) -> bool:
         """True if another worker may own the job."""
 
     @property
-    def asked(self) -> State | None:
+    def requested_state(self) -> State | None:
         """CANCELLING or PAUSING if a person requested it, else None."""
 
 
@@ -143,37 +143,40 @@ class _Watch:
     def _supervise_child(self) -> Outcome:
         try:
             while not self._child.ended and not self._last:
-                self._handle_events(self._child.read_events(TICK_S))
-                self._steer_child()
-                self._flush_events(force=False)
-            self._flush_events(force=True)
+                self._handle_child_events(self._child.read_child_events(TICK_S))
+                self._send_due_requests()
+                self._write_collected_events(force=False)
+            self._write_collected_events(force=True)
         except LeaseLost:
-            self._force_end("lost")
+            self._kill_child("lost")
         finally:
             # Whatever happens here, the child must not outlive the watch.
             if not self._child.ended and self._forced is None and not self._last:
                 self._child.kill_process()
-            status = self._child.wait_for_end()
+            status = self._child.close_and_wait()
         if self._forced is not None:
             return Outcome(self._forced, self._last, status)
         if not self._last:
             return Outcome("died", None, status)
         return Outcome(self._last.event, self._last, status)
 
-    def _handle_events(self, events: list[JobEvent]) -> None:
+    def _handle_child_events(self, events: list[JobEvent]) -> None:
         for event in events:
             if isinstance(event, SnapshotEvent):
                 # Progress up to the snapshot is recorded before it, in the child's order.
-                self._flush_events(force=True)
-                if not self._beat.lost:
-                    self._recorder.register_snapshot(event)
+                self._write_collected_events(force=True)
+                if not self._beat.is_lease_lost:
+                    self._recorder.register_snapshot_folder(event)
                 pause_s = max(self._periods.snapshot_s, event.cost_s / SNAPSHOT_SHARE)
                 self._snapshot_at = time.monotonic() + pause_s
             elif isinstance(event, BestEvent):
                 self._better = True
             elif isinstance(event, AnytimeEvent):
                 # It includes every better state reported before.
-                self._better = not self._beat.lost and not self._recorder.register_best_state(event)
+                self._better = (
+                    not self._beat.is_lease_lost
+                    and not self._recorder.register_best_state_folder(event)
+                )
                 self._anytime_at = time.monotonic() + self._periods.anytime_s
             elif isinstance(event, LastEvent):
                 self._last = event
@@ -190,52 +193,52 @@ class _Watch:
             # the time is taken now, since storing a state takes time that is not the child's
             self._heard_at = time.monotonic()
 
-    def _steer_child(self) -> None:
+    def _send_due_requests(self) -> None:
         """Decide if the child must stop, or must make a snapshot or a best state."""
         now = time.monotonic()
         if self._forced is not None:
             return
-        if self._beat.lost:
-            self._force_end("lost")
-        elif self._beat.asked is State.CANCELLING:
-            self._force_end("cancelled")  # nothing of it will be stored
+        if self._beat.is_lease_lost:
+            self._kill_child("lost")
+        elif self._beat.requested_state is State.CANCELLING:
+            self._kill_child("cancelled")  # nothing of it will be stored
         elif self._stop_by is not None:
             if now > self._stop_by:
                 log.warning("job process did not stop in time", pid=self._child.pid)
-                self._force_end("stopped")
+                self._kill_child("stopped")
         # An orderly stop makes a snapshot, so that the next attempt repeats no step.
-        elif self._beat.asked is State.PAUSING or self._stop():
+        elif self._beat.requested_state is State.PAUSING or self._stop():
             self._stop_by = now + self._periods.grace_s
             self._child.request_stop()
             log.info("job process is asked to stop", pid=self._child.pid)
         elif now > self._end_at:
             log.warning("job process has had its time", pid=self._child.pid)
-            self._force_end("overtime")
+            self._kill_child("overtime")
         # A process that hangs in a driver or a lock never ends by itself.
         elif now - self._heard_at > self._periods.stall_s:
             log.warning(
                 "job process is silent", pid=self._child.pid, seconds=round(now - self._heard_at)
             )
-            self._force_end("stalled")
+            self._kill_child("stalled")
         elif now >= self._snapshot_at:
             self._snapshot_at = float("inf")  # until this snapshot is complete
             self._child.request_snapshot()
         elif self._better and now >= self._anytime_at:
             # One request at a time: the next waits for the answer to this one.
             self._anytime_at = float("inf")
-            self._child.request_best_state()
+            self._child.request_best_state_now()
 
-    def _force_end(self, ending: Ending) -> None:
+    def _kill_child(self, ending: Ending) -> None:
         self._forced = ending
         self._child.kill_process()
 
-    def _flush_events(self, *, force: bool) -> None:
+    def _write_collected_events(self, *, force: bool) -> None:
         now = time.monotonic()
         # Under a lost lease, every write would be refused.
-        if not self._waiting or self._beat.lost:
+        if not self._waiting or self._beat.is_lease_lost:
             return
         if force or self._news or now - self._recorded_at >= RECORD_S:
             self._news = False
             events, self._waiting = self._waiting, []
             self._recorded_at = now
-            self._recorder.write_events(events)
+            self._recorder.write_job_events(events)

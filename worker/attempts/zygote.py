@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import NoReturn, TypedDict
 
 from core.platforms import is_safe_to_fork
-from worker.attempts.job_points import die_if_armed
-from worker.devices.cuda_free import CudaOpened, require_cuda_free
+from worker.attempts.job_points import hit_event_failpoint
+from worker.devices.cuda_free import CudaOpened, require_cuda_not_opened
 
 ChildMain = Callable[[str, int, int], int]
 """Function `main(spec_path, out_fd, control_fd)` that a job child runs; it returns the exit status.
@@ -70,19 +70,19 @@ def preload_modules() -> ChildMain:
     from core.learning.training import job, patch
     from worker.attempts import ranks
 
-    def main(spec_path: str, out_fd: int, control_fd: int) -> int:
+    def run_job_by_spec(spec_path: str, out_fd: int, control_fd: int) -> int:
         """Run the work of the specification: learn a task, or export, measure or patch a version."""
         spec = json.loads(Path(spec_path).read_text())
         others = {"export": export_job.main, "measure": measuring.main, "patch": patch.main}
         work = others.get(spec.get("work"), job.main)
-        if work is job.main and (count := ranks.count_processes(spec)) > 1:
-            ranks.replace_process(count, spec_path, out_fd, control_fd)
-        return work(spec_path, out_fd, control_fd, before=die_if_armed)
+        if work is job.main and (count := ranks.count_job_processes(spec)) > 1:
+            ranks.replace_process_by_torchrun(count, spec_path, out_fd, control_fd)
+        return work(spec_path, out_fd, control_fd, before=hit_event_failpoint)
 
-    return main
+    return run_job_by_spec
 
 
-def replace_process(spec_path: str, out_fd: int, control_fd: int) -> NoReturn:
+def replace_process_by_job(spec_path: str, out_fd: int, control_fd: int) -> NoReturn:
     """Replace this process, just forked, by a new one that imports torch and runs the job."""
     for fd in (out_fd, control_fd):
         os.set_inheritable(fd, True)
@@ -90,7 +90,7 @@ def replace_process(spec_path: str, out_fd: int, control_fd: int) -> NoReturn:
     os.execv(sys.executable, [sys.executable, *job])
 
 
-def fork_on_request(server: socket.socket, child_main: ChildMain) -> None:
+def fork_jobs_on_request(server: socket.socket, child_main: ChildMain) -> None:
     """Fork a job process for each request until the other end of `server` closes."""
     # `set_wakeup_fd` takes no descriptor that could block.
     wake_read, wake_write = os.pipe()
@@ -105,14 +105,14 @@ def fork_on_request(server: socket.socket, child_main: ChildMain) -> None:
     gc.collect()
     gc.disable()
     gc.freeze()
-    _send_message(server, {"ready": True, "pid": os.getpid()})
+    _send_message_to_worker(server, {"ready": True, "pid": os.getpid()})
     sources: list[socket.socket | int] = [server, wake_read]
     while True:
         readable, _, _ = select.select(sources, [], [])
         if wake_read in readable:
             with contextlib.suppress(BlockingIOError):
                 os.read(wake_read, 4096)
-            _report_ended(server)
+            _report_ended_children(server)
         if server in readable:
             try:
                 data, fds, _flags, _address = socket.recv_fds(server, REQUEST_BYTES, 2)
@@ -126,14 +126,14 @@ def fork_on_request(server: socket.socket, child_main: ChildMain) -> None:
                 signal.set_wakeup_fd(-1)
                 for fd in (wake_read, wake_write):
                     os.close(fd)
-                _run_child(server, child_main, json.loads(data), fds)
+                _run_forked_job(server, child_main, json.loads(data), fds)
             # Only the child uses them; open here, they would hide its end from the worker.
             for fd in fds:
                 os.close(fd)
-            _send_message(server, {"pid": pid})
+            _send_message_to_worker(server, {"pid": pid})
 
 
-def _run_child(
+def _run_forked_job(
     server: socket.socket, child_main: ChildMain, request: Request, fds: list[int]
 ) -> None:
     """Run one job in the forked process, and leave without the parent's clean-up."""
@@ -145,7 +145,7 @@ def _run_child(
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
-        _limit_allocations(request["data_bytes"])
+        _limit_memory_allocations(request["data_bytes"])
         gc.enable()
         out_fd, control_fd = fds
         status = child_main(request["spec"], out_fd, control_fd)
@@ -161,7 +161,7 @@ def _run_child(
         os._exit(status)
 
 
-def _limit_allocations(data_bytes: int) -> None:
+def _limit_memory_allocations(data_bytes: int) -> None:
     """Limit this process's allocations, so that a larger one fails with a clear error."""
     statm = Path("/proc/self/statm")
     # Other systems than Linux neither tell the present size nor keep the limit.
@@ -171,7 +171,7 @@ def _limit_allocations(data_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def _report_ended(server: socket.socket) -> None:
+def _report_ended_children(server: socket.socket) -> None:
     """Report the children that have ended."""
     # One signal may stand for several children that have ended.
     while True:
@@ -181,10 +181,10 @@ def _report_ended(server: socket.socket) -> None:
             return
         if pid == 0:
             return
-        _send_message(server, {"pid": pid, "status": os.waitstatus_to_exitcode(status)})
+        _send_message_to_worker(server, {"pid": pid, "status": os.waitstatus_to_exitcode(status)})
 
 
-def _send_message(server: socket.socket, message: dict[str, object]) -> None:
+def _send_message_to_worker(server: socket.socket, message: dict[str, object]) -> None:
     """Send a message to the worker; end if it is gone."""
     try:
         server.sendall(json.dumps(message).encode() + b"\n")
@@ -200,13 +200,13 @@ def main(arguments: list[str]) -> None:
     server = socket.socket(fileno=int(arguments[0]))
     # Programs that a job starts must not hold the worker's socket.
     server.set_inheritable(False)
-    child_main = preload_modules() if is_safe_to_fork() else replace_process
+    child_main = preload_modules() if is_safe_to_fork() else replace_process_by_job
     try:
-        require_cuda_free()
+        require_cuda_not_opened()
     except CudaOpened as error:
-        _send_message(server, {"error": str(error)})
+        _send_message_to_worker(server, {"error": str(error)})
         raise SystemExit(str(error)) from error
-    fork_on_request(server, child_main)
+    fork_jobs_on_request(server, child_main)
 
 
 if __name__ == "__main__":

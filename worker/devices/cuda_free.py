@@ -18,7 +18,7 @@ class CudaOpened(RuntimeError):
     """CUDA is open in a process that is to be forked."""
 
 
-def require_cuda_free() -> None:
+def require_cuda_not_opened() -> None:
     """Check that this process has neither the CUDA driver mapped nor an NVIDIA device open.
 
     Raises:
@@ -28,7 +28,7 @@ def require_cuda_free() -> None:
         maps = Path("/proc/self/maps").read_text().splitlines()
     except OSError:  # not Linux, so there is no NVIDIA driver to protect either
         return
-    paths = find_open_cuda(maps, _open_files())
+    paths = find_open_cuda(maps, _list_open_files())
     if paths:
         raise CudaOpened(
             f"The process that forks jobs has opened CUDA ({', '.join(paths)}), so no job could "
@@ -50,7 +50,7 @@ def find_open_cuda(maps: Iterable[str], files: Iterable[str]) -> list[str]:
     return sorted(libraries | devices)
 
 
-def _open_files() -> list[str]:
+def _list_open_files() -> list[str]:
     """Return the targets of this process's open descriptors."""
     targets = []
     for entry in Path("/proc/self/fd").iterdir():

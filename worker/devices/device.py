@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from core import machine, telemetry
-from core.contract.jobs.device_errors import is_suspect
+from core.contract.jobs.device_errors import is_doubtful_device_error
 from core.jobs.workers import Device
 from core.scheduling.eligible import Offer
 from core.settings import Settings
@@ -20,7 +20,7 @@ from worker.devices.device_check import (
     DeviceReport,
     build_cpu_report,
     check_device,
-    is_check_needed,
+    is_gpu_check_needed,
 )
 
 log = structlog.get_logger(__name__)
@@ -40,7 +40,7 @@ ADVICE = (
 class DeviceWatch:
     """The device of one worker.
 
-    `is_ready` is for the claiming thread, and `device` may be read by any thread.
+    `is_ready_to_claim` is for the claiming thread, and `device` may be read by any thread.
 
     Args:
         check: function that checks the device, see `worker.devices.device_check`.
@@ -53,7 +53,9 @@ class DeviceWatch:
         self._check = check
         self._report = build_cpu_report(None)
         self._thread: threading.Thread | None = None
-        self._check_at: float | None = time.monotonic() if is_check_needed(self._asked) else None
+        self._check_at: float | None = (
+            time.monotonic() if is_gpu_check_needed(self._asked) else None
+        )
         self._losses = 0
         self.device = Device("cpu")
         self.warning: str | None = None
@@ -63,11 +65,11 @@ class DeviceWatch:
         """
 
     @property
-    def offer(self) -> Offer:
+    def claim_offer(self) -> Offer:
         """Resources to claim jobs for."""
         return Offer(self.device.kind, self.device.gpus)
 
-    def is_ready(self) -> bool:
+    def is_ready_to_claim(self) -> bool:
         """Return True if jobs may be claimed.
 
         Start a check that is due, and adopt the result of one that has ended.
@@ -76,17 +78,17 @@ class DeviceWatch:
             if self._thread.is_alive():
                 return False
             self._thread = None
-            self._adopt_report(self._report)
+            self._apply_device_report(self._report)
         elif self._check_at is not None and time.monotonic() >= self._check_at:
             # In a thread, since a check may take minutes and the worker must still stop when asked.
             self._thread = threading.Thread(
-                target=self._run_check, name="device check", daemon=True
+                target=self._run_device_check, name="device check", daemon=True
             )
             self._thread.start()
             return False
         return self.device.problem is None and self._check_at is None
 
-    def is_lost(self, message: str) -> bool:
+    def is_device_lost(self, message: str) -> bool:
         """Return True if the device, and not the job, is the cause of an error.
 
         A lost device is given up.
@@ -94,7 +96,7 @@ class DeviceWatch:
         Args:
             message: message of a job process that failed with the kind `device`.
         """
-        if is_suspect(message):
+        if is_doubtful_device_error(message):
             report = self._check(self._asked)
             if report["problem"] is None:
                 log.warning("the device works; the job is at fault", error=message)
@@ -103,17 +105,17 @@ class DeviceWatch:
         self._give_up_device(message)
         return True
 
-    def note_success(self) -> None:
+    def record_device_success(self) -> None:
         """Record that an attempt ended well, so the device works."""
         self._losses = 0
 
-    def _run_check(self) -> None:
+    def _run_device_check(self) -> None:
         try:
             self._report = self._check(self._asked)
         except OSError as error:
             self._report = build_cpu_report(f"The device could not be checked: {error}")
 
-    def _adopt_report(self, report: DeviceReport) -> None:
+    def _apply_device_report(self, report: DeviceReport) -> None:
         """Adopt the result of a device check."""
         self._check_at = None
         problem = report["problem"]

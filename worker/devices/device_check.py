@@ -54,7 +54,7 @@ def check_device(device: str) -> DeviceReport:
     """
     try:
         # A broken device can hang or crash the process that opens it.
-        done = helper_process.run_module("worker.devices.device_check", device, CHECK_S)
+        done = helper_process.run_python_module("worker.devices.device_check", device, CHECK_S)
     except subprocess.TimeoutExpired:
         return build_cpu_report(f"The device does not answer within {CHECK_S:.0f} s.")
     try:
@@ -68,7 +68,7 @@ def check_device(device: str) -> DeviceReport:
     return report
 
 
-def driver_version() -> str | None:
+def read_driver_version() -> str | None:
     """Return the version line of the NVIDIA driver, or None if none is loaded."""
     try:
         return _DRIVER.read_text().splitlines()[0].partition(": ")[2].strip() or None
@@ -96,7 +96,7 @@ def _check_cuda() -> DeviceReport:
     if torch.version.cuda is None:
         report["problem"] = (
             f"torch {torch.__version__} is a CPU build. Install a CUDA build of the same version"
-            f"{'' if driver_version() else ' and the NVIDIA driver'}, or set PERENNIAL_DEVICE=cpu."
+            f"{'' if read_driver_version() else ' and the NVIDIA driver'}, or set PERENNIAL_DEVICE=cpu."
         )
         return report
     if not torch.cuda.is_available():
@@ -165,16 +165,16 @@ def build_cpu_report(problem: str | None) -> DeviceReport:
         "gpus": 0,
         "problem": problem,
         "name": None,
-        "driver": driver_version(),
+        "driver": read_driver_version(),
         "torch": None,
         "free_bytes": None,
         "total_bytes": None,
     }
 
 
-def is_check_needed(device: str) -> bool:
+def is_gpu_check_needed(device: str) -> bool:
     """Return True if a GPU is requested, or the machine has a driver for one."""
-    return device == "cuda" or (device == "auto" and machine.has_cuda())
+    return device == "cuda" or (device == "auto" and machine.may_open_cuda())
 
 
 if __name__ == "__main__":

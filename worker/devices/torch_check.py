@@ -44,14 +44,14 @@ def check_torch_meanwhile(settings: Settings) -> Iterator[None]:
         Unavailable: the pair cannot be imported; the message has the reason and the command that
             repairs it.
     """
-    if is_checked(settings):
+    if is_torch_checked(settings):
         yield
         return
-    passed_file = _find_passed_file(settings)
+    passed_file = _get_passed_marker_file(settings)
     process = subprocess.Popen(
         [sys.executable, "-m", "worker.devices.torch_check"],
         cwd=ROOT,
-        env=helper_process.build_environment(),
+        env=helper_process.build_helper_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -59,17 +59,17 @@ def check_torch_meanwhile(settings: Settings) -> Iterator[None]:
     try:
         yield
     finally:
-        _require_passed(process)
+        _wait_for_torch_check(process)
         # Only after the check has passed: a failed one is repeated at the next start.
         passed_file.touch()
 
 
-def is_checked(settings: Settings) -> bool:
+def is_torch_checked(settings: Settings) -> bool:
     """Return True if the installed pair has passed, so that it is not imported again."""
-    return _find_passed_file(settings).exists()
+    return _get_passed_marker_file(settings).exists()
 
 
-def _find_passed_file(settings: Settings) -> Path:
+def _get_passed_marker_file(settings: Settings) -> Path:
     """Return the file that marks the installed pair as good."""
     return settings.make_folder("catalogue") / f"torch-{_compute_fingerprint()}"
 
@@ -88,12 +88,12 @@ def main() -> int:
                     "core.learning.torchvision_import"
                 ).import_torchvision_models()
         except Exception as error:  # noqa: BLE001 - any error of these imports is reported
-            print(json.dumps({"name": name, "error": _first_line(error)}))
+            print(json.dumps({"name": name, "error": _get_first_error_line(error)}))
             return 1
     return 0
 
 
-def _require_passed(process: "subprocess.Popen[bytes]") -> None:
+def _wait_for_torch_check(process: "subprocess.Popen[bytes]") -> None:
     """Wait until the check of torch has passed.
 
     Raises:
@@ -117,22 +117,22 @@ def _require_passed(process: "subprocess.Popen[bytes]") -> None:
 def _raise_unavailable(name: str, error: str) -> NoReturn:
     python = sys.executable
     install = f"{python} -m pip install"
-    if any(_get_version(one) is None for one in _IMPORTS):
-        missing = " and ".join(one for one in _IMPORTS if _get_version(one) is None)
+    if any(_get_installed_version(one) is None for one in _IMPORTS):
+        missing = " and ".join(one for one in _IMPORTS if _get_installed_version(one) is None)
         problem = f"{missing} {'are' if ' and ' in missing else 'is'} not installed for {python}"
     else:
-        pair = " and ".join(f"{one} {_get_version(one)}" for one in _IMPORTS)
+        pair = " and ".join(f"{one} {_get_installed_version(one)}" for one in _IMPORTS)
         problem = f"{pair} do not work together: importing {name} says “{error.rstrip('.')}”"
         # Both are installed, so pip would do nothing; their dependencies may stay as they are.
         install += " --force-reinstall --no-deps"
     raise Unavailable(
         f"Perennial cannot start: {problem}. The two must be built for each other. Run\n\n"
-        f"    {install} {' '.join(_find_pins())}\n\n"
+        f"    {install} {' '.join(_list_pinned_packages())}\n\n"
         "(with --index-url URL for the index of a CPU-only or CUDA build), then start again."
     )
 
 
-def _find_pins() -> list[str]:
+def _list_pinned_packages() -> list[str]:
     """Return both with the versions that the service requires, or bare in a mere checkout."""
     try:
         required = metadata.requires("perennial-service") or ()
@@ -142,7 +142,7 @@ def _find_pins() -> list[str]:
     return [pins.get(name, name) for name in _IMPORTS]
 
 
-def _get_version(name: str) -> str | None:
+def _get_installed_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -168,7 +168,7 @@ def _compute_fingerprint() -> str:
     return digest.hexdigest()[:32]
 
 
-def _first_line(error: Exception) -> str:
+def _get_first_error_line(error: Exception) -> str:
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0][:ERROR_CHARACTERS]
 

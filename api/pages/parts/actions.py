@@ -50,12 +50,12 @@ class Waiting:
 def list_waiting_items(model: ModelOut) -> list[Waiting]:
     """Return everything in a model that waits for a person."""
     return [
-        Waiting(one, [_build_button(model, action) for action in one["actions"]])
+        Waiting(one, [_build_action_button(model, action) for action in one["actions"]])
         for one in model["attention"]
     ]
 
 
-def _build_button(model: ModelOut, action: ActionOut) -> Button:
+def _build_action_button(model: ModelOut, action: ActionOut) -> Button:
     body = action["body"] or {}
     if action["method"] in ("POST", "PUT") and _FORMS.fullmatch(action["path"]):
         path = action["path"].replace("/v1/", "/ui/", 1)

@@ -57,7 +57,7 @@ async def enable_all_checks(
 ) -> Response:
     """Enable all checks with the limits of a new model."""
     # Its fields do not matter: this checks that a page of this service sent it.
-    await forms.read_form(request)
+    await forms.read_form_values(request)
     change: ModelChange = {"gate": {"checks": "on"}}
     await to_thread.run_sync(lambda: models.change_model(db, catalogue(), actor, model, change))
     return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}#rules-title", 303)

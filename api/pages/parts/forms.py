@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from api.authentication import session
-from api.authentication.guard import read_body, read_declared_length
+from api.authentication.guard import read_declared_length, read_small_body
 from api.uploads.order import parse_recipe_override
 from core.contract.patch import RecipePatch
 from core.errors import Invalid, UnsupportedType
@@ -23,7 +23,7 @@ ARCHIVE_TYPES = ",".join(
 """Files that a browser offers where a batch is chosen."""
 
 
-async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
+async def read_form_values(request: Request, fields: int = MAX_FIELDS) -> dict[str, str]:
     """Return the values of a form by name, without surrounding spaces.
 
     Args:
@@ -31,12 +31,12 @@ async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str
 
     Raises:
         NotAllowed: a page of another site sent it.
-        BodyTooLarge, BodyTruncated, BodyTimeout: see `api.authentication.guard.read_body`.
+        BodyTooLarge, BodyTruncated, BodyTimeout: see `api.authentication.guard.read_small_body`.
         UnsupportedType: the body is not a form.
         Invalid: it is not UTF-8, has too many fields, or contains a NUL character.
     """
-    session.require_own_origin(request.scope)
-    body = await read_body(
+    session.require_own_request_origin(request.scope)
+    body = await read_small_body(
         request.receive, MAX_BYTES, read_declared_length(request.headers.get("content-length"))
     )
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -56,14 +56,14 @@ async def read_form(request: Request, fields: int = MAX_FIELDS) -> dict[str, str
     return {name: value.strip() for name, value in pairs}
 
 
-def read_reason(inputs: dict[str, str]) -> str | None:
+def read_form_reason(inputs: dict[str, str]) -> str | None:
     """Return the reason in a form, or None.
 
     Raises:
         Invalid: it is too long, or has an invisible character.
     """
     try:
-        return characters.clean_prose(inputs.get("reason", "")) or None
+        return characters.normalise_reason(inputs.get("reason", "")) or None
     except ValueError as error:
         raise Invalid(f"The reason {error}.") from None
 
@@ -78,7 +78,7 @@ def read_chosen_recipe(inputs: dict[str, str]) -> RecipePatch | None:
     return parse_recipe_override(text.encode()) if text else None
 
 
-def read_number(inputs: dict[str, str], name: str) -> int:
+def read_form_number(inputs: dict[str, str], name: str) -> int:
     """Return a number in a form.
 
     Raises:

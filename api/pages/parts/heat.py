@@ -86,19 +86,19 @@ def build_heat_map(
         first: the first task of the columns; None: of more than 40 tasks, those with the most
             forgetting.
     """
-    columns, earlier, later = _select_columns(matrix, first)
+    columns, earlier, later = _select_window_columns(matrix, first)
     column_index = {column["task"]: index for index, column in enumerate(matrix["columns"])}
     chosen = [column_index[column["task"]] for column in columns]
     values_shown = [row[index] for row in matrix["accuracy_matrix"] for index in chosen]
     low = min((value for value in values_shown if value is not None), default=0.0)
     # Round down to a tenth; 0.9 at most, so that the colour scale has a width.
     low = min(int(low * 10) / 10, 0.9)
-    learned = _read_accuracy_when_learned(matrix)
+    learned = _read_accuracies_when_learned(matrix)
     marks = {(one["version"], one["task"]): describe_mark(one) for one in matrix["marks"]}
     rows = []
     for version_row, values in zip(matrix["rows"], matrix["accuracy_matrix"], strict=True):
         cells = [
-            _build_cell(
+            _build_heat_cell(
                 matrix["columns"][index]["task"], values[index], version_row["task"], low, learned
             )
             for index in chosen
@@ -127,7 +127,7 @@ def describe_mark(mark: CellMark) -> str:
     return "labels edited since: this is what was measured by the former ones"
 
 
-def _build_cell(
+def _build_heat_cell(
     task: int,
     value: float | None,
     learned_task: int | None,
@@ -140,7 +140,7 @@ def _build_cell(
     return Cell(task, value, step, task == learned_task, fallen)
 
 
-def _select_columns(
+def _select_window_columns(
     matrix: MetricsOut, first: int | None
 ) -> tuple[list[MatrixColumn], int | None, int | None]:
     """Return the columns, and the first tasks of the columns before and after them."""
@@ -163,7 +163,7 @@ def _select_columns(
     return columns[start:end], earlier, later
 
 
-def _read_accuracy_when_learned(matrix: MetricsOut) -> dict[int, float]:
+def _read_accuracies_when_learned(matrix: MetricsOut) -> dict[int, float]:
     """Return task → accuracy when it was learned, in the lineage of the summarised version."""
     return {
         one["task"]: one["when_learned"]
@@ -188,7 +188,7 @@ class Curves:
     curves: list[Curve]
 
 
-def build_curves(matrix: MetricsOut, history: Lineage) -> Curves:
+def build_accuracy_curves(matrix: MetricsOut, history: Lineage) -> Curves:
     """Return the curves over a window of versions."""
     # A held version serves nobody, so its accuracy is no part of a curve.
     published = {one.number: one for one in history.versions if one.status != "held"}
@@ -204,13 +204,13 @@ def build_curves(matrix: MetricsOut, history: Lineage) -> Curves:
         range(len(matrix["columns"])),
         key=lambda index: -forgetting.get(matrix["columns"][index]["task"], 0.0),
     )
-    drawn = [Curve("All tasks", [_to_percent(published[number].acc) for number in numbers])]
+    drawn = [Curve("All tasks", [_convert_to_percent(published[number].acc) for number in numbers])]
     for index in sorted(order[:CURVES]):
         column = matrix["columns"][index]
         name = f"Task {column['task']}" + (f" {column['name']}" if column["name"] else "")
-        drawn.append(Curve(name, [_to_percent(rows[number][index]) for number in numbers]))
+        drawn.append(Curve(name, [_convert_to_percent(rows[number][index]) for number in numbers]))
     return Curves(numbers, drawn)
 
 
-def _to_percent(share: float | None) -> float | None:
+def _convert_to_percent(share: float | None) -> float | None:
     return None if share is None else round(100 * share, 2)

@@ -11,8 +11,8 @@ from api.pages.parts.schema_form import (
     Field,
     Unfit,
     compute_patch,
-    fill_in_patch,
-    iterate_input_names,
+    convert_patch_to_inputs,
+    iterate_form_input_names,
     list_form_fields,
 )
 from core.admission import recipe_preview
@@ -70,7 +70,7 @@ class RecipeForm:
     @property
     def paths(self) -> set[str]:
         """The names of the inputs besides the choice."""
-        return set(iterate_input_names((*self.method_fields, *self.fields)))
+        return set(iterate_form_input_names((*self.method_fields, *self.fields)))
 
     @property
     def filled_in(self) -> bool:
@@ -83,7 +83,7 @@ class RecipeForm:
         names = {CHOICE, *self.paths}
         return [path for path in self.inputs if path not in names]
 
-    def add_errors(self, error: InvalidRecipe) -> None:
+    def add_service_errors(self, error: InvalidRecipe) -> None:
         """Add the service's errors to the inputs that they concern."""
         names = {CHOICE, *self.paths}
         for one in error.fields:
@@ -103,7 +103,9 @@ def build_recipe_form(
     base = _find_patch_of_choice(catalogue, choice)
     current: Mapping[str, Any] = model["recipe"]
     try:
-        current = recipe_preview.plan_recipe(db, catalogue, actor, model["id"], base or {}).recipe
+        current = recipe_preview.preview_next_recipe(
+            db, catalogue, actor, model["id"], base or {}
+        ).recipe
     # A choice that does not fit the model still gets its form, with the error beside it.
     except InvalidRecipe:
         current = merge_recipe(current, base or {})
@@ -137,9 +139,9 @@ def build_recipe_form(
         form.errors[CHOICE] = f"there is no {choice[:60]!r}"
         return form
     try:
-        _plan_recipe(form, db, catalogue, actor, model["id"], base)
+        _compute_patch_and_warnings(form, db, catalogue, actor, model["id"], base)
     except InvalidRecipe as error:
-        form.add_errors(error)
+        form.add_service_errors(error)
     return form
 
 
@@ -147,12 +149,14 @@ def list_input_names(catalogue: Catalogue) -> tuple[str, ...]:
     """Return every name that an input of such a form may have."""
     input_names = {
         CHOICE,
-        *iterate_input_names(
+        *iterate_form_input_names(
             list_form_fields(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE)
         ),
     }
     for entry in catalogue["methods"].values():
-        input_names |= set(iterate_input_names(list_form_fields(entry["schema"], {}, "method.")))
+        input_names |= set(
+            iterate_form_input_names(list_form_fields(entry["schema"], {}, "method."))
+        )
     return tuple(sorted(input_names))
 
 
@@ -175,10 +179,10 @@ def convert_patch_to_values(text: str) -> dict[str, str]:
         chosen = {CHOICE: f"method:{hyper.pop('name')}"}
     else:
         chosen = {CHOICE: f"preset:{choice}"} if choice is not None else {}
-    return chosen | fill_in_patch(hyper, "method.") | fill_in_patch(patch)
+    return chosen | convert_patch_to_inputs(hyper, "method.") | convert_patch_to_inputs(patch)
 
 
-def _plan_recipe(
+def _compute_patch_and_warnings(
     form: RecipeForm, db: Database, catalogue: Catalogue, actor: Actor, model: str, base: JsonObject
 ) -> None:
     """Compute the patch and the service's warnings about it. Raises InvalidRecipe."""
@@ -192,9 +196,11 @@ def _plan_recipe(
         return
     method = {**cast(JsonObject, base.get("method", {})), **hyper}
     form.patch = dict[str, object](
-        _shorten_method({**base, **patch, **({"method": method} if method else {})})
+        _shorten_method_to_name({**base, **patch, **({"method": method} if method else {})})
     )
-    form.warnings = recipe_preview.plan_recipe(db, catalogue, actor, model, form.patch).warnings
+    form.warnings = recipe_preview.preview_next_recipe(
+        db, catalogue, actor, model, form.patch
+    ).warnings
 
 
 def _find_patch_of_choice(catalogue: Catalogue, choice: str) -> JsonObject | None:
@@ -207,7 +213,7 @@ def _find_patch_of_choice(catalogue: Catalogue, choice: str) -> JsonObject | Non
     return {"preset": name} if kind == "preset" and name in catalogue["presets"] else None
 
 
-def _shorten_method(patch: JsonObject) -> JsonObject:
+def _shorten_method_to_name(patch: JsonObject) -> JsonObject:
     """Return the patch with a method without hyper-parameters shortened to its name."""
     method = patch.get("method")
     return (

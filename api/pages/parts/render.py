@@ -53,7 +53,7 @@ def render_html(scope: Scope, template: str, values: Mapping[str, object]) -> st
         "may": may_write,
         "auth": scope["app"].state.settings.auth,
     }
-    return _build_environment().get_template(template).render(**common, **values)
+    return _build_template_environment().get_template(template).render(**common, **values)
 
 
 def root_of(scope: Scope) -> str:
@@ -94,7 +94,7 @@ def format_size(count: float) -> str:
     )
 
 
-def format_moment(at: str) -> str:
+def format_date_and_time(at: str) -> str:
     """Format an RFC 3339 time as `24 Nov 2026, 02:10` (UTC)."""
     return f"{datetime.fromisoformat(at).astimezone(UTC):%-d %b %Y, %H:%M}"
 
@@ -102,17 +102,17 @@ def format_moment(at: str) -> str:
 def format_age(at: str) -> str:
     """Format a time as `5 min ago`, or a future one as `in 5 min`."""
     seconds = (datetime.now(UTC) - datetime.fromisoformat(at)).total_seconds()
-    return f"in {format_span(-seconds)}" if seconds < -1 else f"{format_span(seconds)} ago"
+    return f"in {format_duration(-seconds)}" if seconds < -1 else f"{format_duration(seconds)} ago"
 
 
 def format_time_until(begin: str, end: str) -> str:
     """Format the span between two times as `5 min`."""
-    return format_span(
+    return format_duration(
         (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
     )
 
 
-def format_span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Format seconds as `40 s`, `5 min`, `3 h` or `12 days`."""
     for unit, name in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
         if seconds >= 2 * unit:
@@ -121,7 +121,7 @@ def format_span(seconds: float) -> str:
 
 
 @cache
-def _build_environment() -> Environment:
+def _build_template_environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
@@ -136,13 +136,13 @@ def _build_environment() -> Environment:
         percent=format_percent,
         points=format_points,
         size=format_size,
-        moment=format_moment,
+        moment=format_date_and_time,
         ago=format_age,
-        span=format_span,
+        span=format_duration,
         until=format_time_until,
         number=format_number,
         people=words.replace_requests_by_buttons,
-        new_model=words.find_new_model_form,
+        new_model=words.find_model_form_path,
         next_batch=words.find_batch_form_query,
         segment=lambda text: quote(str(text), safe=""),
     )

@@ -46,7 +46,7 @@ class Field:
         """The current value as text."""
         if self.kind == "group":
             return OFF if self.current is None else ON
-        return format_value(self.current)
+        return format_form_value(self.current)
 
 
 class Unfit(Exception):
@@ -73,7 +73,9 @@ def list_form_fields(
     """
     definitions = cast(Mapping[str, Any], schema.get("$defs", {}))
     fields = (
-        _build_field(definitions, of, f"{prefix}{name}", name, current.get(name, of.get("default")))
+        _build_form_field(
+            definitions, of, f"{prefix}{name}", name, current.get(name, of.get("default"))
+        )
         for name, of in schema.get("properties", {}).items()
         if name not in without
     )
@@ -87,25 +89,25 @@ def compute_patch(fields: Sequence[Field], inputs: Mapping[str, str]) -> JsonObj
         Unfit: a value cannot be read. The schema is not checked here.
     """
     errors: dict[str, str] = {}
-    patch = _build_patch(fields, inputs, errors)
+    patch = _build_changed_patch(fields, inputs, errors)
     if errors:
         raise Unfit(errors)
     return patch
 
 
-def fill_in_patch(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def convert_patch_to_inputs(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Return the form values, by path, from which `compute_patch` makes this patch."""
     values: dict[str, str] = {}
     for name, value in patch.items():
         path = f"{prefix}{name}"
         if isinstance(value, Mapping):
-            values |= {path: ON, **fill_in_patch(value, f"{path}.")}
+            values |= {path: ON, **convert_patch_to_inputs(value, f"{path}.")}
         else:
-            values[path] = format_value(value)
+            values[path] = format_form_value(value)
     return values
 
 
-def format_value(value: object) -> str:
+def format_form_value(value: object) -> str:
     """Return a value as it is written in the form."""
     if value is None:
         return NONE
@@ -114,17 +116,17 @@ def format_value(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def iterate_input_names(fields: Sequence[Field]) -> Iterator[str]:
+def iterate_form_input_names(fields: Sequence[Field]) -> Iterator[str]:
     """Yield the names of all inputs of a form."""
     for field in fields:
         yield field.path
-        yield from iterate_input_names(field.fields)
+        yield from iterate_form_input_names(field.fields)
 
 
-def _build_field(
+def _build_form_field(
     definitions: Mapping[str, Any], of: Mapping[str, Any], path: str, name: str, current: object
 ) -> Field | None:
-    nullable, of = _split_nullable(definitions, of)
+    nullable, of = _split_nullable_schema(definitions, of)
     label = name.replace("_", " ")
     if "const" in of:
         return None  # a constant leaves no choice
@@ -146,7 +148,7 @@ def _build_field(
     return Field(path, label, "json", current, nullable=nullable)
 
 
-def _split_nullable(
+def _split_nullable_schema(
     definitions: Mapping[str, Any], of: Mapping[str, Any]
 ) -> tuple[bool, Mapping[str, Any]]:
     """Return whether the value is nullable, and its schema without null, with `$ref` resolved."""
@@ -158,15 +160,15 @@ def _split_nullable(
     return nullable, of
 
 
-def _build_patch(
+def _build_changed_patch(
     fields: Sequence[Field], inputs: Mapping[str, str], errors: dict[str, str]
 ) -> JsonObject:
     patch: JsonObject = {}
     for field in fields:
         name, text = field.path.rpartition(".")[2], inputs.get(field.path, "").strip()
         if field.kind == "group":
-            inner = _build_patch(field.fields, inputs, errors)
-            # `fill_in_patch` writes null as `none`, whatever the kind of the input.
+            inner = _build_changed_patch(field.fields, inputs, errors)
+            # `convert_patch_to_inputs` writes null as `none`, whatever the kind of the input.
             text = OFF if text == NONE else text
             if text not in ("", ON, OFF) or (text == OFF and not field.nullable):
                 advice = f"choose {ON} or {OFF}" if field.nullable else "it has settings of its own"
@@ -177,7 +179,7 @@ def _build_patch(
                 patch[name] = inner
         elif text:
             try:
-                value = _parse_value(field, text)
+                value = _parse_field_value(field, text)
             except ValueError as error:
                 errors[field.path] = str(error)
             else:
@@ -188,7 +190,7 @@ def _build_patch(
     return patch
 
 
-def _parse_value(field: Field, text: str) -> Any:
+def _parse_field_value(field: Field, text: str) -> Any:
     """Return the value of a text. Raises ValueError that says what is allowed."""
     if field.nullable and text == NONE:
         return None

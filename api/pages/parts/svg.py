@@ -63,7 +63,7 @@ class Tree:
     moves: list[tuple[str, Move]]
 
 
-def draw_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> Tree:
+def draw_version_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> Tree:
     """Return the tree of versions, with one version per step on the x axis.
 
     Of several children, the newest one that was not held stays in its parent's lane.
@@ -73,20 +73,20 @@ def draw_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> Tree:
         moves: moves of production, newest first.
     """
     ordered = list(reversed(versions))
-    lanes = _assign_lanes(ordered)
+    lanes = _assign_version_lanes(ordered)
     place = {
         one.number: (_MARGIN + index * STEP, _MARGIN + lanes[one.number] * LANE)
         for index, one in enumerate(ordered)
     }
     nodes = [Node(one, *place[one.number]) for one in ordered]
     edges = [
-        _draw_edge(place[one.parent], place[one.number])
+        _draw_tree_edge(place[one.parent], place[one.number])
         for one in ordered
         if one.parent is not None and one.parent in place
     ]
     track = _MARGIN + (max(lanes.values(), default=0) + 1) * LANE + 6
     arcs = [
-        (_draw_arc(place[move.previous][0], place[move.version][0], track), move)
+        (_draw_production_arc(place[move.previous][0], place[move.version][0], track), move)
         for move in reversed(list(moves))
         if move.previous in place and move.version in place and move.previous != move.version
     ]
@@ -94,7 +94,7 @@ def draw_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> Tree:
     return Tree(width, track + 34, track, nodes, edges, arcs)
 
 
-def _assign_lanes(ordered: Sequence[VersionRow]) -> dict[int, int]:
+def _assign_version_lanes(ordered: Sequence[VersionRow]) -> dict[int, int]:
     """Return version → lane, 0 for the first."""
     heirs: dict[int | None, VersionRow] = {}
     for one in ordered:
@@ -121,14 +121,14 @@ def _assign_lanes(ordered: Sequence[VersionRow]) -> dict[int, int]:
     return lanes
 
 
-def _draw_edge(start: tuple[float, float], end: tuple[float, float]) -> str:
+def _draw_tree_edge(start: tuple[float, float], end: tuple[float, float]) -> str:
     (x, y), (to_x, to_y) = start, end
     if y == to_y:
         return f"M{x:g} {y:g}H{to_x:g}"
     return f"M{x:g} {y:g}C{x + STEP / 2:g} {y:g} {to_x - STEP / 2:g} {to_y:g} {to_x:g} {to_y:g}"
 
 
-def _draw_arc(start: float, end: float, y: float) -> str:
+def _draw_production_arc(start: float, end: float, y: float) -> str:
     """Return the path of a move of production: straight if forward, an arc below if back."""
     if end > start:
         return f"M{start:g} {y:g}H{end:g}"
@@ -149,7 +149,7 @@ class Bar:
     right: float
 
 
-def draw_reliability(bins: Iterable[CalibrationBin]) -> list[Bar]:
+def draw_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[Bar]:
     """Return the points of a reliability diagram in a square of `SQUARE` pixels.
 
     They show the share of correct predictions over the mean probability of each bin.
@@ -157,14 +157,14 @@ def draw_reliability(bins: Iterable[CalibrationBin]) -> list[Bar]:
     bars = []
     for one in bins:
         # Wilson's interval also holds for few images, and where all or none of them are right.
-        low, high = _wilson_interval(one["right"], one["images"])
+        low, high = _compute_wilson_interval(one["right"], one["images"])
         share, x = one["right"] / one["images"], SQUARE * one["probability"]
         y, top, bottom = (SQUARE * (1 - value) for value in (share, high, low))
         bars.append(Bar(x, y, top, bottom, one["images"], one["probability"], share))
     return bars
 
 
-def draw_coverage(curve: Iterable[CoveragePoint]) -> str:
+def draw_coverage_curve(curve: Iterable[CoveragePoint]) -> str:
     """Return the points of a polyline in a square of `SQUARE` pixels.
 
     They show precision, from one half up, over the share of images.
@@ -178,7 +178,7 @@ def draw_coverage(curve: Iterable[CoveragePoint]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
-def _wilson_interval(right: int, images: int) -> tuple[float, float]:
+def _compute_wilson_interval(right: int, images: int) -> tuple[float, float]:
     """Return the 95 % confidence interval of a share (Wilson 1927)."""
     z = 1.96
     share, wide = right / images, 1 + z * z / images

@@ -5,7 +5,7 @@ import re
 from urllib.parse import urlencode
 
 from core.lineage.words import SETTLED_BY
-from core.text.steps import Step, find_steps, replace_options, replace_steps
+from core.text.steps import Step, find_requests, replace_query_parameters, replace_requests
 
 # Repetitions have a bound, so that a hostile sentence takes linear time.
 _LEFT_OUT = (
@@ -39,16 +39,18 @@ def replace_requests_by_buttons(text: str) -> str:
     text = text.replace(SETTLED_BY, "")
     for pattern, replacement in _LEFT_OUT:
         text = pattern.sub(replacement, text)
-    text = replace_steps(text, _describe_button)
-    text = replace_options(text, lambda name, value: f"“{name.replace('_', ' ')}: {value}”")
+    text = replace_requests(text, _get_button_text)
+    text = replace_query_parameters(
+        text, lambda name, value: f"“{name.replace('_', ' ')}: {value}”"
+    )
     # Backticks mark code for readers of JSON; a page would show them as they are.
     return text.strip().replace("`", "")
 
 
-def find_new_model_form(text: str) -> str | None:
+def find_model_form_path(text: str) -> str | None:
     """Return the path of the form that makes the model a sentence asks for, or None if it asks for
     none."""
-    for step in _list_steps(text):
+    for step in _list_named_requests(text):
         body = step.body
         if step.path != "/v1/models" or body is None:
             continue
@@ -67,25 +69,27 @@ def find_new_model_form(text: str) -> str | None:
 
 def find_batch_form_query(text: str) -> str | None:
     """Return the query of the batch form, filled in with the recipe a sentence advises; or None."""
-    advised = next((one.recipe for one in _list_steps(text) if one.recipe is not None), None)
+    advised = next(
+        (one.recipe for one in _list_named_requests(text) if one.recipe is not None), None
+    )
     if advised is not None:
         return urlencode({"recipe": json.dumps(advised)})
     match = _EARLIER.search(text)
     return None if match is None else urlencode({"recipe": match[1]})
 
 
-def _list_steps(text: str) -> list[Step]:
-    return [step for _, _, step in find_steps(text)]
+def _list_named_requests(text: str) -> list[Step]:
+    return [step for _, _, step in find_requests(text)]
 
 
-def _describe_button(step: Step) -> str | None:
+def _get_button_text(step: Step) -> str | None:
     if step.path == "/v1/models" and step.method == "POST":
         return "“Create that model…”"
     if step.recipe is not None:
         return "“Send the next batch so…”"
     if step.path.endswith("/retry") and step.body is None:
         return "“Try again”"
-    if (button := step.as_button()) is not None:
+    if (button := step.get_button_label()) is not None:
         return button
-    command = step.as_command()
+    command = step.format_as_command()
     return None if command is None else f"the command {command}"

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from fastapi import Depends, Query, Response
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.dependencies import Admin, Db, Page
 from api.description.described import make_router
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from core.contract.responses.audit import AuditPage
 from core.requests.audit import Wanted, list_audit
 from core.requests.times import parse_rfc3339
@@ -46,13 +46,15 @@ async def _build_audit_filters(
     return Filters(model, action, since, order)
 
 
-@router.get("/v1/audit", summary="Read", response_model=AuditPage, responses=problem_responses(404))
+@router.get(
+    "/v1/audit", summary="Read", response_model=AuditPage, responses=describe_problem_responses(404)
+)
 def list_audit_entries(
     actor: Admin, db: Db, filters: Annotated[Filters, Depends(_build_audit_filters)], page: Page
 ) -> Response:
     """List changes and who made them, oldest or newest first."""
     since = None if filters.since is None else parse_rfc3339(filters.since)
     selection = Wanted(filters.model, filters.action, since, filters.order == "desc")
-    return json_answer(
+    return build_json_response(
         list_audit(db, actor, limit=page.limit, cursor=page.cursor, wanted=selection)
     )

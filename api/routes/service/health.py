@@ -7,7 +7,7 @@ from anyio import CapacityLimiter, create_task_group, move_on_after, to_thread
 from fastapi import Request, Response
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.damage import Damage
 from api.dependencies import Bell, Db, ObjectStore
 from api.description.described import make_router
@@ -30,7 +30,7 @@ _checks = CapacityLimiter(32)
 @router.get("/healthz", summary="Healthz", response_model=Alive)
 async def report_health() -> Response:
     """Report that the process answers."""
-    return json_answer({"status": "ok"})
+    return build_json_response({"status": "ok"})
 
 
 @router.get("/readyz", summary="Readyz", response_model=Ready, responses={503: {"model": Ready}})
@@ -44,7 +44,7 @@ async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: B
     damage: Damage = request.app.state.damage
     parts: dict[str, str] = {}
 
-    async def check_part(part: str, question: Callable[[], str]) -> None:
+    async def check_service_part(part: str, question: Callable[[], str]) -> None:
         # Set first: it stays if the check does not end in time.
         parts[part] = "unknown" if part == "workers" else "down"
         with move_on_after(LIMIT_S):  # The thread ends by its own limits.
@@ -53,14 +53,14 @@ async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: B
             )
 
     async with create_task_group() as group:
-        group.start_soon(check_part, "database", lambda: _check_database(db, damage))
-        group.start_soon(check_part, "store", lambda: _check_store(store))
-        group.start_soon(check_part, "broker", bell.get_broker_status)
-        group.start_soon(check_part, "workers", lambda: _check_workers(db))
+        group.start_soon(check_service_part, "database", lambda: _check_database(db, damage))
+        group.start_soon(check_service_part, "store", lambda: _check_store(store))
+        group.start_soon(check_service_part, "broker", bell.get_broker_status)
+        group.start_soon(check_service_part, "workers", lambda: _check_workers_status(db))
     ready = parts["database"] == "up" and parts["store"] != "down"
     damage_detail = {"detail": damage.describe_damage()} if parts["database"] == "corrupt" else {}
     ordered_parts = {part: parts[part] for part in ("database", "store", "broker", "workers")}
-    return json_answer(
+    return build_json_response(
         {"status": "ready" if ready else "not ready", **ordered_parts, **damage_detail},
         200 if ready else 503,
     )
@@ -70,17 +70,17 @@ def _check_database(db: Database, damage: Damage) -> str:
     if damage.found:
         return "corrupt"
     try:
-        db.read_row()
+        db.check_row_readable()
     except SQLAlchemyError as error:
         if soundness.is_damage(error):
-            damage.record_error(error)
+            damage.record_damage_error(error)
             return "corrupt"
         log.warning("database does not answer", error=str(error)[:300])
         return "down"
     return "up"
 
 
-def _check_workers(db: Database) -> str:
+def _check_workers_status(db: Database) -> str:
     try:
         with db.read() as session:
             return workers.read_workers_status(session, db.now(session))
@@ -90,7 +90,7 @@ def _check_workers(db: Database) -> str:
 
 def _check_store(store: Store) -> str:
     try:
-        store.check_usable()
+        store.check_store_usable()
     except NoSpace:
         return "full"
     except PerennialError as error:

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import Path, Request, Response
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.authentication.access import Access
 from api.dependencies import Admin, Config, Db, Page, Read
 from api.description.described import make_router
-from api.problems import problem_responses
+from api.problems import describe_problem_responses
 from api.schemas.owners import KeyIn
 from core.contract.responses.key import KeyPage, NewKey
 from core.contract.responses.me import MeOut
@@ -26,7 +26,7 @@ NO_STORE = {"Cache-Control": "no-store"}
     summary="Create",
     status_code=201,
     response_model=NewKey,
-    responses=problem_responses(409),
+    responses=describe_problem_responses(409),
 )
 def create_key(body: KeyIn, actor: Admin, db: Db) -> Response:
     """Create a key; its secret is only in this response."""
@@ -37,17 +37,17 @@ def create_key(body: KeyIn, actor: Admin, db: Db) -> Response:
         body.expires_at,
         Wanted(body.model, body.alias, body.requests_per_s, body.images_per_day),
     )
-    return json_answer(keys.create_key(db, actor, requested), 201, NO_STORE)
+    return build_json_response(keys.create_key(db, actor, requested), 201, NO_STORE)
 
 
 @router.get("/v1/keys", response_model=KeyPage)
 def list_keys(actor: Admin, db: Db, page: Page) -> Response:
     """List all keys, without their secrets."""
-    return json_answer(keys.list_keys(db, actor, limit=page.limit, cursor=page.cursor))
+    return build_json_response(keys.list_keys(db, actor, limit=page.limit, cursor=page.cursor))
 
 
 @router.delete(
-    "/v1/keys/{key}", summary="Revoke", status_code=204, responses=problem_responses(409)
+    "/v1/keys/{key}", summary="Revoke", status_code=204, responses=describe_problem_responses(409)
 )
 def revoke_key(
     request: Request,
@@ -59,11 +59,11 @@ def revoke_key(
     keys.revoke_key(db, actor, key)
     # This process would otherwise accept the key from its cache for another second.
     access: Access = request.app.state.access
-    access.forget_key(key)
+    access.forget_cached_key(key)
     return Response(status_code=204)
 
 
 @router.get("/v1/me", summary="Read", response_model=MeOut)
 def describe_key_owner(request: Request, actor: Read, db: Db, settings: Config) -> Response:
     """Return the owner of this key, what it may do, and the service's properties."""
-    return json_answer(describe_caller(db, settings, actor, request.app.version))
+    return build_json_response(describe_caller(db, settings, actor, request.app.version))

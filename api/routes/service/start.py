@@ -3,7 +3,7 @@
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.description.described import make_router
 from core.contract.responses.health import Start
 
@@ -35,7 +35,7 @@ async def list_entry_points(request: Request) -> Response:
     if "text/html" in request.headers.get("accept", ""):
         return RedirectResponse(f"{root}{PATHS['pages']}", 303)
     service = {"name": "Perennial", "version": request.app.version}
-    return json_answer(
+    return build_json_response(
         {**service, **{name: f"{root}{path}" for name, path in PATHS.items()}, **_TEXTS}
     )
 

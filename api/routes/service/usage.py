@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from fastapi import Query, Response
 
-from api.answers import json_answer
+from api.answers import build_json_response
 from api.dependencies import Admin, Db, Page
 from api.description.described import make_router
 from core.contract.responses.usage import UsagePage
@@ -28,4 +28,4 @@ def list_usage(
     read_page = (
         usage_lists.list_usage_by_model if by == "model" else usage_lists.list_usage_by_owner
     )
-    return json_answer(read_page(db, actor, limit=page.limit, cursor=page.cursor))
+    return build_json_response(read_page(db, actor, limit=page.limit, cursor=page.cursor))

@@ -13,7 +13,14 @@ import simulated_device
 import torch
 from step_counts import StepCounts
 
-from bench.gpu.kit import ROOT, Bench, methods_of_run, new_bench, open_device, small_architecture
+from bench.gpu.kit import (
+    ROOT,
+    Bench,
+    choose_small_architecture,
+    create_bench,
+    list_methods_to_run,
+    open_torch_device,
+)
 from bench.gpu.step_run import StepRun
 from core.learning.methods import registry
 
@@ -26,13 +33,13 @@ class WarnedCalls:
         self.places: Counter[str] = Counter()
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
-        """Count within the block."""
+    def count_calls_within(self) -> Iterator[None]:
+        """Count calls that block on the device, within the block."""
         show = warnings.showwarning
         with warnings.catch_warnings():
             warnings.simplefilter("always")
 
-            def count(
+            def count_warned_call(
                 message: Warning | str,
                 category: type[Warning],
                 filename: str,
@@ -41,58 +48,60 @@ class WarnedCalls:
                 line: str | None = None,
             ) -> None:
                 if "synchroniz" in str(message):
-                    self.places[_place(Path(filename), lineno)] += 1
+                    self.places[_format_source_place(Path(filename), lineno)] += 1
                 else:
                     show(message, category, filename, lineno, file, line)
 
-            warnings.showwarning = count
-            self._warn(True)
+            warnings.showwarning = count_warned_call
+            self._set_warnings(True)
             try:
                 yield
             finally:
-                self._warn(False)
+                self._set_warnings(False)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Count nothing within the block."""
-        self._warn(False)
+    def pause_counting_within(self) -> Iterator[None]:
+        """Count no calls within the block."""
+        self._set_warnings(False)
         try:
             yield
         finally:
-            self._warn(True)
+            self._set_warnings(True)
 
-    def _warn(self, on: bool) -> None:
+    def _set_warnings(self, on: bool) -> None:
         if self._cuda:
             torch.cuda.set_sync_debug_mode("warn" if on else "default")
 
 
-def count_blocking_calls(run: StepRun) -> None:
-    """Record calls per step of the second task, and where they are."""
-    device = open_device(run.device)
+def record_blocking_calls(run: StepRun) -> None:
+    """Record the number of blocking calls per step of the second task, and their places in the
+    code.
+    """
+    device = open_torch_device(run.device)
     calls = WarnedCalls(device)
     counts = StepCounts(simulated_device.calls if run.device == simulated_device.NAME else calls)
     counts.watch()
     figures: dict[str, Any] = {}
-    with calls.counted():
-        for name in methods_of_run(run.tiny):
+    with calls.count_calls_within():
+        for name in list_methods_to_run(run.tiny):
             method = registry.get_method(name)
-            bench = new_bench(
-                run.folder / name, run.device, small_architecture(name, "small-resnet")
+            bench = create_bench(
+                run.folder / name, run.device, choose_small_architecture(name, "small-resnet")
             )
             bench.scenario = "class" if "class" in method.scenarios else method.scenarios[0]
             try:
-                figures[name] = _count(bench, name, counts)
+                figures[name] = _count_method_calls(bench, name, counts)
             except Exception as error:  # noqa: BLE001 - the other methods are counted
-                run.fail(f"{name}: {type(error).__name__}: {error}"[:300])
-            run.record("methods", figures)
+                run.record_problem(f"{name}: {type(error).__name__}: {error}"[:300])
+            run.record_figure("methods", figures)
 
 
-def _count(bench: Bench, method: str, counts: StepCounts) -> dict[str, Any]:
+def _count_method_calls(bench: Bench, method: str, counts: StepCounts) -> dict[str, Any]:
     first = bench.learn_task(1, method=method)
     counts.taken()
     bench.learn_task(2, first, method=method)
     return counts.taken()
 
 
-def _place(path: Path, line: int) -> str:
+def _format_source_place(path: Path, line: int) -> str:
     return f"{path.relative_to(ROOT) if path.is_relative_to(ROOT) else path.name}:{line}"

@@ -17,8 +17,10 @@ FEW = "finetune and (growth or stores or resumes)"
 """The checks of a dry run."""
 
 
-def run_kit(run: StepRun) -> None:
-    """Record how many checks passed and the names of those that did not."""
+def record_conformance_results(run: StepRun) -> None:
+    """Run the conformance kit on the device; record the number of passed checks and the names of
+    failed ones.
+    """
     empty, results = run.folder / "pytest.ini", run.folder / "results.xml"
     empty.write_text("[pytest]\nmarkers =\n    campaign: longer\n    slow: long\n")
     command = [
@@ -39,20 +41,20 @@ def run_kit(run: StepRun) -> None:
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False)
     if not results.exists():
         raise RuntimeError(f"pytest ended with status {done.returncode} before its first check")
-    passed, failed = read_results(results)
-    run.record("passed", passed)
-    run.record("failed", failed)
+    passed, failed = read_junit_results(results)
+    run.record_figure("passed", passed)
+    run.record_figure("failed", failed)
     if failed:
-        run.fail(
+        run.record_problem(
             f"{len(failed)} of {passed + len(failed)} checks failed, the first: "
             f"{next(iter(failed))}"
         )
     elif passed == 0:
-        run.fail("no check ran")
+        run.record_problem("no check ran")
 
 
-def read_results(file: Path) -> tuple[int, dict[str, str]]:
-    """Return how many tests of a JUnit file passed, and name → first line of each that did not."""
+def read_junit_results(file: Path) -> tuple[int, dict[str, str]]:
+    """Return the number of passed tests in a JUnit file, and name → first line of each failure."""
     passed, failed = 0, dict[str, str]()
     for case in ElementTree.parse(file).iter("testcase"):
         problem = next(

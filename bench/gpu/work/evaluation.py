@@ -8,55 +8,58 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from bench.gpu.kit import new_bench, open_device
+from bench.gpu.kit import create_bench, open_torch_device
 from bench.gpu.step_run import StepRun
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import compute_task_logits
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learning.precision import Inputs, place_network
+from core.learning.precision import Inputs, move_network_to_device
 
 CLASSES = 100
 TOLERANCE = 1e-3
 """Of float32 against float32: relative distance of logits. With TF32 it is above."""
 
 
-def compare_evaluation(run: StepRun) -> None:
-    """Record the relative distance of logits from the CPU's and how many answers are others.
+def record_evaluation_differences(run: StepRun) -> None:
+    """Record how far logits on the device are from those on the CPU, and how many predictions
+    differ.
 
     `evaluate`: by the product, whatever torch's settings are, which must stay below `TOLERANCE`.
     `bare`: by the network alone under the same settings.
     """
-    device = open_device(run.device)
+    device = open_torch_device(run.device)
     size, images = (8, 16) if run.tiny else (32, 1000)
-    bench = new_bench(run.folder, "cpu", {"name": "resnet18"}, size=size, n_held_out=images)
+    bench = create_bench(run.folder, "cpu", {"name": "resnet18"}, size=size, n_held_out=images)
     names = tuple(str(c) for c in range(CLASSES))
-    data = Dataset.read_file(bench.dataset(1, "held_out"), names)
+    data = Dataset.read_dataset_file(bench.dataset(1, "held_out"), names)
     architecture = {"name": "resnet20"} if run.tiny else {"name": "resnet18"}
     network = build_network(architecture, ImageSpec(size, 3), "class", HeadSpec(names), seed=0)
     assert network.head is not None
     with torch.no_grad():
         for row in network.head.parameters():
             row.copy_(torch.randn(row.shape, generator=torch.Generator().manual_seed(1)))
-    expected = evaluate(network, data, torch.device("cpu"))
-    place_network(network, device)
+    expected = compute_evaluated_logits(network, data, torch.device("cpu"))
+    move_network_to_device(network, device)
     for tf32 in (True, False):
-        with tf32_set(tf32):
+        with use_tf32(tf32):
             for name, said in (
-                ("evaluate", evaluate(network, data, device)),
+                ("evaluate", compute_evaluated_logits(network, data, device)),
                 ("bare", compute_plain_logits(network, data, device)),
             ):
                 apart = float((said - expected).norm() / expected.norm())
                 others = int((said.argmax(1) != expected.argmax(1)).sum())
                 title = f"{name}, TF32 {'on' if tf32 else 'off'}"
-                run.record(title, {"distance": apart, "other answers": others, "of": len(data)})
+                run.record_figure(
+                    title, {"distance": apart, "other answers": others, "of": len(data)}
+                )
                 if name == "evaluate" and not apart < TOLERANCE:
-                    run.fail(
+                    run.record_problem(
                         f"{title}: logits are {apart:.1e} from the CPU's, not below {TOLERANCE:.0e}"
                     )
 
 
-def evaluate(network: Network, data: Dataset, device: torch.device) -> Tensor:
-    """Return the logits as the product evaluates them, on the CPU."""
+def compute_evaluated_logits(network: Network, data: Dataset, device: torch.device) -> Tensor:
+    """Return the logits as the service evaluates them, on the CPU."""
     logits = compute_task_logits(
         network, data, 1, lambda n, x, head: n(x, head), Inputs(None, 3, device)
     )
@@ -70,8 +73,8 @@ def compute_plain_logits(network: Network, data: Dataset, device: torch.device) 
 
 
 @contextmanager
-def tf32_set(on: bool) -> Iterator[None]:
-    """Let float32 products and convolutions use TF32, or not, inside the block."""
+def use_tf32(on: bool) -> Iterator[None]:
+    """Allow or forbid TF32 for float32 products and convolutions, within the block."""
     matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
     before = matmul.fp32_precision, conv.fp32_precision
     matmul.fp32_precision = conv.fp32_precision = "tf32" if on else "ieee"

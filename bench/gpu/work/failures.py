@@ -11,19 +11,19 @@ from typing import Any
 
 import torch
 
-from bench.gpu.kit import SMALL, new_bench, open_device
+from bench.gpu.kit import SMALL, create_bench, open_torch_device
 from bench.gpu.step_run import StepRun
-from core.learning.training.failures import classify_error
+from core.learning.training.failures import classify_job_error
 
 ASK = """
 import json, sys
-from core.learning.training.failures import classify_error
-from core.learning.precision import choose_device
-said = {"auto": str(choose_device("auto"))}
+from core.learning.training.failures import classify_job_error
+from core.learning.precision import choose_torch_device
+said = {"auto": str(choose_torch_device("auto"))}
 try:
-    choose_device("cuda")
+    choose_torch_device("cuda")
 except Exception as error:
-    said |= {"kind": classify_error(error), "message": str(error)}
+    said |= {"kind": classify_job_error(error), "message": str(error)}
 print(json.dumps(said))
 """
 ASK_S = 60
@@ -33,7 +33,7 @@ LEFT_BYTES = 64 << 20
 """Free memory in which a network fits and the libraries' workspaces do not."""
 
 
-def ask_for_absent_device(run: StepRun) -> None:
+def record_absent_device_failure(run: StepRun) -> None:
     """Record the kind and the sentence for a device that is not visible, and the choice of
     `auto`.
     """
@@ -47,43 +47,54 @@ def ask_for_absent_device(run: StepRun) -> None:
     )
     answer = json.loads(done.stdout)
     for name, value in answer.items():
-        run.record(name, value)
+        run.record_figure(name, value)
     if answer.get("kind") != "device":
-        run.fail(f"a device that is not visible: the kind is {answer.get('kind')}, not device")
+        run.record_problem(
+            f"a device that is not visible: the kind is {answer.get('kind')}, not device"
+        )
     if answer["auto"] != "cpu":
-        run.fail(f"auto chose {answer['auto']} without a visible device")
+        run.record_problem(f"auto chose {answer['auto']} without a visible device")
 
 
-def run_out_of_memory(run: StepRun) -> None:
-    """Record the kind of failure for a batch that is too large and for a device that is full, then
-    learn again.
+def record_memory_failures(run: StepRun) -> None:
+    """Record the kind of failure for a batch that is too large and for a full device, then learn
+    again.
     """
-    device = open_device(run.device)
-    large = new_bench(run.folder / "large", run.device, {"name": "resnet50"}, size=64, n=LARGE)
-    found = _attempt(lambda: large.learn_task(1, method="finetune", batch_size=LARGE))
-    run.record(f"batch of {LARGE}", found)
+    device = open_torch_device(run.device)
+    large = create_bench(run.folder / "large", run.device, {"name": "resnet50"}, size=64, n=LARGE)
+    found = _run_and_describe_failure(
+        lambda: large.learn_task(1, method="finetune", batch_size=LARGE)
+    )
+    run.record_figure(f"batch of {LARGE}", found)
     if found["kind"] != "memory":
-        run.fail(f"batch of {LARGE}: the kind is {found['kind']}, not memory: {found['message']}")
+        run.record_problem(
+            f"batch of {LARGE}: the kind is {found['kind']}, not memory: {found['message']}"
+        )
     torch.cuda.empty_cache()
-    small = new_bench(run.folder / "small", run.device, SMALL["small-resnet"])
+    small = create_bench(run.folder / "small", run.device, SMALL["small-resnet"])
     free, _ = torch.cuda.mem_get_info(device)
     held = torch.empty(max(0, free - LEFT_BYTES), dtype=torch.uint8, device=device)
-    full = _attempt(lambda: small.learn_task(1, method="finetune"))
-    run.record("device full", full)
+    full = _run_and_describe_failure(lambda: small.learn_task(1, method="finetune"))
+    run.record_figure("device full", full)
     if full["kind"] not in ("memory", "none"):  # small enough for what is left on some devices
-        run.fail(f"device full: the kind is {full['kind']}, not memory: {full['message']}")
+        run.record_problem(
+            f"device full: the kind is {full['kind']}, not memory: {full['message']}"
+        )
     del held
     torch.cuda.empty_cache()
-    again = _attempt(lambda: small.learn_task(1, method="finetune"))
-    run.record("afterwards", again)
+    again = _run_and_describe_failure(lambda: small.learn_task(1, method="finetune"))
+    run.record_figure("afterwards", again)
     if again["kind"] != "none":
-        run.fail(f"the process cannot learn after it had no memory: {again['message']}")
+        run.record_problem(f"the process cannot learn after it had no memory: {again['message']}")
 
 
-def _attempt(work: Callable[[], object]) -> dict[str, Any]:
-    """Return the kind and the message of a failure; kind `none` for work that succeeds."""
+def _run_and_describe_failure(work: Callable[[], object]) -> dict[str, Any]:
+    """Run work and return the kind and the message of its failure; kind `none` if it succeeds."""
     try:
         work()
     except Exception as error:  # noqa: BLE001 - the kind of whatever it is, is the question
-        return {"kind": classify_error(error), "message": f"{type(error).__name__}: {error}"[:400]}
+        return {
+            "kind": classify_job_error(error),
+            "message": f"{type(error).__name__}: {error}"[:400],
+        }
     return {"kind": "none", "message": ""}

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from bench.gpu.kit import SMALL, new_bench, open_device
+from bench.gpu.kit import SMALL, create_bench, open_torch_device
 from bench.gpu.step_run import StepRun
-from bench.job_run import complete_spec
+from bench.job_run import fill_in_spec_defaults
 from worker.attempts.child import Child, Zygote
 from worker.devices.cuda_free import find_open_cuda
 
@@ -26,35 +26,35 @@ SHARE = 0.9
 """Of the device's memory, that can be allocated once the children are gone."""
 
 
-def fork_from_zygote(run: StepRun) -> None:
+def record_jobs_forked(run: StepRun) -> None:
     """Fork three jobs, kill the second one while it trains, and allocate 90 % of the memory."""
     zygote = Zygote()
     try:
-        zygote.wait_ready()
-        opened = _open_cuda(zygote.pid)
-        run.record("CUDA files of the zygote", opened)
+        zygote.wait_until_ready()
+        opened = _list_open_cuda_files(zygote.pid)
+        run.record_figure("CUDA files of the zygote", opened)
         if opened:
-            run.fail(
+            run.record_problem(
                 f"the zygote has opened {', '.join(opened)}: no child can open CUDA after that"
             )
         outcomes = []
         for number in range(3):
-            outcomes.append(_run_child(zygote, run, number, kill=number == KILLED))
-            run.record("children", outcomes)
+            outcomes.append(_run_forked_job(zygote, run, number, kill=number == KILLED))
+            run.record_figure("children", outcomes)
     finally:
         zygote.end_zygote()
     for number, outcome in enumerate(outcomes):
         expected = "killed" if number == KILLED else "done"
         if outcome["ended"] != expected:
-            run.fail(
+            run.record_problem(
                 f"child {number} ended with {outcome['ended']}, not {expected}: "
                 f"{outcome['message']}"
             )
     if run.device == "cuda":
-        _allocate(run)
+        _allocate_device_memory(run)
 
 
-def _open_cuda(pid: int) -> list[str]:
+def _list_open_cuda_files(pid: int) -> list[str]:
     """Return the CUDA libraries that a process has mapped and the device files that it has open."""
     folder = Path(f"/proc/{pid}")
     files = []
@@ -64,48 +64,48 @@ def _open_cuda(pid: int) -> list[str]:
     return find_open_cuda((folder / "maps").read_text().splitlines(), files)
 
 
-def _run_child(zygote: Zygote, run: StepRun, number: int, kill: bool) -> dict[str, Any]:
+def _run_forked_job(zygote: Zygote, run: StepRun, number: int, kill: bool) -> dict[str, Any]:
     """Run one job in a forked child; with `kill`, end it at the first report of its training."""
     small = run.tiny or run.device != "cuda"
     architecture = SMALL["mlp"] if small else {"name": "resnet18"}
     # A forked child knows no device that was made known here.
     device = "cpu" if run.device == "sim" else run.device
-    bench = new_bench(
+    bench = create_bench(
         run.folder / f"child-{number}", device, architecture, size=8 if small else 32, n=64
     )
     # Enough epochs that a child is in the midst of its steps when it is killed.
     spec = bench.spec(1, None, method="finetune", epochs=400 if kill else 2)
     Path(spec["out"]).mkdir(parents=True, exist_ok=True)
     file = bench.folder / "spec.json"
-    file.write_text(json.dumps(complete_spec(spec).to_json()))
+    file.write_text(json.dumps(fill_in_spec_defaults(spec).to_json()))
     start = time.monotonic()
     child = zygote.fork_child(file)
     first_step_s, last = None, {"event": "nothing", "message": ""}
     while not child.ended and time.monotonic() - start < CHILD_S:
-        for event in child.read_events(1.0):
+        for event in child.read_child_events(1.0):
             if event.event == "progress" and first_step_s is None:
                 first_step_s = round(time.monotonic() - start, 2)
                 if kill:
                     child.kill_process()
             if event.event in ("done", "error", "stopped"):
                 last = event.to_json()
-    return {"seconds to the first report": first_step_s, **_ending(child, kill, last)}
+    return {"seconds to the first report": first_step_s, **_describe_child_end(child, kill, last)}
 
 
-def _ending(child: Child, kill: bool, last: dict[str, Any]) -> dict[str, Any]:
-    status = child.wait_for_end()
+def _describe_child_end(child: Child, kill: bool, last: dict[str, Any]) -> dict[str, Any]:
+    status = child.close_and_wait()
     ended = (
         "killed" if kill and status == -9 else "done" if last["event"] == "done" else last["event"]
     )
     return {"ended": ended, "message": str(last.get("message", ""))[:400]}
 
 
-def _allocate(run: StepRun) -> None:
+def _allocate_device_memory(run: StepRun) -> None:
     """Take 90 % of the device's memory, which children that are gone no longer hold."""
-    device = open_device(run.device)
+    device = open_torch_device(run.device)
     free, total = torch.cuda.mem_get_info(device)
-    run.record("free GB after the children", round(free / 1e9, 2))
+    run.record_figure("free GB after the children", round(free / 1e9, 2))
     block = torch.empty(int(SHARE * total), dtype=torch.uint8, device=device)
     block.fill_(1)
     torch.cuda.synchronize(device)
-    run.record("GB allocated", round(block.nbytes / 1e9, 2))
+    run.record_figure("GB allocated", round(block.nbytes / 1e9, 2))

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bench.gpu.kit import Bench, StepClock, new_bench, open_device, synchronize
+from bench.gpu.kit import Bench, StepClock, create_bench, open_torch_device, wait_for_device
 from bench.gpu.step_run import StepRun
 from core.ingest.dataset import open_dataset
 from core.learning.data import dataset
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learning.precision import Inputs, place_network, use_precision
+from core.learning.precision import Inputs, move_network_to_device, use_training_precision
 
 LR, MOMENTUM = 0.01, 0.9
 GRAPH_WARM = 3
@@ -44,67 +44,69 @@ class Load:
 TINY = Load("small-cnn", 8, 8, 32, 1, 2)
 
 
-def measure_resnet20(run: StepRun) -> None:
+def measure_loops_on_resnet20(run: StepRun) -> None:
     """Measure the training loops on ResNet-20 at 32 pixels."""
-    _measure(run, Load("resnet20", 32, 128, 2560, 10, 50))
+    _record_loop_rates(run, Load("resnet20", 32, 128, 2560, 10, 50))
 
 
-def measure_resnet18(run: StepRun) -> None:
+def measure_loops_on_resnet18(run: StepRun) -> None:
     """Measure the training loops on ResNet-18 at 32 pixels."""
-    _measure(run, Load("resnet18", 32, 256, 5120, 10, 50))
+    _record_loop_rates(run, Load("resnet18", 32, 256, 5120, 10, 50))
 
 
-def measure_resnet50(run: StepRun) -> None:
+def measure_loops_on_resnet50(run: StepRun) -> None:
     """Measure the training loops on ResNet-50 at 224 pixels."""
-    _measure(run, Load("resnet50", 224, 128, 512, 5, 25))
+    _record_loop_rates(run, Load("resnet50", 224, 128, 512, 5, 25))
 
 
-def measure_vit(run: StepRun) -> None:
+def measure_loops_on_vit(run: StepRun) -> None:
     """Measure the training loops on ViT-B/16 at 224 pixels."""
-    _measure(run, Load("vit_b_16", 224, 128, 512, 5, 25))
+    _record_loop_rates(run, Load("vit_b_16", 224, 128, 512, 5, 25))
 
 
-def _measure(run: StepRun, load: Load) -> None:
-    """Record images per second of each way; the compiler comes last, since it may take all the time
-    that is left.
+def _record_loop_rates(run: StepRun, load: Load) -> None:
+    """Record images per second of each kind of training loop; compilation comes last, since it may
+    take all remaining time.
     """
-    device = open_device(run.device)
+    device = open_torch_device(run.device)
     load = TINY if run.tiny else load
-    run.record("load", vars(load))
-    bench = new_bench(
+    run.record_figure("load", vars(load))
+    bench = create_bench(
         run.folder, run.device, {"name": load.architecture}, size=load.size, n=load.images
     )
     bench.dataset(1, "train")
     ways: dict[str, Callable[[], float]] = {
-        "product": lambda: time_product(bench, load, device),
-        "product, not deterministic": lambda: time_product(
+        "product": lambda: measure_job_step_seconds(bench, load, device),
+        "product, not deterministic": lambda: measure_job_step_seconds(
             bench, load, device, deterministic=False
         ),
-        "product, images on the host": lambda: time_product(
+        "product, images on the host": lambda: measure_job_step_seconds(
             bench, load, device, on_host=True, deterministic=False
         ),
-        "bare": lambda: time_bare_loop(bench, load, device),
-        "bare, images on the host": lambda: time_bare_loop(bench, load, device, on_host=True),
-        "bare, CUDA graph": lambda: time_graphed_loop(bench, load, device),
-        "bare, compiled": lambda: time_bare_loop(bench, load, device, compiled=True),
+        "bare": lambda: measure_plain_step_seconds(bench, load, device),
+        "bare, images on the host": lambda: measure_plain_step_seconds(
+            bench, load, device, on_host=True
+        ),
+        "bare, CUDA graph": lambda: measure_graphed_step_seconds(bench, load, device),
+        "bare, compiled": lambda: measure_plain_step_seconds(bench, load, device, compiled=True),
     }
     if device.type != "cuda":
-        run.record("left out", "CUDA graph and compiler: they are measured on CUDA alone")
+        run.record_figure("left out", "CUDA graph and compiler: they are measured on CUDA alone")
         del ways["bare, CUDA graph"], ways["bare, compiled"]
     rates: dict[str, float] = {}
     for name, way in ways.items():
         try:
             rates[name] = round(load.batch / way(), 1)
         except Exception as error:  # noqa: BLE001 - the other ways are measured
-            run.fail(f"{name}: {type(error).__name__}: {error}"[:300])
-        run.record("images per second", rates)
+            run.record_problem(f"{name}: {type(error).__name__}: {error}"[:300])
+        run.record_figure("images per second", rates)
     if "bare" in rates:
-        run.record(
+        run.record_figure(
             "over bare", {name: round(rate / rates["bare"], 3) for name, rate in rates.items()}
         )
 
 
-def time_product(
+def measure_job_step_seconds(
     bench: Bench,
     load: Load,
     device: torch.device,
@@ -112,7 +114,7 @@ def time_product(
     on_host: bool = False,
     deterministic: bool = True,
 ) -> float:
-    """Return the seconds of a step of the job that a worker runs."""
+    """Return the seconds of a training step of a job, as a worker runs it."""
     epochs = -(-(load.warm + load.steps) * load.batch // load.images) + 1
     optimizer = {"lr": LR, "schedule": "constant"}
     spec = bench.spec(
@@ -130,7 +132,7 @@ def time_product(
     share = 0.0 if on_host else dataset.DEVICE_SHARE
     with mock.patch.object(dataset, "DEVICE_SHARE", share):
         bench.learn(spec, clock)
-    return clock.seconds_per_step
+    return clock.mean_step_seconds
 
 
 class BareStep:
@@ -144,7 +146,7 @@ class BareStep:
         network = build_network(
             {"name": load.architecture}, image, "class", HeadSpec(names), seed=0
         )
-        place_network(network, device)
+        move_network_to_device(network, device)
         network.train()
         self._device = device
         self._inputs = Inputs(None, 3, device)
@@ -159,28 +161,28 @@ class BareStep:
     def __call__(self, images: Tensor, labels: Tensor) -> None:
         """Take one step."""
         self._optimizer.zero_grad(set_to_none=True)
-        with use_precision(self._device):
+        with use_training_precision(self._device):
             logits = self._network(self._inputs(images))
         functional.cross_entropy(logits.float(), labels).backward()  # type: ignore[no-untyped-call]
         self._optimizer.step()
 
 
-def time_bare_loop(
+def measure_plain_step_seconds(
     bench: Bench, load: Load, device: torch.device, *, on_host: bool = False, compiled: bool = False
 ) -> float:
     """Return the seconds of a plain step."""
     step = BareStep(load, device, len(bench.task_classes(1)), compiled)
-    batches = _batches(bench, load, device, on_host)
+    batches = _iterate_random_batches(bench, load, device, on_host)
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
-        return _seconds(lambda: step(*next(batches)), load, device)
+        return _measure_step_seconds(lambda: step(*next(batches)), load, device)
 
 
-def time_graphed_loop(bench: Bench, load: Load, device: torch.device) -> float:
+def measure_graphed_step_seconds(bench: Bench, load: Load, device: torch.device) -> float:
     """Return the seconds of a step that replays forward, backward and optimizer from one CUDA
     graph.
     """
     step = BareStep(load, device, len(bench.task_classes(1)))
-    batches = _batches(bench, load, device, on_host=False)
+    batches = _iterate_random_batches(bench, load, device, on_host=False)
     images, labels = (tensor.clone() for tensor in next(batches))
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -193,16 +195,16 @@ def time_graphed_loop(bench: Bench, load: Load, device: torch.device) -> float:
         with torch.cuda.graph(graph):
             step(images, labels)
 
-        def replay() -> None:
+        def replay_graph() -> None:
             next_images, next_labels = next(batches)
             images.copy_(next_images)
             labels.copy_(next_labels)
             graph.replay()
 
-        return _seconds(replay, load, device)
+        return _measure_step_seconds(replay_graph, load, device)
 
 
-def _batches(
+def _iterate_random_batches(
     bench: Bench, load: Load, device: torch.device, on_host: bool
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield random batches on the device without end."""
@@ -222,13 +224,13 @@ def _batches(
             yield picked, labels.index_select(0, at)
 
 
-def _seconds(step: Callable[[], Any], load: Load, device: torch.device) -> float:
-    """Return the seconds of a step, of `load.steps` that are taken without waiting in between."""
+def _measure_step_seconds(step: Callable[[], Any], load: Load, device: torch.device) -> float:
+    """Return the seconds of a step, the mean of `load.steps` steps without waiting in between."""
     for _ in range(load.warm):
         step()
-    synchronize(device)
+    wait_for_device(device)
     start = time.perf_counter()
     for _ in range(load.steps):
         step()
-    synchronize(device)
+    wait_for_device(device)
     return (time.perf_counter() - start) / load.steps

@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 
-from bench.gpu.kit import open_device, synchronize
+from bench.gpu.kit import open_torch_device, wait_for_device
 from bench.gpu.step_run import StepRun
 
 PACKAGES = (
@@ -26,57 +26,59 @@ PACKAGES = (
 ROUNDS = 20
 
 
-def measure_ceilings(run: StepRun) -> None:
-    """Record versions, memory, GB/s of copies and TFLOP/s of products."""
-    device = open_device(run.device)
-    run.record("packages", {name: _version(name) for name in PACKAGES})
+def record_machine_limits(run: StepRun) -> None:
+    """Record versions and memory of the machine, GB/s of copies and TFLOP/s of matrix products."""
+    device = open_torch_device(run.device)
+    run.record_figure("packages", {name: _get_package_version(name) for name in PACKAGES})
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
-        run.record("memory GB", round(properties.total_memory / 1e9, 1))
-        run.record("multiprocessors", properties.multi_processor_count)
-        run.record("compute capability", f"{properties.major}.{properties.minor}")
-    _measure_copies(run, device)
-    _measure_products(run, device)
+        run.record_figure("memory GB", round(properties.total_memory / 1e9, 1))
+        run.record_figure("multiprocessors", properties.multi_processor_count)
+        run.record_figure("compute capability", f"{properties.major}.{properties.minor}")
+    _record_copy_rates(run, device)
+    _record_product_rates(run, device)
 
 
-def _measure_copies(run: StepRun, device: torch.device) -> None:
+def _record_copy_rates(run: StepRun, device: torch.device) -> None:
     """Record GB/s, bytes read and written counted on the device, bytes sent from the host."""
     count, rounds = (1 << 16, 2) if run.tiny else (1 << 30, ROUNDS)  # float32
     source = torch.rand(count, device=device)
     target = torch.empty_like(source)
-    seconds = median_seconds(lambda: target.copy_(source), device, rounds)
-    run.record("copy on the device GB/s", round(2 * source.nbytes / seconds / 1e9, 1))
+    seconds = measure_median_seconds(lambda: target.copy_(source), device, rounds)
+    run.record_figure("copy on the device GB/s", round(2 * source.nbytes / seconds / 1e9, 1))
     part, host = target[: count // 4], torch.empty(count // 4)
     memories = {"pageable": host} | ({"pinned": host.pin_memory()} if run.device == "cuda" else {})
     for name, memory in memories.items():
-        seconds = median_seconds(partial(part.copy_, memory), device, rounds // 2)
-        run.record(f"copy from the host, {name}, GB/s", round(memory.nbytes / seconds / 1e9, 2))
+        seconds = measure_median_seconds(partial(part.copy_, memory), device, rounds // 2)
+        run.record_figure(
+            f"copy from the host, {name}, GB/s", round(memory.nbytes / seconds / 1e9, 2)
+        )
 
 
-def _measure_products(run: StepRun, device: torch.device) -> None:
+def _record_product_rates(run: StepRun, device: torch.device) -> None:
     """Record TFLOP/s of square products."""
     side, rounds = (64, 2) if run.tiny else (8192, ROUNDS)
     for dtype in (torch.bfloat16, torch.float32):
         a, b = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-        seconds = median_seconds(partial(torch.matmul, a, b), device, rounds)
+        seconds = measure_median_seconds(partial(torch.matmul, a, b), device, rounds)
         name = str(dtype).removeprefix("torch.")
-        run.record(f"product {name} TFLOP/s", round(2 * side**3 / seconds / 1e12, 3))
+        run.record_figure(f"product {name} TFLOP/s", round(2 * side**3 / seconds / 1e12, 3))
 
 
-def median_seconds(work: Callable[[], object], device: torch.device, rounds: int) -> float:
-    """Return the median duration of `work`, on the device as well, after two runs that warm up."""
+def measure_median_seconds(work: Callable[[], object], device: torch.device, rounds: int) -> float:
+    """Return the median duration of `work`, until the device has finished, after two warm-up runs."""
     durations = []
     for number in range(rounds + 2):
-        synchronize(device)
+        wait_for_device(device)
         start = time.perf_counter()
         work()
-        synchronize(device)
+        wait_for_device(device)
         if number >= 2:
             durations.append(time.perf_counter() - start)
     return statistics.median(durations)
 
 
-def _version(package: str) -> str | None:
+def _get_package_version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -13,12 +13,12 @@ from typing import Any
 
 from bench.gpu.kit import (
     Learned,
-    accuracies,
-    methods_of_run,
-    network_weights,
-    new_bench,
-    open_device,
-    small_architecture,
+    choose_small_architecture,
+    create_bench,
+    list_methods_to_run,
+    list_task_accuracies,
+    load_network_tensors,
+    open_torch_device,
 )
 from bench.gpu.step_run import StepRun
 from core.learning.methods import registry
@@ -39,83 +39,83 @@ class Case:
     device: str
 
     @property
-    def name(self) -> str:
+    def case_name(self) -> str:
         """Name of the case in the figures."""
         return f"{self.method}, {self.scenario}"
 
 
-def compare_methods(run: StepRun) -> None:
+def record_method_comparison(run: StepRun) -> None:
     """Record for each case and format seconds, accuracies on both devices and the distance of the
     weights.
     """
     cases = [
         Case(name, scenario, run.device)
-        for name in methods_of_run(run.tiny)
+        for name in list_methods_to_run(run.tiny)
         for scenario in registry.get_method(name).scenarios
         if not run.tiny or scenario == "class"
     ]
     figures: dict[str, Any] = {}
-    for case, found in run.map_cases(compare_one, cases):
-        figures[case.name] = found
+    for case, found in run.run_cases_in_parallel(compare_method_on_devices, cases):
+        figures[case.case_name] = found
         if isinstance(found, str):
-            run.fail(f"{case.name}: {found}")
+            run.record_problem(f"{case.case_name}: {found}")
         else:
             for precision, row in found.items():
                 if row["accuracy difference"] > MAX_ACCURACY_DIFFERENCE:
-                    run.fail(
-                        f"{case.name}, {precision}: accuracies {row['device']}, on the CPU "
+                    run.record_problem(
+                        f"{case.case_name}, {precision}: accuracies {row['device']}, on the CPU "
                         f"{row['cpu']}"
                     )
-        run.record("cases", dict(sorted(figures.items())))
+        run.record_figure("cases", dict(sorted(figures.items())))
 
 
-def compare_one(case: Case) -> dict[str, Any]:
+def compare_method_on_devices(case: Case) -> dict[str, Any]:
     """Learn two tasks on the device in its own format and in float32, and on the CPU in float32.
 
     `weights`: ‖device − CPU‖ over ‖CPU‖ of all weights after the second task.
     """
-    open_device(case.device)
+    open_torch_device(case.device)
     with tempfile.TemporaryDirectory() as folder:
-        expected = _learn(case, "cpu", Path(folder) / "cpu", "float32")
+        expected = _learn_two_tasks(case, "cpu", Path(folder) / "cpu", "float32")
         rows = {}
         for precision in ("auto", "float32"):
             start = time.perf_counter()
-            learned = _learn(case, case.device, Path(folder) / precision, precision)
+            learned = _learn_two_tasks(case, case.device, Path(folder) / precision, precision)
             rows[precision] = {
                 "seconds": round(time.perf_counter() - start, 2),
-                **_compare(learned, expected),
+                **_compare_with_expected(learned, expected),
             }
         return rows
 
 
-def _learn(case: Case, device: str, folder: Path, precision: str) -> Learned:
-    bench = new_bench(
+def _learn_two_tasks(case: Case, device: str, folder: Path, precision: str) -> Learned:
+    bench = create_bench(
         folder,
         device,
-        small_architecture(case.method, "small-resnet"),
+        choose_small_architecture(case.method, "small-resnet"),
         scenario=case.scenario,
         n_held_out=HELD_OUT,
     )
     return bench.stream(2, method=case.method, precision=precision)
 
 
-def _compare(learned: Learned, expected: Learned) -> dict[str, Any]:
-    pairs = list(zip(accuracies(learned), accuracies(expected), strict=True))
+def _compare_with_expected(learned: Learned, expected: Learned) -> dict[str, Any]:
+    pairs = list(zip(list_task_accuracies(learned), list_task_accuracies(expected), strict=True))
     return {
-        "weights": round(weight_distance(learned, expected), 6),
+        "weights": round(compute_relative_weight_distance(learned, expected), 6),
         "device": [round(a, 3) for a, _ in pairs],
         "cpu": [round(b, 3) for _, b in pairs],
         "accuracy difference": round(max(abs(a - b) for a, b in pairs), 3),
     }
 
 
-def weight_distance(learned: Learned, expected: Learned) -> float:
+def compute_relative_weight_distance(learned: Learned, expected: Learned) -> float:
     """Return ‖learned − expected‖ / ‖expected‖ over all floating-point tensors.
 
     Raises:
         ValueError: the tensors have other names, or are not finite.
     """
-    weights, others = network_weights(learned), network_weights(expected)
+    weights, others = load_network_tensors(learned), load_network_tensors(expected)
     if weights.keys() != others.keys():
         raise ValueError(
             f"other tensors than on the CPU: {sorted(weights.keys() ^ others.keys())[:5]}"

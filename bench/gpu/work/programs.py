@@ -13,8 +13,8 @@ from bench.gpu.step_run import StepRun
 METHODS = ("ewc", "lwf", "er", "der++", "gem", "dlcft", "dne")
 
 
-def run_costs(run: StepRun) -> None:
-    """Steps and updates of one method of each kind, beside fine-tuning."""
+def record_method_costs(run: StepRun) -> None:
+    """Record the cost of steps and updates of one method of each kind, compared with fine-tuning."""
     full = ["--methods", *METHODS, "--rounds", "1", "--threads", "8"]
     tiny = [
         "--methods",
@@ -28,37 +28,39 @@ def run_costs(run: StepRun) -> None:
         "--batch",
         "4",
     ]
-    _run(run, "costs", full, [*tiny, "--threads", "1"])
+    _run_and_record_program(run, "costs", full, [*tiny, "--threads", "1"])
 
 
-def run_dlcft(run: StepRun) -> None:
-    """Measure linearised steps beside plain ones."""
+def record_dlcft_costs(run: StepRun) -> None:
+    """Record the cost of linearised steps compared with plain ones."""
     tiny = ["--networks", "slim-resnet18", "--rounds", "1", "--batch", "2", "--size", "8"]
-    _run(run, "dlcft_cost", ["--networks", "resnet18", "--batch", "128"], tiny)
+    _run_and_record_program(run, "dlcft_cost", ["--networks", "resnet18", "--batch", "128"], tiny)
 
 
-def run_dne(run: StepRun) -> None:
-    """Measure packed experts beside exact ones."""
-    _run(run, "dne_cost", ["--batch", "128"], ["--tasks", "3", "--rounds", "1", "--batch", "2"])
+def record_dne_costs(run: StepRun) -> None:
+    """Record the cost of packed experts compared with unpacked ones."""
+    _run_and_record_program(
+        run, "dne_cost", ["--batch", "128"], ["--tasks", "3", "--rounds", "1", "--batch", "2"]
+    )
 
 
-def run_optimizer_step(run: StepRun) -> None:
-    """Measure OLOR beside the stock optimizers."""
-    _run(
+def record_optimizer_step_costs(run: StepRun) -> None:
+    """Record the cost of OLOR compared with the optimizers of torch."""
+    _run_and_record_program(
         run, "optimizer_step", ["--batch", "128"], ["--rounds", "1", "--batch", "2", "--size", "8"]
     )
 
 
-def _run(run: StepRun, program: str, full: list[str], tiny: list[str]) -> None:
+def _run_and_record_program(run: StepRun, program: str, full: list[str], tiny: list[str]) -> None:
     """Run `bench.methods.PROGRAM` and record what it prints, line by line."""
     arguments = tiny if run.tiny else full
     command = [sys.executable, "-m", f"bench.methods.{program}", "--device", run.device, *arguments]
-    run.record("command", " ".join(command[1:]))
+    run.record_figure("command", " ".join(command[1:]))
     lines: list[str] = []
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         for line in process.stdout:
             lines.append(line.rstrip())
-            run.record("lines", lines)
+            run.record_figure("lines", lines)
     if process.returncode:
-        run.fail(f"bench.methods.{program} ended with status {process.returncode}")
+        run.record_problem(f"bench.methods.{program} ended with status {process.returncode}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.gpu.kit import Learned, StepClock, new_bench, open_device
+from bench.gpu.kit import Learned, StepClock, create_bench, open_torch_device
 from bench.gpu.step_run import StepRun
 from core.learning.methods import registry
 
@@ -37,15 +37,16 @@ class Case:
     deterministic: bool
 
     @property
-    def name(self) -> str:
+    def case_name(self) -> str:
         """Name of the case in the figures."""
         return (
             f"{self.method} on {self.network}{'' if self.deterministic else ', not deterministic'}"
         )
 
 
-def repeat_and_resume(run: StepRun) -> None:
-    """Record for each case whether the bits are equal, then the price of deterministic kernels.
+def record_repeatability(run: StepRun) -> None:
+    """Record for each case if the bits are equal after repeating and resuming, and the cost of
+    deterministic kernels.
 
     Equal bits are required wherever the recipe does not give them up.
     """
@@ -56,27 +57,27 @@ def repeat_and_resume(run: StepRun) -> None:
         for kind in (True, False)
         for method in methods
         for network in networks
-        if _is_accepted(method, network)
+        if _is_network_accepted(method, network)
     ]
     figures: dict[str, Any] = {}
-    for case, found in run.map_cases(repeat_one, cases):
-        figures[case.name] = found
+    for case, found in run.run_cases_in_parallel(repeat_and_resume_case, cases):
+        figures[case.case_name] = found
         if isinstance(found, str):
-            run.fail(f"{case.name}: {found}")
+            run.record_problem(f"{case.case_name}: {found}")
         elif case.deterministic and not (found["repeat"] and found["resume"]):
-            run.fail(f"{case.name}: other bits in {', '.join(found['parts'])}")
-        run.record("cases", dict(sorted(figures.items())))
-    measure_price(run)
+            run.record_problem(f"{case.case_name}: other bits in {', '.join(found['parts'])}")
+        run.record_figure("cases", dict(sorted(figures.items())))
+    record_determinism_cost(run)
 
 
-def _is_accepted(method: str, network: str) -> bool:
+def _is_network_accepted(method: str, network: str) -> bool:
     accepted = registry.get_method(METHODS[method]["name"]).accepts.architectures
     return network != "dne" if accepted is None else network in accepted
 
 
-def repeat_one(case: Case) -> dict[str, Any]:
-    """Learn the second task three times: twice alike, once killed and resumed."""
-    open_device(case.device)
+def repeat_and_resume_case(case: Case) -> dict[str, Any]:
+    """Learn the second task three times: twice in the same way, once killed and resumed."""
+    open_torch_device(case.device)
     recipe: dict[str, Any] = {
         "method": METHODS[case.method],
         "epochs": EPOCHS,
@@ -84,16 +85,16 @@ def repeat_one(case: Case) -> dict[str, Any]:
         "deterministic": case.deterministic,
     }
     with tempfile.TemporaryDirectory() as folder:
-        bench = new_bench(
+        bench = create_bench(
             Path(folder), case.device, {"name": case.network}, size=16, n=IMAGES, n_held_out=16
         )
         first = bench.learn_task(1, **recipe)
         second, again = (bench.learn_task(2, first, **recipe) for _ in range(2))
         resumed = bench.resumed(2, first, SNAPSHOT_AT, KILL_AT, **recipe)
-        return _compare(second, again, resumed)
+        return _compare_repeated_runs(second, again, resumed)
 
 
-def _compare(second: Learned, again: Learned, resumed: Learned) -> dict[str, Any]:
+def _compare_repeated_runs(second: Learned, again: Learned, resumed: Learned) -> dict[str, Any]:
     digests = second.digests
     other = {
         part
@@ -109,14 +110,14 @@ def _compare(second: Learned, again: Learned, resumed: Learned) -> dict[str, Any
     }
 
 
-def measure_price(run: StepRun) -> None:
-    """Record milliseconds of a step of `finetune`, deterministic and not."""
-    device = open_device(run.device)
+def record_determinism_cost(run: StepRun) -> None:
+    """Record milliseconds of a step of `finetune` with and without deterministic kernels."""
+    device = open_torch_device(run.device)
     warm, steps, batch = (1, 2, BATCH) if run.tiny else (WARM, PRICE_STEPS, PRICE_BATCH)
     figures: dict[str, Any] = {}
     for network in PRICED[1:2] if run.tiny else PRICED:
         folder = run.folder / f"price-{network}"
-        bench = new_bench(
+        bench = create_bench(
             folder, run.device, {"name": network}, size=32, n=batch * (warm + steps + 1)
         )
         took = {}
@@ -132,10 +133,10 @@ def measure_price(run: StepRun) -> None:
                 deterministic=deterministic,
             )
             bench.learn(spec, clock)
-            took[deterministic] = clock.seconds_per_step
+            took[deterministic] = clock.mean_step_seconds
         figures[network] = {
             "deterministic ms": round(1000 * took[True], 3),
             "not deterministic ms": round(1000 * took[False], 3),
             "price": round(took[True] / took[False], 3),
         }
-        run.record("price of deterministic kernels", figures)
+        run.record_figure("price of deterministic kernels", figures)

@@ -6,26 +6,26 @@ import time
 
 import torch
 
-from bench.gpu.kit import open_device, synchronize
+from bench.gpu.kit import open_torch_device, wait_for_device
 from bench.gpu.step_run import StepRun
-from core.learning.state import save_tensors, sync_to_disk
+from core.learning.state import save_tensors, sync_path_to_disk
 
 TENSORS, ELEMENTS = 100, 2_500_000  # of float32: 1 GB
 TINY_ELEMENTS = 1_000
 
 
-def write_gigabyte(run: StepRun) -> None:
-    """Record bytes, seconds of the copy and of the file, as a job writes its snapshots."""
-    device = open_device(run.device)
+def record_snapshot_write_rate(run: StepRun) -> None:
+    """Record the bytes and seconds of copying and writing a snapshot of a gigabyte, as a job does."""
+    device = open_torch_device(run.device)
     count = TINY_ELEMENTS if run.tiny else ELEMENTS
     tensors = {str(number): torch.rand(count, device=device) for number in range(TENSORS)}
-    synchronize(device)
+    wait_for_device(device)
     start = time.perf_counter()
     copies = {name: tensor.cpu() for name, tensor in tensors.items()}
     copied = time.perf_counter()
     save_tensors(copies, run.folder / "snapshot.safetensors")
-    sync_to_disk(run.folder)
+    sync_path_to_disk(run.folder)
     written = time.perf_counter()
-    run.record("bytes", sum(tensor.nbytes for tensor in copies.values()))
-    run.record("copy s", round(copied - start, 3))
-    run.record("file s", round(written - copied, 3))
+    run.record_figure("bytes", sum(tensor.nbytes for tensor in copies.values()))
+    run.record_figure("copy s", round(copied - start, 3))
+    run.record_figure("file s", round(written - copied, 3))

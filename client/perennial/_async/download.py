@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from perennial._async.http import Ask, AsyncHttp
-from perennial._async.waiting import run_in_thread, sleep
+from perennial._async.waiting import run_in_thread, sleep_seconds
 from perennial.answers import Answer, Meter
 from perennial.errors import (
     APIError,
@@ -20,12 +20,12 @@ from perennial.errors import (
     Unavailable,
     parse_retry_after,
 )
-from perennial.guard import header_number
+from perennial.guard import parse_header_number
 from perennial.transfer import (
     MAX_DOWNLOAD_BYTES,
     Downloaded,
     Progress,
-    hash_file,
+    hash_file_content,
     parse_etag_digest,
 )
 
@@ -78,7 +78,7 @@ async def fetch_file(
     # HEAD first: the size is checked, and the part file named, before a byte is fetched.
     head = (await _wait_until_ready(http, path, params)).headers
     size, allowed = (
-        header_number(head.get("Content-Length"), "Content-Length"),
+        parse_header_number(head.get("Content-Length"), "Content-Length"),
         max_bytes or MAX_DOWNLOAD_BYTES,
     )
     if size > allowed:
@@ -91,22 +91,22 @@ async def fetch_file(
     # The digest is part of the name, so that the bytes of another version are never resumed.
     part = to.with_name(f"{to.name}.{(expected_digest or 'unknown')[:12]}.part")
     # Without a digest, nothing shows that an older part file has bytes of the same file.
-    await run_in_thread(lambda: _make_room(part, is_fresh=expected_digest is None))
-    failures, retries = 0, http.retries.for_transfers()
+    await run_in_thread(lambda: _allocate_part_file(part, is_fresh=expected_digest is None))
+    failures, retries = 0, http.retries.copy_for_transfers()
     while True:
-        size_before = _file_size(part)
+        size_before = _get_file_size(part)
         try:
-            await _fetch_rest(http, source, part, progress)
+            await _fetch_missing_bytes(http, source, part, progress)
             break
         except PerennialError as error:
             # Progress resets the count, so that a long download survives many interruptions.
-            failures = 1 if _file_size(part) > size_before else failures + 1
-            pause = retries.pause_s(error, failures, is_replayable=True)
+            failures = 1 if _get_file_size(part) > size_before else failures + 1
+            pause = retries.compute_pause_seconds(error, failures, is_replayable=True)
             if pause is None:
                 raise
-            await sleep(pause)
+            await sleep_seconds(pause)
     # The whole file is read again, because an earlier run may have written its beginning.
-    digest = (await run_in_thread(lambda: hash_file(part))).hexdigest()
+    digest = (await run_in_thread(lambda: hash_file_content(part))).hexdigest()
     if expected_digest is not None and digest != expected_digest:
         await run_in_thread(part.unlink)
         raise DigestMismatch(
@@ -137,13 +137,13 @@ async def _wait_until_ready(http: AsyncHttp, path: str, params: Mapping[str, Any
         # hours.
         pause_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, asked_s))
         waited_s += pause_s
-        await sleep(pause_s)
+        await sleep_seconds(pause_s)
     raise Unavailable(
         503, {"detail": f"The service still makes {path} after {waited_s / 3600:.0f} hours."}
     )
 
 
-async def _fetch_rest(
+async def _fetch_missing_bytes(
     http: AsyncHttp, source: _RemoteFile, part: Path, progress: Progress | None
 ) -> None:
     """Request the missing bytes, and append them to the part file.
@@ -151,7 +151,7 @@ async def _fetch_rest(
     Raises:
         Unavailable: fewer bytes arrived than announced.
     """
-    received, size = _file_size(part), source.size
+    received, size = _get_file_size(part), source.size
     # A complete part file needs no request. An empty file needs one, which creates the part file.
     if received == size > 0:
         return
@@ -176,13 +176,13 @@ async def _fetch_rest(
         file = await run_in_thread(lambda: part.open("ab" if is_partial else "wb"))
         try:
             async for chunk in response.aiter_bytes():
-                meter.count_bytes(len(chunk), response.num_bytes_downloaded)
+                meter.count_received_bytes(len(chunk), response.num_bytes_downloaded)
                 await run_in_thread(partial(file.write, chunk))
                 received_so_far += len(chunk)
                 if progress is not None:
                     progress(received_so_far, size)
             # Written through before the file is renamed, so that a power cut leaves no gaps in it.
-            await run_in_thread(lambda: _sync_to_disk(file))
+            await run_in_thread(lambda: _sync_file_to_disk(file))
         finally:
             await run_in_thread(file.close)
     if received_so_far != size:
@@ -191,16 +191,16 @@ async def _fetch_rest(
         )
 
 
-def _make_room(part: Path, *, is_fresh: bool) -> None:
+def _allocate_part_file(part: Path, *, is_fresh: bool) -> None:
     part.parent.mkdir(parents=True, exist_ok=True)
     if is_fresh:
         part.unlink(missing_ok=True)
 
 
-def _sync_to_disk(file: BinaryIO) -> None:
+def _sync_file_to_disk(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
 
 
-def _file_size(file: Path) -> int:
+def _get_file_size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0

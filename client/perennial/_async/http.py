@@ -14,7 +14,7 @@ import httpx2
 from perennial import __version__
 from perennial._async.page import Listed
 from perennial._async.pages import AsyncPages
-from perennial._async.waiting import limit_waiting, new_client, sleep
+from perennial._async.waiting import create_http_client, limit_total_wait, sleep_seconds
 from perennial.answers import (
     MAX_ANSWER_BYTES,
     MAX_PROBLEM_BYTES,
@@ -22,8 +22,8 @@ from perennial.answers import (
     Answer,
     Meter,
 )
-from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, build_error
-from perennial.guard import quote_value
+from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, build_api_error
+from perennial.guard import quote_refused_value
 from perennial.retry import Retries
 from perennial.shapes import convert_from_json
 
@@ -84,9 +84,9 @@ class AsyncHttp:
     ) -> None:
         self.url, self._key, self.retries, self._timeout_s = url, key, retries, timeout_s
         self._owns = client is None
-        self._client = new_client() if client is None else client
+        self._client = create_http_client() if client is None else client
 
-    def without_retries(self) -> AsyncHttp:
+    def copy_without_retries(self) -> AsyncHttp:
         """Return the same connection without retries, for callers with their own recovery."""
         return AsyncHttp(
             self.url, self._key, replace(self.retries, attempts=1), self._timeout_s, self._client
@@ -114,10 +114,10 @@ class AsyncHttp:
             try:
                 return await self._send_once(ask, headers)
             except PerennialError as error:
-                pause = self.retries.pause_s(error, attempt, ask.is_replayable)
+                pause = self.retries.compute_pause_seconds(error, attempt, ask.is_replayable)
                 if pause is None:
                     raise
-            await sleep(pause)
+            await sleep_seconds(pause)
             attempt += 1
 
     async def get(self, kind: type[T], path: str, params: Params | None = None) -> T:
@@ -147,7 +147,7 @@ class AsyncHttp:
             async with self._open_response(ask, self._build_headers(ask)) as response:
                 yield response
         except httpx2.RequestError as error:
-            raise self._build_error(error) from error
+            raise self._build_unreachable_error(error) from error
 
     async def require_key(self) -> None:
         """Check that there is a key.
@@ -165,11 +165,11 @@ class AsyncHttp:
             "GET", f"{self.url}/healthz", timeout=httpx2.Timeout(CHECK_S)
         )
         try:
-            async with limit_waiting(CHECK_S):
+            async with limit_total_wait(CHECK_S):
                 response = await self._client.send(request, stream=True, follow_redirects=False)
             await response.aclose()
         except httpx2.RequestError as error:
-            raise self._build_error(error) from error
+            raise self._build_unreachable_error(error) from error
         raise NoKey(
             f"There is no key for {self.url}. Go to the folder in which `perennial serve` was "
             f"started, where its key is read from perennial-data/admin-key. Or run `perennial "
@@ -185,28 +185,28 @@ class AsyncHttp:
                     await self._read_body(response, MAX_ANSWER_BYTES),
                 )
         except httpx2.RequestError as error:
-            raise self._build_error(error) from error
+            raise self._build_unreachable_error(error) from error
 
     @asynccontextmanager
     async def _open_response(
         self, ask: Ask, headers: Mapping[str, str]
     ) -> AsyncIterator[httpx2.Response]:
         """Yield a successful response whose body has not been read yet."""
-        options = self._build_options(ask, headers)
+        options = self._build_request_options(ask, headers)
         request = self._client.build_request(ask.method, self.url + ask.path, **options)
         sent_bytes = int(request.headers.get("Content-Length", "0"))
         # Allow time to send a large body before the response can arrive.
         patience_s = (ask.timeout_s or self._timeout_s) + sent_bytes / SLOWEST_BYTES_S
-        async with limit_waiting(patience_s):
+        async with limit_total_wait(patience_s):
             # A client that was passed in may follow redirects by default, and would carry the key
             # along.
             response = await self._client.send(request, stream=True, follow_redirects=False)
         try:
             # First of all, so that no body in an unexpected encoding is decoded.
-            self._require_known(response)
+            self._require_known_encoding(response)
             if response.status_code >= 400:
                 body = await self._read_body(response, MAX_PROBLEM_BYTES)
-                raise build_error(response.status_code, response.headers, body)
+                raise build_api_error(response.status_code, response.headers, body)
             yield response
         finally:
             await response.aclose()
@@ -216,15 +216,15 @@ class AsyncHttp:
         # The limit counts decompressed bytes, so that a small response cannot fill the memory.
         meter, content = Meter(most_bytes, self._timeout_s), bytearray()
         async for chunk in answer.aiter_bytes():
-            meter.count_bytes(len(chunk), answer.num_bytes_downloaded)
+            meter.count_received_bytes(len(chunk), answer.num_bytes_downloaded)
             content += chunk
         return bytes(content)
 
-    def _require_known(self, answer: httpx2.Response) -> None:
+    def _require_known_encoding(self, answer: httpx2.Response) -> None:
         """Raise BadAnswer for a redirect or an unexpected content encoding."""
         status, coding = answer.status_code, answer.headers.get("Content-Encoding", "")
         if 300 <= status < 400 and status != NOT_MODIFIED:
-            to = quote_value(answer.headers.get("Location", "nowhere"))
+            to = quote_refused_value(answer.headers.get("Location", "nowhere"))
             raise BadAnswer(
                 f"The service at {self.url} answers {status} and points to {to}. This client "
                 "follows no redirect: the key stays with the service that was named. Give the "
@@ -232,7 +232,7 @@ class AsyncHttp:
             )
         if coding.strip().lower() not in CODINGS:
             raise BadAnswer(
-                f"The service's answer is packed as {quote_value(coding)}; gzip was asked for."
+                f"The service's answer is packed as {quote_refused_value(coding)}; gzip was asked for."
             )
 
     def _build_headers(self, ask: Ask) -> dict[str, str]:
@@ -243,7 +243,8 @@ class AsyncHttp:
             "Authorization": f"Bearer {self._key}",
             "User-Agent": f"perennial-client/{__version__}",
         }
-        # By default httpx2 offers every encoding it can decode; `_require_known` accepts only gzip.
+        # By default httpx2 offers every encoding it can decode; `_require_known_encoding` accepts
+        # only gzip.
         headers["Accept-Encoding"] = "gzip"
         if ask.method == "POST":
             headers["Idempotency-Key"] = str(uuid.uuid4())
@@ -252,7 +253,7 @@ class AsyncHttp:
         # A request's own headers win: an upload brings the Idempotency-Key of its earlier runs.
         return {**headers, **ask.headers}
 
-    def _build_options(self, ask: Ask, headers: Mapping[str, str]) -> dict[str, Any]:
+    def _build_request_options(self, ask: Ask, headers: Mapping[str, str]) -> dict[str, Any]:
         # Called for each attempt, because a generator can be read only once.
         body = ask.content() if callable(ask.content) else ask.content
         return {
@@ -267,7 +268,7 @@ class AsyncHttp:
             "timeout": httpx2.Timeout(ask.timeout_s or self._timeout_s, connect=10.0),
         }
 
-    def _build_error(self, error: httpx2.RequestError) -> ServiceUnreachable:
+    def _build_unreachable_error(self, error: httpx2.RequestError) -> ServiceUnreachable:
         is_sent = not isinstance(error, NEVER_SENT)
         # Some errors of httpx2 have no text.
         cause = str(error) or type(error).__name__

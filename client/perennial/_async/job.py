@@ -9,7 +9,7 @@ from typing import Literal
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.stream import follow_events
-from perennial._async.waiting import sleep
+from perennial._async.waiting import sleep_seconds
 from perennial.bars import open_job_bar
 from perennial.errors import (
     BaseFailed,
@@ -23,11 +23,11 @@ from perennial.errors import (
     Unavailable,
     WaitTimeout,
 )
-from perennial.guard import api_path, safe_echo, whole_number
-from perennial.retry import may_come_back
+from perennial.guard import build_api_path, keep_safe_echo, parse_whole_number
+from perennial.retry import may_service_recover
 from perennial.shapes import convert_from_json
-from perennial.text import one_line
-from perennial.words import describe_held, explain_missing_base
+from perennial.text import make_one_line
+from perennial.words import describe_held_version, explain_missing_base
 
 NOT_MODIFIED = 304
 # Pauses grow from the first to the second: a short job is reported at once, and a long one costs
@@ -74,28 +74,28 @@ class AsyncJobHandle:
         return None if self.job is None else self.job._repr_html_()
 
     @property
-    def _path(self) -> str:
-        return api_path("jobs", self.id)
+    def _job_path(self) -> str:
+        return build_api_path("jobs", self.id)
 
     async def refresh(self) -> types.Job:
         """Read the job from the service and return it."""
         # Most looks find the job unchanged, and 304 has no body.
         headers = {"If-None-Match": self._etag} if self._etag and self.job else {}
-        response = await self._http.send(Ask("GET", self._path, headers=headers))
+        response = await self._http.send(Ask("GET", self._job_path, headers=headers))
         if response.status_code != NOT_MODIFIED or self.job is None:
             self.job, self._etag = (
                 convert_from_json(types.Job, response.json()),
-                safe_echo(response.headers.get("ETag")),
+                keep_safe_echo(response.headers.get("ETag")),
             )
         return self.job
 
     async def trials(self) -> types.Trials:
         """Return the recipes that the job compares, with their figures."""
-        return await self._http.get(types.Trials, api_path("jobs", self.id, "trials"))
+        return await self._http.get(types.Trials, build_api_path("jobs", self.id, "trials"))
 
     async def choose(self, trial: int) -> types.Trials:
         """Choose the trial whose result becomes the version, while the job waits for it."""
-        ask = Ask("POST", api_path("jobs", self.id, "choose"), json={"trial": trial})
+        ask = Ask("POST", build_api_path("jobs", self.id, "choose"), json={"trial": trial})
         return await self._http.send_and_read(types.Trials, ask)
 
     async def wait(
@@ -133,7 +133,7 @@ class AsyncJobHandle:
                         time.monotonic() - heard > PATIENCE_S or self._http.retries.attempts == 1
                     )
                     # A service that has never answered is more likely a wrong URL than an outage.
-                    if last is None or is_lost or not may_come_back(error):
+                    if last is None or is_lost or not may_service_recover(error):
                         raise
                     job = last
                     show.show_outage(time.monotonic() - heard)
@@ -148,8 +148,8 @@ class AsyncJobHandle:
                 if (lacking := explain_missing_base(job)) is not None:
                     raise BaseUnavailable(lacking)
                 if until is not None and time.monotonic() > until:
-                    raise WaitTimeout(_describe_timeout(job, timeout))
-                await sleep(pause)
+                    raise WaitTimeout(_describe_wait_timeout(job, timeout))
+                await sleep_seconds(pause)
                 pause = min(LONGEST_LOOK_S, pause * 1.3)
         if check:
             await self.require_success(job)
@@ -164,15 +164,19 @@ class AsyncJobHandle:
     async def ending(self, job: types.Job) -> JobEnded | None:
         """Return the error that says how a job ended, or None if it ended as it should."""
         if job.state == "succeeded" and job.outcome == "held":
-            model = await self._http.get(types.Model, api_path("models", job.model))
+            model = await self._http.get(types.Model, build_api_path("models", job.model))
             # The version may be missing in the answer, and None would become a part of the path.
-            where = api_path("models", job.model, "versions", whole_number(job.version, "version"))
+            where = build_api_path(
+                "models", job.model, "versions", parse_whole_number(job.version, "version")
+            )
             version = await self._http.get(types.Version, where)
             entry = next((one for one in model.attention if one.task == job.task), None)
-            return GateHeld(describe_held(model, version, entry, job.id), job, entry)
+            return GateHeld(describe_held_version(model, version, entry, job.id), job, entry)
         if job.state == "succeeded":
             return None
-        reason = one_line(job.error.detail if job.error else f"Job {job.id} ended {job.state}.")
+        reason = make_one_line(
+            job.error.detail if job.error else f"Job {job.id} ended {job.state}."
+        )
         if job.kind == "fetch" and job.state == "failed":
             return BaseFailed(reason, job)
         kinds = {"rejected": JobRejected, "cancelled": JobCancelled}
@@ -190,14 +194,16 @@ class AsyncJobHandle:
             return (await self.refresh()).is_terminal
 
         query = {"type": ",".join(only) if only else None}
-        async for data in follow_events(self._http, f"{self._path}/events", query, after, is_over):
+        async for data in follow_events(
+            self._http, f"{self._job_path}/events", query, after, is_over
+        ):
             yield convert_from_json(types.Event, data)
 
     async def logs(self, *, follow: bool = False) -> AsyncIterator[types.LogLine]:
         """Yield the lines of the job's log; with `follow`, keep yielding until the job has
         ended."""
         after = 0
-        async for log_line in self._http.pages(types.LogLine, f"{self._path}/logs"):
+        async for log_line in self._http.pages(types.LogLine, f"{self._job_path}/logs"):
             after = log_line.id
             yield log_line
         if follow:
@@ -211,23 +217,25 @@ class AsyncJobHandle:
 
     async def cancel(self) -> types.Job:
         """Cancel the job."""
-        return await self._send_action("cancel")
+        return await self._send_job_action("cancel")
 
     async def pause(self) -> types.Job:
         """Pause the job and keep its place: later jobs of its model wait."""
-        return await self._send_action("pause")
+        return await self._send_job_action("pause")
 
     async def resume(self) -> types.Job:
         """Resume the job after a pause."""
-        return await self._send_action("resume")
+        return await self._send_job_action("resume")
 
-    async def _send_action(self, verb: str) -> types.Job:
-        self.job = await self._http.send_and_read(types.Job, Ask("POST", f"{self._path}/{verb}"))
+    async def _send_job_action(self, verb: str) -> types.Job:
+        self.job = await self._http.send_and_read(
+            types.Job, Ask("POST", f"{self._job_path}/{verb}")
+        )
         # The ETag belongs to the state before the action.
         self._etag = ""
         return self.job
 
 
-def _describe_timeout(job: types.Job, timeout: float | None) -> str:
+def _describe_wait_timeout(job: types.Job, timeout: float | None) -> str:
     why = f" {job.waiting_for.detail}" if job.waiting_for else ""
-    return one_line(f"Job {job.id} is still {job.state} after {timeout:g} s; it goes on.{why}")
+    return make_one_line(f"Job {job.id} is still {job.state} after {timeout:g} s; it goes on.{why}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from perennial._async.page import AsyncPage, Listed, load_page
+from perennial._async.page import AsyncPage, Listed, request_list_page
 
 if TYPE_CHECKING:
     from perennial._async.http import AsyncHttp
@@ -27,10 +27,10 @@ class AsyncPages(Generic[T]):
         return f"<{type(self).__name__} of {self._of.path}>"
 
     def __await__(self) -> Generator[Any, None, AsyncPage[T]]:
-        return load_page(self._http, self._of).__await__()
+        return request_list_page(self._http, self._of).__await__()
 
     async def __aiter__(self) -> AsyncIterator[T]:
-        async for item in await load_page(self._http, self._of):
+        async for item in await request_list_page(self._http, self._of):
             yield item
 
     async def to_pandas(self) -> DataFrame:
@@ -39,6 +39,6 @@ class AsyncPages(Generic[T]):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import build_frame
+        from perennial.frames import build_frame_of_items
 
-        return build_frame([item async for item in self], self._of.kind)
+        return build_frame_of_items([item async for item in self], self._of.kind)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from perennial._async.http import Ask, AsyncHttp
-from perennial._async.waiting import sleep
+from perennial._async.waiting import sleep_seconds
 from perennial.errors import PerennialError
 from perennial.events import Lines, Parser
 
@@ -53,9 +53,9 @@ async def follow_events(
             ) as response:
                 is_last = response.status_code == NOTHING_MORE
                 async for chunk in response.aiter_bytes():
-                    for text_line in line_splitter.split_chunk(chunk):
-                        event = parser.parse_line(text_line)
-                        if event is None or _is_old(event.id, after):
+                    for text_line in line_splitter.split_into_lines(chunk):
+                        event = parser.parse_stream_line(text_line)
+                        if event is None or _is_earlier_event(event.id, after):
                             continue
                         # An event shows that the service works, so only failures in a row count.
                         failures = 0
@@ -66,7 +66,7 @@ async def follow_events(
                         break
         except PerennialError as error:
             failures += 1
-            retry_pause = http.retries.pause_s(error, failures, is_replayable=True)
+            retry_pause = http.retries.compute_pause_seconds(error, failures, is_replayable=True)
             if retry_pause is None:
                 raise
             pause = retry_pause
@@ -74,9 +74,9 @@ async def follow_events(
             # A stream that brought events may have more, and asking costs a request.
             if is_last or (after == after_before and await is_over()):
                 return
-        await sleep(pause)
+        await sleep_seconds(pause)
 
 
-def _is_old(number: int | None, after: int | None) -> bool:
+def _is_earlier_event(number: int | None, after: int | None) -> bool:
     """Return True for an event that came before: a repeating stream would never end."""
     return number is not None and after is not None and number <= after

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perennial._async.http import Ask, AsyncHttp, Content
-from perennial._async.waiting import iterate_in_thread, run_in_thread, sleep
+from perennial._async.waiting import iterate_in_thread, run_in_thread, sleep_seconds
 from perennial.answers import Answer
 from perennial.errors import (
     APIError,
@@ -22,7 +22,7 @@ from perennial.errors import (
     ServiceUnreachable,
     Unavailable,
 )
-from perennial.guard import api_path, header_number, same_origin
+from perennial.guard import build_api_path, parse_header_number, require_same_origin
 from perennial.transfer import (
     CHUNK_BYTES,
     WHOLE_BYTES,
@@ -30,9 +30,9 @@ from perennial.transfer import (
     Progress,
     Source,
     UploadMemory,
-    content_digest,
+    format_content_digest,
+    format_tus_checksum,
     identify_source,
-    tus_checksum,
 )
 
 TUS = {"Tus-Resumable": "1.0.0"}
@@ -83,8 +83,8 @@ async def send_batch(
     size = await run_in_thread(lambda: batch.source.size)
     if size >= whole_bytes:
         upload = _Resumable(http, batch, size, progress)
-        if await upload.begin_or_resume():
-            return await upload.run()
+        if await upload.begin_or_resume_upload():
+            return await upload.upload_and_submit()
     return await _send_in_one_request(http, batch, size, progress)
 
 
@@ -95,15 +95,15 @@ async def _send_in_one_request(
         "Content-Type": "application/octet-stream",
         "Content-Length": str(size),
         # The service compares it with the bytes received, so damage on the way is noticed.
-        "Content-Digest": content_digest(await run_in_thread(batch.source.sha256)),
+        "Content-Digest": format_content_digest(await run_in_thread(batch.source.sha256)),
     }
     if batch.recipe is not None:
         headers["Perennial-Recipe"] = json.dumps(batch.recipe)
 
-    body = make_body(batch.source, size, progress)
+    body = make_body_reader(batch.source, size, progress)
     ask = Ask(
         "POST",
-        api_path("models", batch.model, "tasks"),
+        build_api_path("models", batch.model, "tasks"),
         batch.query,
         content=body,
         headers=headers,
@@ -112,10 +112,10 @@ async def _send_in_one_request(
     return (await http.send(ask)).json()
 
 
-def make_body(source: Source, size: int, progress: Progress | None) -> Content:
+def make_body_reader(source: Source, size: int, progress: Progress | None) -> Content:
     """Return a function that reads a body from a source, from its first byte at every attempt."""
 
-    async def iter_body() -> AsyncIterator[bytes]:
+    async def iterate_body_chunks() -> AsyncIterator[bytes]:
         done = 0
         async for chunk in iterate_in_thread(source.read_chunks()):
             yield chunk
@@ -124,7 +124,7 @@ def make_body(source: Source, size: int, progress: Progress | None) -> Content:
             if progress is not None:
                 progress(done, size)
 
-    return iter_body
+    return iterate_body_chunks
 
 
 class _Resumable:
@@ -136,23 +136,23 @@ class _Resumable:
         self._created = 0
         self._answer: Any = None
 
-    async def begin_or_resume(self) -> bool:
+    async def begin_or_resume_upload(self) -> bool:
         """Resume the upload of an earlier run, or begin one; False: the service does not support
         it.
         """
         batch = self._batch
-        # Taken before the first byte is read: `_require_unchanged` compares the file with it.
+        # Taken before the first byte is read: `_require_file_unchanged` compares the file with it.
         self._known = await run_in_thread(lambda: identify_source(batch.source))
         self._memory = await run_in_thread(
             lambda: UploadMemory(self._http.url, batch.model, self._known)
         )
-        earlier_location = await run_in_thread(self._memory.read_path)
-        if earlier_location is not None and await self._is_known(
-            self._check_location(earlier_location)
+        earlier_location = await run_in_thread(self._memory.read_stored_path)
+        if earlier_location is not None and await self._is_upload_known(
+            self._check_upload_location(earlier_location)
         ):
             return True
         # An unknown model is an error now instead of after hours of uploading.
-        await self._http.send(Ask("GET", api_path("models", batch.model)))
+        await self._http.send(Ask("GET", build_api_path("models", batch.model)))
         try:
             await self._create_upload()
         except APIError as error:
@@ -161,29 +161,29 @@ class _Resumable:
             raise
         return True
 
-    async def run(self) -> Any:
+    async def upload_and_submit(self) -> Any:
         """Send the missing bytes, then submit."""
         if self._answer is not None:
             return self._answer
         while True:
             try:
-                await self._send_missing()
+                await self._send_missing_pieces()
             except (ServiceUnreachable, Unavailable, KeyboardInterrupt) as error:
                 error.add_note(KEPT)
                 raise
-            await self._require_unchanged()
+            await self._require_file_unchanged()
             try:
                 return await self._submit_upload()
             except APIError as error:
                 if isinstance(error, ArchiveRejected) or error.code == "unsupported-type":
                     # It would be refused again with any other recipe or name.
-                    await self._give_up()
+                    await self._delete_abandoned_upload()
                 # The model may be missing as well; only a missing upload is begun again.
                 if error.status != 404 or "upl_" not in error.detail:
                     raise
                 await self._create_upload()  # It expired between the last piece and the submission.
 
-    async def _require_unchanged(self) -> None:
+    async def _require_file_unchanged(self) -> None:
         """Raise ConfigError if the file changed during the upload, so that its pieces do not fit
         together.
         """
@@ -191,23 +191,23 @@ class _Resumable:
         if isinstance(self._batch.source, FileSource) and self._known != await run_in_thread(
             self._batch.source.identity
         ):
-            await self._give_up()
+            await self._delete_abandoned_upload()
             raise ConfigError(
                 f"{self._batch.source.path} was changed while it was sent; nothing of it was "
                 f"submitted. Send it again."
             )
 
-    async def _give_up(self) -> None:
+    async def _delete_abandoned_upload(self) -> None:
         """Delete an upload that will not be used, so that it does not fill the owner's quota."""
-        await run_in_thread(self._memory.remove_record)
+        await run_in_thread(self._memory.remove_stored_path)
         # The service removes it later by itself, and this error would hide the one to report.
         with contextlib.suppress(PerennialError):
             await self._http.send(Ask("DELETE", self._location, headers=TUS))
 
-    async def _is_known(self, location: str) -> bool:
+    async def _is_upload_known(self, location: str) -> bool:
         """Return True if the service has the upload of an earlier run, or has made a task of it."""
         self._location = location
-        if await self._fetch_offset(self._http) is not None:
+        if await self._fetch_received_bytes(self._http) is not None:
             return True
         try:
             # It may be gone because an earlier run has submitted it: a repeated request gets the
@@ -223,7 +223,7 @@ class _Resumable:
         headers = {
             **TUS,
             "Upload-Length": str(self._size),
-            "Upload-Metadata": self._build_metadata(),
+            "Upload-Metadata": self._build_upload_metadata(),
         }
         if self._created == MOST_CREATED:
             raise BadAnswer(
@@ -231,15 +231,15 @@ class _Resumable:
             )
         self._created += 1
         response = await self._http.send(Ask("POST", UPLOADS, headers=headers))
-        self._location = self._check_location(response.headers.get("Location", ""))
+        self._location = self._check_upload_location(response.headers.get("Location", ""))
         # Stored before the first piece, so that a run that is killed can be resumed.
-        await run_in_thread(lambda: self._memory.store_path(self._location))
+        await run_in_thread(lambda: self._memory.store_upload_path(self._location))
 
-    def _check_location(self, location: str) -> str:
+    def _check_upload_location(self, location: str) -> str:
         """Return the path of an upload of this service. Raises BadAnswer for any other URL."""
-        return same_origin(location, self._http.url, f"{UPLOADS}/")
+        return require_same_origin(location, self._http.url, f"{UPLOADS}/")
 
-    def _build_metadata(self) -> str:
+    def _build_upload_metadata(self) -> str:
         """Return Upload-Metadata with the file's or batch's name, for people who list uploads."""
         file = getattr(self._batch.source, "path", None)
         name = (
@@ -251,7 +251,7 @@ class _Resumable:
             f"filename {base64.b64encode(name.encode('utf-8', 'replace')[:LONGEST_NAME]).decode()}"
         )
 
-    async def _fetch_offset(self, http: AsyncHttp) -> int | None:
+    async def _fetch_received_bytes(self, http: AsyncHttp) -> int | None:
         """Return the number of bytes that the service has; None: it does not know the upload."""
         try:
             response = await http.send(Ask("HEAD", self._location, headers=TUS))
@@ -259,24 +259,24 @@ class _Resumable:
             if error.status in GONE:
                 return None
             raise
-        return self._offset_in(response)
+        return self._parse_upload_offset(response)
 
-    def _offset_in(self, answer: Answer) -> int:
-        offset = header_number(answer.headers.get("Upload-Offset"), "Upload-Offset")
+    def _parse_upload_offset(self, answer: Answer) -> int:
+        offset = parse_header_number(answer.headers.get("Upload-Offset"), "Upload-Offset")
         if offset > self._size:
             raise BadAnswer(f"The service has {offset:,} bytes of an upload of {self._size:,}.")
         return offset
 
-    async def _send_missing(self) -> None:
+    async def _send_missing_pieces(self) -> None:
         """Send all pieces from the service's offset on; after an interruption, ask for the offset
         again.
         """
         # A repeated piece needs the service's current offset, so retries happen here and not in the
         # connection.
-        failures, reached_before, once = 0, 0, self._http.without_retries()
+        failures, reached_before, once = 0, 0, self._http.copy_without_retries()
         while True:
             try:
-                offset = await self._fetch_offset(once)
+                offset = await self._fetch_received_bytes(once)
                 if offset is None:
                     await self._create_upload()
                     reached_before = 0
@@ -284,7 +284,7 @@ class _Resumable:
                 # The upload advances, however early a piece was cut off.
                 if offset > reached_before:
                     failures, reached_before = 0, offset
-                async for reached in self._send_pieces(once, offset):
+                async for reached in self._send_pieces_from_offset(once, offset):
                     # Count only progress: a service that forgets bytes would otherwise receive them
                     # without end.
                     if reached > reached_before:
@@ -294,26 +294,26 @@ class _Resumable:
                 return
             except PerennialError as error:
                 failures += 1
-                pause = self._pause_s(error, failures)
+                pause = self._compute_pause_seconds(error, failures)
                 if pause is None:
                     raise
-                await sleep(pause)
+                await sleep_seconds(pause)
 
-    def _pause_s(self, error: PerennialError, failures: int) -> float | None:
+    def _compute_pause_seconds(self, error: PerennialError, failures: int) -> float | None:
         """Return the seconds to wait after a failure, or None to give up."""
-        retries = self._http.retries.for_transfers()
+        retries = self._http.retries.copy_for_transfers()
         if isinstance(error, APIError) and error.status in (*AGAIN, *GONE):
             # The service answers and is not overloaded, so short pauses suffice.
             return min(failures, 5) * 1.0 if failures < retries.attempts else None
-        return retries.pause_s(error, failures, is_replayable=True)
+        return retries.compute_pause_seconds(error, failures, is_replayable=True)
 
-    async def _send_pieces(self, http: AsyncHttp, offset: int) -> AsyncIterator[int]:
+    async def _send_pieces_from_offset(self, http: AsyncHttp, offset: int) -> AsyncIterator[int]:
         """Send piece after piece and yield the offset reached."""
         pieces = cut_into_pieces(self._batch.source.read_chunks(offset), CHUNK_BYTES)
         # `iterate_in_thread` computes the checksums as well, since hashing a piece takes
         # milliseconds.
         async for piece, checksum in iterate_in_thread(
-            (piece, tus_checksum(piece)) for piece in pieces
+            (piece, format_tus_checksum(piece)) for piece in pieces
         ):
             headers = {
                 **TUS,
@@ -322,7 +322,7 @@ class _Resumable:
                 "Upload-Checksum": checksum,
             }
             ask = Ask("PATCH", self._location, content=piece, headers=headers, timeout_s=ANSWER_S)
-            reached = self._offset_in(await http.send(ask))
+            reached = self._parse_upload_offset(await http.send(ask))
             if reached != offset + len(piece):
                 raise BadAnswer(
                     f"The service has {reached:,} bytes, where {offset + len(piece):,} were sent."
@@ -341,12 +341,12 @@ class _Resumable:
         # The same key in every run that submits the same: it gets the response of the first.
         request_text = json.dumps([self._location, body, query], sort_keys=True)
         headers = {"Idempotency-Key": str(uuid.uuid5(uuid.NAMESPACE_URL, request_text))}
-        where = api_path("models", batch.model, "tasks")
+        where = build_api_path("models", batch.model, "tasks")
         ask = Ask("POST", where, query, json=body, headers=headers, timeout_s=ANSWER_S)
         response = (await self._http.send(ask)).json()
         # After a check the upload stays, for the submit that follows it.
         if "validate" not in query:
-            await run_in_thread(self._memory.remove_record)
+            await run_in_thread(self._memory.remove_stored_path)
         return response
 
 

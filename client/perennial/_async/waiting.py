@@ -12,7 +12,7 @@ import httpx2
 T = TypeVar("T")
 
 
-async def sleep(seconds: float) -> None:
+async def sleep_seconds(seconds: float) -> None:
     """Sleep for a number of seconds."""
     await asyncio.sleep(seconds)
 
@@ -30,13 +30,13 @@ async def iterate_in_thread(items: Iterator[T]) -> AsyncIterator[T]:
         yield item  # type: ignore[misc]  # it is not `end`
 
 
-def new_client() -> httpx2.AsyncClient:
+def create_http_client() -> httpx2.AsyncClient:
     """Return a new httpx2 client for the connection to a service."""
     return httpx2.AsyncClient()
 
 
 @asynccontextmanager
-async def limit_waiting(seconds: float) -> AsyncIterator[None]:
+async def limit_total_wait(seconds: float) -> AsyncIterator[None]:
     """Limit the time that the block waits, even if bytes keep arriving.
 
     Raises:

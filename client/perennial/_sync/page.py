@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from perennial import answers
 from perennial.errors import BadAnswer
-from perennial.guard import quote_value, safe_echo
+from perennial.guard import keep_safe_echo, quote_refused_value
 from perennial.shapes import convert_from_json
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Page(Generic[T]):
         """
         if self._cursor is None:
             raise LookupError(f"This is the last page of {self._of.path}: look at has_next first.")
-        return load_page(self._http, self._of, self._cursor, self._number + 1)
+        return request_list_page(self._http, self._of, self._cursor, self._number + 1)
 
     def __iter__(self) -> Iterator[T]:
         page = self
@@ -79,12 +79,12 @@ class Page(Generic[T]):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import build_frame
+        from perennial.frames import build_frame_of_items
 
-        return build_frame(self.data, self._of.kind)
+        return build_frame_of_items(self.data, self._of.kind)
 
 
-def load_page(
+def request_list_page(
     http: Http, of: Listed[T], cursor: str | None = None, number: int = 1
 ) -> Page[T]:
     """Request the page that begins at `cursor`; None: the first page.
@@ -105,10 +105,10 @@ def load_page(
     following = page.get("next_cursor")
     # The cursor is sent back in a URL, and a repeated one would make the loop endless.
     if following is not None and (
-        not isinstance(following, str) or following == cursor or not safe_echo(following)
+        not isinstance(following, str) or following == cursor or not keep_safe_echo(following)
     ):
         raise BadAnswer(
-            f"The service's list {of.path} does not go on: its cursor is {quote_value(following)}."
+            f"The service's list {of.path} does not go on: its cursor is {quote_refused_value(following)}."
         )
     return Page(
         http, of, [convert_from_json(of.kind, item) for item in page["items"]], following, number

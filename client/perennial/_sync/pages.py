@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from perennial._sync.page import Listed, Page, load_page
+from perennial._sync.page import Listed, Page, request_list_page
 
 if TYPE_CHECKING:
     from perennial._sync.http import Http
@@ -28,12 +28,12 @@ class Pages(Generic[T]):
         return f"<{type(self).__name__} of {self._of.path}>"
 
     def __iter__(self) -> Iterator[T]:
-        yield from load_page(self._http, self._of)
+        yield from request_list_page(self._http, self._of)
 
     def first_page(self) -> Page[T]:
         """Return the first page, from the cache if possible."""
         if self._first is None:
-            self._first = load_page(self._http, self._of)
+            self._first = request_list_page(self._http, self._of)
         return self._first
 
     @property
@@ -60,6 +60,6 @@ class Pages(Generic[T]):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import build_frame
+        from perennial.frames import build_frame_of_items
 
-        return build_frame(list(self), self._of.kind)
+        return build_frame_of_items(list(self), self._of.kind)

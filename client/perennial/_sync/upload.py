@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perennial._sync.http import Ask, Http, Content
-from perennial._sync.waiting import iterate_in_thread, run_in_thread, sleep
+from perennial._sync.waiting import iterate_in_thread, run_in_thread, sleep_seconds
 from perennial.answers import Answer
 from perennial.errors import (
     APIError,
@@ -22,7 +22,7 @@ from perennial.errors import (
     ServiceUnreachable,
     Unavailable,
 )
-from perennial.guard import api_path, header_number, same_origin
+from perennial.guard import build_api_path, parse_header_number, require_same_origin
 from perennial.transfer import (
     CHUNK_BYTES,
     WHOLE_BYTES,
@@ -30,9 +30,9 @@ from perennial.transfer import (
     Progress,
     Source,
     UploadMemory,
-    content_digest,
+    format_content_digest,
+    format_tus_checksum,
     identify_source,
-    tus_checksum,
 )
 
 TUS = {"Tus-Resumable": "1.0.0"}
@@ -83,8 +83,8 @@ def send_batch(
     size = run_in_thread(lambda: batch.source.size)
     if size >= whole_bytes:
         upload = _Resumable(http, batch, size, progress)
-        if upload.begin_or_resume():
-            return upload.run()
+        if upload.begin_or_resume_upload():
+            return upload.upload_and_submit()
     return _send_in_one_request(http, batch, size, progress)
 
 
@@ -95,15 +95,15 @@ def _send_in_one_request(
         "Content-Type": "application/octet-stream",
         "Content-Length": str(size),
         # The service compares it with the bytes received, so damage on the way is noticed.
-        "Content-Digest": content_digest(run_in_thread(batch.source.sha256)),
+        "Content-Digest": format_content_digest(run_in_thread(batch.source.sha256)),
     }
     if batch.recipe is not None:
         headers["Perennial-Recipe"] = json.dumps(batch.recipe)
 
-    body = make_body(batch.source, size, progress)
+    body = make_body_reader(batch.source, size, progress)
     ask = Ask(
         "POST",
-        api_path("models", batch.model, "tasks"),
+        build_api_path("models", batch.model, "tasks"),
         batch.query,
         content=body,
         headers=headers,
@@ -112,10 +112,10 @@ def _send_in_one_request(
     return (http.send(ask)).json()
 
 
-def make_body(source: Source, size: int, progress: Progress | None) -> Content:
+def make_body_reader(source: Source, size: int, progress: Progress | None) -> Content:
     """Return a function that reads a body from a source, from its first byte at every attempt."""
 
-    def iter_body() -> Iterator[bytes]:
+    def iterate_body_chunks() -> Iterator[bytes]:
         done = 0
         for chunk in iterate_in_thread(source.read_chunks()):
             yield chunk
@@ -124,7 +124,7 @@ def make_body(source: Source, size: int, progress: Progress | None) -> Content:
             if progress is not None:
                 progress(done, size)
 
-    return iter_body
+    return iterate_body_chunks
 
 
 class _Resumable:
@@ -136,23 +136,23 @@ class _Resumable:
         self._created = 0
         self._answer: Any = None
 
-    def begin_or_resume(self) -> bool:
+    def begin_or_resume_upload(self) -> bool:
         """Resume the upload of an earlier run, or begin one; False: the service does not support
         it.
         """
         batch = self._batch
-        # Taken before the first byte is read: `_require_unchanged` compares the file with it.
+        # Taken before the first byte is read: `_require_file_unchanged` compares the file with it.
         self._known = run_in_thread(lambda: identify_source(batch.source))
         self._memory = run_in_thread(
             lambda: UploadMemory(self._http.url, batch.model, self._known)
         )
-        earlier_location = run_in_thread(self._memory.read_path)
-        if earlier_location is not None and self._is_known(
-            self._check_location(earlier_location)
+        earlier_location = run_in_thread(self._memory.read_stored_path)
+        if earlier_location is not None and self._is_upload_known(
+            self._check_upload_location(earlier_location)
         ):
             return True
         # An unknown model is an error now instead of after hours of uploading.
-        self._http.send(Ask("GET", api_path("models", batch.model)))
+        self._http.send(Ask("GET", build_api_path("models", batch.model)))
         try:
             self._create_upload()
         except APIError as error:
@@ -161,29 +161,29 @@ class _Resumable:
             raise
         return True
 
-    def run(self) -> Any:
+    def upload_and_submit(self) -> Any:
         """Send the missing bytes, then submit."""
         if self._answer is not None:
             return self._answer
         while True:
             try:
-                self._send_missing()
+                self._send_missing_pieces()
             except (ServiceUnreachable, Unavailable, KeyboardInterrupt) as error:
                 error.add_note(KEPT)
                 raise
-            self._require_unchanged()
+            self._require_file_unchanged()
             try:
                 return self._submit_upload()
             except APIError as error:
                 if isinstance(error, ArchiveRejected) or error.code == "unsupported-type":
                     # It would be refused again with any other recipe or name.
-                    self._give_up()
+                    self._delete_abandoned_upload()
                 # The model may be missing as well; only a missing upload is begun again.
                 if error.status != 404 or "upl_" not in error.detail:
                     raise
                 self._create_upload()  # It expired between the last piece and the submission.
 
-    def _require_unchanged(self) -> None:
+    def _require_file_unchanged(self) -> None:
         """Raise ConfigError if the file changed during the upload, so that its pieces do not fit
         together.
         """
@@ -191,23 +191,23 @@ class _Resumable:
         if isinstance(self._batch.source, FileSource) and self._known != run_in_thread(
             self._batch.source.identity
         ):
-            self._give_up()
+            self._delete_abandoned_upload()
             raise ConfigError(
                 f"{self._batch.source.path} was changed while it was sent; nothing of it was "
                 f"submitted. Send it again."
             )
 
-    def _give_up(self) -> None:
+    def _delete_abandoned_upload(self) -> None:
         """Delete an upload that will not be used, so that it does not fill the owner's quota."""
-        run_in_thread(self._memory.remove_record)
+        run_in_thread(self._memory.remove_stored_path)
         # The service removes it later by itself, and this error would hide the one to report.
         with contextlib.suppress(PerennialError):
             self._http.send(Ask("DELETE", self._location, headers=TUS))
 
-    def _is_known(self, location: str) -> bool:
+    def _is_upload_known(self, location: str) -> bool:
         """Return True if the service has the upload of an earlier run, or has made a task of it."""
         self._location = location
-        if self._fetch_offset(self._http) is not None:
+        if self._fetch_received_bytes(self._http) is not None:
             return True
         try:
             # It may be gone because an earlier run has submitted it: a repeated request gets the
@@ -223,7 +223,7 @@ class _Resumable:
         headers = {
             **TUS,
             "Upload-Length": str(self._size),
-            "Upload-Metadata": self._build_metadata(),
+            "Upload-Metadata": self._build_upload_metadata(),
         }
         if self._created == MOST_CREATED:
             raise BadAnswer(
@@ -231,15 +231,15 @@ class _Resumable:
             )
         self._created += 1
         response = self._http.send(Ask("POST", UPLOADS, headers=headers))
-        self._location = self._check_location(response.headers.get("Location", ""))
+        self._location = self._check_upload_location(response.headers.get("Location", ""))
         # Stored before the first piece, so that a run that is killed can be resumed.
-        run_in_thread(lambda: self._memory.store_path(self._location))
+        run_in_thread(lambda: self._memory.store_upload_path(self._location))
 
-    def _check_location(self, location: str) -> str:
+    def _check_upload_location(self, location: str) -> str:
         """Return the path of an upload of this service. Raises BadAnswer for any other URL."""
-        return same_origin(location, self._http.url, f"{UPLOADS}/")
+        return require_same_origin(location, self._http.url, f"{UPLOADS}/")
 
-    def _build_metadata(self) -> str:
+    def _build_upload_metadata(self) -> str:
         """Return Upload-Metadata with the file's or batch's name, for people who list uploads."""
         file = getattr(self._batch.source, "path", None)
         name = (
@@ -251,7 +251,7 @@ class _Resumable:
             f"filename {base64.b64encode(name.encode('utf-8', 'replace')[:LONGEST_NAME]).decode()}"
         )
 
-    def _fetch_offset(self, http: Http) -> int | None:
+    def _fetch_received_bytes(self, http: Http) -> int | None:
         """Return the number of bytes that the service has; None: it does not know the upload."""
         try:
             response = http.send(Ask("HEAD", self._location, headers=TUS))
@@ -259,24 +259,24 @@ class _Resumable:
             if error.status in GONE:
                 return None
             raise
-        return self._offset_in(response)
+        return self._parse_upload_offset(response)
 
-    def _offset_in(self, answer: Answer) -> int:
-        offset = header_number(answer.headers.get("Upload-Offset"), "Upload-Offset")
+    def _parse_upload_offset(self, answer: Answer) -> int:
+        offset = parse_header_number(answer.headers.get("Upload-Offset"), "Upload-Offset")
         if offset > self._size:
             raise BadAnswer(f"The service has {offset:,} bytes of an upload of {self._size:,}.")
         return offset
 
-    def _send_missing(self) -> None:
+    def _send_missing_pieces(self) -> None:
         """Send all pieces from the service's offset on; after an interruption, ask for the offset
         again.
         """
         # A repeated piece needs the service's current offset, so retries happen here and not in the
         # connection.
-        failures, reached_before, once = 0, 0, self._http.without_retries()
+        failures, reached_before, once = 0, 0, self._http.copy_without_retries()
         while True:
             try:
-                offset = self._fetch_offset(once)
+                offset = self._fetch_received_bytes(once)
                 if offset is None:
                     self._create_upload()
                     reached_before = 0
@@ -284,7 +284,7 @@ class _Resumable:
                 # The upload advances, however early a piece was cut off.
                 if offset > reached_before:
                     failures, reached_before = 0, offset
-                for reached in self._send_pieces(once, offset):
+                for reached in self._send_pieces_from_offset(once, offset):
                     # Count only progress: a service that forgets bytes would otherwise receive them
                     # without end.
                     if reached > reached_before:
@@ -294,26 +294,26 @@ class _Resumable:
                 return
             except PerennialError as error:
                 failures += 1
-                pause = self._pause_s(error, failures)
+                pause = self._compute_pause_seconds(error, failures)
                 if pause is None:
                     raise
-                sleep(pause)
+                sleep_seconds(pause)
 
-    def _pause_s(self, error: PerennialError, failures: int) -> float | None:
+    def _compute_pause_seconds(self, error: PerennialError, failures: int) -> float | None:
         """Return the seconds to wait after a failure, or None to give up."""
-        retries = self._http.retries.for_transfers()
+        retries = self._http.retries.copy_for_transfers()
         if isinstance(error, APIError) and error.status in (*AGAIN, *GONE):
             # The service answers and is not overloaded, so short pauses suffice.
             return min(failures, 5) * 1.0 if failures < retries.attempts else None
-        return retries.pause_s(error, failures, is_replayable=True)
+        return retries.compute_pause_seconds(error, failures, is_replayable=True)
 
-    def _send_pieces(self, http: Http, offset: int) -> Iterator[int]:
+    def _send_pieces_from_offset(self, http: Http, offset: int) -> Iterator[int]:
         """Send piece after piece and yield the offset reached."""
         pieces = cut_into_pieces(self._batch.source.read_chunks(offset), CHUNK_BYTES)
         # `iterate_in_thread` computes the checksums as well, since hashing a piece takes
         # milliseconds.
         for piece, checksum in iterate_in_thread(
-            (piece, tus_checksum(piece)) for piece in pieces
+            (piece, format_tus_checksum(piece)) for piece in pieces
         ):
             headers = {
                 **TUS,
@@ -322,7 +322,7 @@ class _Resumable:
                 "Upload-Checksum": checksum,
             }
             ask = Ask("PATCH", self._location, content=piece, headers=headers, timeout_s=ANSWER_S)
-            reached = self._offset_in(http.send(ask))
+            reached = self._parse_upload_offset(http.send(ask))
             if reached != offset + len(piece):
                 raise BadAnswer(
                     f"The service has {reached:,} bytes, where {offset + len(piece):,} were sent."
@@ -341,12 +341,12 @@ class _Resumable:
         # The same key in every run that submits the same: it gets the response of the first.
         request_text = json.dumps([self._location, body, query], sort_keys=True)
         headers = {"Idempotency-Key": str(uuid.uuid5(uuid.NAMESPACE_URL, request_text))}
-        where = api_path("models", batch.model, "tasks")
+        where = build_api_path("models", batch.model, "tasks")
         ask = Ask("POST", where, query, json=body, headers=headers, timeout_s=ANSWER_S)
         response = (self._http.send(ask)).json()
         # After a check the upload stays, for the submit that follows it.
         if "validate" not in query:
-            run_in_thread(self._memory.remove_record)
+            run_in_thread(self._memory.remove_stored_path)
         return response
 
 

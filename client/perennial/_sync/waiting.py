@@ -17,7 +17,7 @@ _deadline = threading.local()
 """`until`: deadline of this thread's reads on the monotonic clock, or None."""
 
 
-def sleep(seconds: float) -> None:
+def sleep_seconds(seconds: float) -> None:
     """Sleep for a number of seconds."""
     time.sleep(seconds)
 
@@ -32,9 +32,9 @@ def iterate_in_thread(items: Iterator[T]) -> Iterator[T]:
     return items
 
 
-def new_client() -> httpx2.Client:
+def create_http_client() -> httpx2.Client:
     """Return a new httpx2 client for the connection to a service, whose reads respect
-    `limit_waiting`.
+    `limit_total_wait`.
     """
     client = httpx2.Client()
     for transport in (client._transport, *client._mounts.values()):
@@ -45,7 +45,7 @@ def new_client() -> httpx2.Client:
 
 
 @contextmanager
-def limit_waiting(seconds: float) -> Iterator[None]:
+def limit_total_wait(seconds: float) -> Iterator[None]:
     """Limit the time that the block waits, even if bytes keep arriving.
 
     The timeout of a single read never expires if a server sends a byte now and then.

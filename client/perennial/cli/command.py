@@ -74,7 +74,7 @@ class Shell:
         """
         self.print_result(value, lambda: self.form.print_rows(columns or self.columns, rows, empty))
 
-    def print_item(self, value: Any, show: Callable[[], None]) -> None:
+    def print_one_result(self, value: Any, show: Callable[[], None]) -> None:
         """Print one of several results: a line of JSON with --json, else call `show`."""
         if self.is_json:
             print_json_line(value)
@@ -110,18 +110,18 @@ def command(
         ) -> Any:
             is_json = is_json or jq is not None
             form = (
-                listing.take_listing_form(values, columns, is_json=is_json)
+                listing.pop_listing_options(values, columns, is_json=is_json)
                 if has_rows
                 else listing.Form()
             )
-            with _filter_with_jq(jq):
+            with _make_jq_filter(jq):
                 return work(Shell(is_json, profile, url, form, columns or ()), **values)
 
         decorate: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
         new_command = decorate(run)
         # Appended, so that `--help` lists the options of the command itself first.
         new_command.params += [
-            *(listing.build_options(columns or ()) if has_rows else ()),
+            *(listing.build_listing_options(columns or ()) if has_rows else ()),
             click.Option(["--json", "is_json"], is_flag=True, help="Print JSON."),
             click.Option(
                 ["--jq"],
@@ -138,7 +138,7 @@ def command(
     return make_command
 
 
-def _filter_with_jq(expression: str | None) -> AbstractContextManager[None]:
+def _make_jq_filter(expression: str | None) -> AbstractContextManager[None]:
     """Return a context that filters JSON through jq if an expression is given."""
     if expression is None:
         return nullcontext()
@@ -147,7 +147,7 @@ def _filter_with_jq(expression: str | None) -> AbstractContextManager[None]:
     return filter_json(expression)
 
 
-def json_value(text: str) -> Any:
+def parse_json_option(text: str) -> Any:
     """Return the value of an option in JSON, or of @FILE that contains JSON."""
     try:
         return json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
@@ -160,7 +160,7 @@ def json_value(text: str) -> Any:
 
 RECIPE = click.option(
     "--recipe",
-    type=json_value,
+    type=parse_json_option,
     metavar="JSON|@FILE",
     help="A recipe override, such as '{\"epochs\": 5}'.",
 )

@@ -11,8 +11,8 @@ from typing import IO
 
 import click
 
-from perennial.cli.output import redirect_json, write_lines
-from perennial.text import one_line
+from perennial.cli.output import print_lines_as_received, redirect_json_output
+from perennial.text import make_one_line
 
 COMPILED = 3
 """Exit status of jq for an invalid expression."""
@@ -48,13 +48,13 @@ def filter_json(expression: str) -> Iterator[None]:
         error_lines: list[str] = []
         # Threads read both outputs, because jq would block on a full pipe, and then so would we.
         readers = [
-            threading.Thread(target=write_lines, args=(process.stdout,), daemon=True),
+            threading.Thread(target=print_lines_as_received, args=(process.stdout,), daemon=True),
             threading.Thread(target=error_lines.extend, args=(process.stderr,), daemon=True),
         ]
         for reader in readers:
             reader.start()
         try:
-            with redirect_json(lambda text: _send_document(process.stdin, text)):
+            with redirect_json_output(lambda text: _send_document(process.stdin, text)):
                 yield
         finally:
             # jq ends at the end of its input, and the readers end with jq.
@@ -63,7 +63,7 @@ def filter_json(expression: str) -> Iterator[None]:
                 reader.join()
             status = process.wait()
         if status:
-            reason = one_line(" ".join(error_lines).strip()) or f"it ended with {status}"
+            reason = make_one_line(" ".join(error_lines).strip()) or f"it ended with {status}"
             kind = click.UsageError if status == COMPILED else click.ClickException
             raise kind(f"--jq {expression!r}: {reason}")
 

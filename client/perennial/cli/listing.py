@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from perennial.cli.output import Cell, plain_row, print_csv_row, print_table
+from perennial.cli.output import Cell, print_csv_row, print_plain_row, print_table
 
 QUIET = "Print only the first column, such as names or ids, one value per line."
 HEADERS = "Print headings or not; default: on a terminal and with --csv."
@@ -42,28 +42,28 @@ class Form:
         Raises:
             UsageError: a requested column does not exist.
         """
-        indices = self.select_columns(columns)
+        indices = self.select_column_indices(columns)
         headings, cells = (
             [columns[one] for one in indices],
             ([row[one] for one in indices] for row in rows),
         )
         if self.is_csv:
-            for row in self._with_headings(headings, cells, is_usual=True):
+            for row in self._iterate_with_headings(headings, cells, is_usual=True):
                 print_csv_row(row)
         elif self.is_quiet:
             for row in cells:
-                plain_row(row[:1])
+                print_plain_row(row[:1])
         else:
             print_table(headings, cells, empty, self.has_headers)
 
-    def _with_headings(
+    def _iterate_with_headings(
         self, headings: list[str], rows: Iterable[list[Cell]], *, is_usual: bool
     ) -> Iterator[Sequence[Cell]]:
         if is_usual if self.has_headers is None else self.has_headers:
             yield headings
         yield from rows
 
-    def select_columns(self, columns: Sequence[str]) -> list[int]:
+    def select_column_indices(self, columns: Sequence[str]) -> list[int]:
         """Return the indices of the requested columns. Raises UsageError if one does not exist."""
         if self.columns is None:
             return list(range(len(columns)))
@@ -81,7 +81,7 @@ def _normalize_heading(name: str) -> str:
     return name.strip().casefold().replace(" ", "-").replace("_", "-")
 
 
-def build_options(columns: Sequence[str]) -> list[click.Option]:
+def build_listing_options(columns: Sequence[str]) -> list[click.Option]:
     """Return the options of a listing.
 
     Args:
@@ -99,10 +99,10 @@ def build_options(columns: Sequence[str]) -> list[click.Option]:
 
 
 NAMES = ("columns", "is_csv", "is_quiet", "has_headers")
-"""Names of the parameters that `build_options` adds."""
+"""Names of the parameters that `build_listing_options` adds."""
 
 
-def take_listing_form(
+def pop_listing_options(
     values: dict[str, Any], columns: Sequence[str] | None, *, is_json: bool
 ) -> Form:
     """Remove the parameters of a listing from those of a command, and return them as a form.
@@ -136,5 +136,5 @@ def take_listing_form(
         raise click.UsageError("--columns names no column.")
     # A wrong name ends the command before any request.
     if columns is not None:
-        form.select_columns(columns)
+        form.select_column_indices(columns)
     return form

@@ -18,7 +18,7 @@ from perennial.cli.exits import Detached, Exit, choose_exit_status, describe_sta
 from perennial.cli.groups import Commands
 from perennial.cli.output import print_notice
 from perennial.errors import JobEnded, PerennialError
-from perennial.words import replace_by_commands, replace_task_requests
+from perennial.words import replace_requests_by_commands, replace_task_requests
 
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions raised when a response lacks required parts."""
@@ -74,7 +74,7 @@ class Perennial(Commands):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         # A plugin cannot take the place of a command of the client.
-        return [*COMMANDS, *sorted(set(_find_plugins()) - set(COMMANDS))]
+        return [*COMMANDS, *sorted(set(_find_command_plugins()) - set(COMMANDS))]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
@@ -82,14 +82,14 @@ class Perennial(Commands):
             # By the name of the command, since its function is named after what it does.
             commands = (one for one in vars(module).values() if isinstance(one, click.Command))
             return next((one for one in commands if one.name == name), None)
-        plugin = _find_plugins().get(name)
+        plugin = _find_command_plugins().get(name)
         return None if plugin is None else plugin.load()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write names and descriptions without loading the modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-        added = sorted(set(_find_plugins()) - set(COMMANDS))
+        added = sorted(set(_find_command_plugins()) - set(COMMANDS))
         if added:
             with formatter.section("Commands of the service on this machine"):
                 rows = [(name, self.get_command(ctx, name)) for name in added]
@@ -101,7 +101,7 @@ class Perennial(Commands):
                 )
 
 
-def _find_plugins() -> dict[str, EntryPoint]:
+def _find_command_plugins() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=PLUGINS)}
 
 
@@ -116,7 +116,7 @@ def cli() -> None:
     """Root of all commands."""
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
+def run_command_line(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status; errors are printed on standard error."""
     try:
         # In standalone mode, click would print errors and exit with statuses of its own.
@@ -127,7 +127,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as stopped:
         # click raises Abort from KeyboardInterrupt, to which an upload adds how to resume it.
-        _tell_notes(stopped.__cause__ or stopped)
+        _print_error_notes(stopped.__cause__ or stopped)
         return Exit.INTERRUPTED
     except Detached as detached:
         print_notice(str(detached))
@@ -136,10 +136,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except PerennialError as error:
         print_notice(
             "\n".join(
-                _replace_by_commands(error, message_line) for message_line in str(error).split("\n")
+                _replace_requests_by_commands(error, message_line)
+                for message_line in str(error).split("\n")
             )
         )
-        _tell_notes(error)
+        _print_error_notes(error)
         return choose_exit_status(error)
     except OSError as error:
         print_notice(f"{error.filename or 'A file'}: {error.strerror or error}")
@@ -156,20 +157,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return Exit.ERROR
 
 
-def _replace_by_commands(error: PerennialError, line: str) -> str:
+def _replace_requests_by_commands(error: PerennialError, line: str) -> str:
     """Return a line of an error with requests replaced by commands; commands stay unchanged."""
     if line.lstrip().startswith("perennial "):
         return line
     job = error.job if isinstance(error, JobEnded) else None
     text = (
-        replace_by_commands(line)
+        replace_requests_by_commands(line)
         if job is None
         else replace_task_requests(line, job.model, job.task)
     )
     return line[: len(line) - len(line.lstrip())] + text
 
 
-def _tell_notes(error: BaseException) -> None:
+def _print_error_notes(error: BaseException) -> None:
     """Print the notes of an error, which say what a person may do."""
     for note in getattr(error, "__notes__", ()):
         print_notice(note)
@@ -177,4 +178,4 @@ def _tell_notes(error: BaseException) -> None:
 
 def main() -> NoReturn:
     """Entry point of the script `perennial`."""
-    sys.exit(run())
+    sys.exit(run_command_line())

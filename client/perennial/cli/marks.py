@@ -29,7 +29,7 @@ class Standing:
         # None is no version, but it would equal a production that is None.
         return f"{version}{MARK}" if version is not None and version == self.production else version
 
-    def describe_role(self, version: int | None) -> str:
+    def describe_version_role(self, version: int | None) -> str:
         """Return the role of a version as words after its number, such as ", in production"; else
         ""."""
         roles = {self.production: "in production"}
@@ -41,15 +41,15 @@ class Standing:
             )
         return f", {roles[version]}" if version is not None and version in roles else ""
 
-    def format_legend(self) -> str:
+    def format_table_legend(self) -> str:
         """Return the legend below a table; empty for a model without a version."""
         if self.production is None or self.latest is None:
             return ""
         return f"{MARK} in production: version {self.production}."
 
-    def explain_now(self) -> str:
+    def explain_now_version(self) -> str:
         """Return the sentence that says which version “now” is; empty for a model without a
         version."""
         if self.latest is None:
             return ""
-        return f"“now” is version {self.latest}{self.describe_role(self.latest)}."
+        return f"“now” is version {self.latest}{self.describe_version_role(self.latest)}."

@@ -1,7 +1,7 @@
 """Output of commands: tables on a terminal, tab-separated lines elsewhere, JSON on request.
 
 Results go to standard output; progress, warnings and errors go to standard error. All output passes
-`_write_text`, which replaces control characters that the service may send. A test fails for a
+`_write_safe_text`, which replaces control characters that the service may send. A test fails for a
 command that prints in another way.
 """
 
@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from perennial.errors import ConfigError, PerennialError
-from perennial.guard import json_text
+from perennial.guard import escape_json_text
 from perennial.shapes import convert_to_json
-from perennial.text import escape_controls, one_line
+from perennial.text import escape_control_characters, make_one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,30 +47,32 @@ def is_terminal() -> bool:
 
 def print_notice(text: str) -> None:
     """Print a sentence to standard error."""
-    _write_text(wrap_lines(text, sys.stderr), sys.stderr)
+    _write_safe_text(wrap_lines(text, sys.stderr), sys.stderr)
 
 
 def print_text(text: str) -> None:
     """Print a sentence to standard output."""
-    _write_text(wrap_lines(text, sys.stdout), sys.stdout)
+    _write_safe_text(wrap_lines(text, sys.stdout), sys.stdout)
 
 
-def confirm(question: str) -> None:
+def ask_for_confirmation(question: str) -> None:
     """Ask a person to confirm.
 
     Raises:
         PerennialError: the person declined.
         ConfigError: no input is available.
     """
-    with _translate_abort(
+    with _distinguish_end_of_input(
         "Nothing was done: nobody answered. Say --yes where nobody can be asked."
     ):
         # On standard error, because standard output may be a file for the results.
-        if not click.confirm(one_line(question), err=True):
+        if not click.confirm(make_one_line(question), err=True):
             raise PerennialError("Nothing was done.")
 
 
-def ask(question: str, missing: str, *, default: str | None = None, is_secret: bool = False) -> str:
+def ask_for_text(
+    question: str, missing: str, *, default: str | None = None, is_secret: bool = False
+) -> str:
     """Ask a person for a text.
 
     Args:
@@ -80,14 +82,14 @@ def ask(question: str, missing: str, *, default: str | None = None, is_secret: b
     Raises:
         ConfigError: standard input has ended.
     """
-    with _translate_abort(missing):
+    with _distinguish_end_of_input(missing):
         return str(
-            click.prompt(one_line(question), default=default, hide_input=is_secret, err=True)
+            click.prompt(make_one_line(question), default=default, hide_input=is_secret, err=True)
         )
 
 
 @contextmanager
-def _translate_abort(missing: str) -> Iterator[None]:
+def _distinguish_end_of_input(missing: str) -> Iterator[None]:
     """Distinguish the end of standard input from Ctrl-C, for which click raises the same error."""
     try:
         yield
@@ -98,10 +100,10 @@ def _translate_abort(missing: str) -> Iterator[None]:
         raise
 
 
-def _write_text(text: str, stream: TextIO) -> None:
+def _write_safe_text(text: str, stream: TextIO) -> None:
     """Print text without control characters; letters that the stream cannot encode become
     escapes."""
-    text, encoding = escape_controls(text), stream.encoding or "utf-8"
+    text, encoding = escape_control_characters(text), stream.encoding or "utf-8"
     # Flushed, so that results and progress keep their order on a common terminal.
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 
@@ -109,7 +111,7 @@ def _write_text(text: str, stream: TextIO) -> None:
 def wrap_lines(text: str, stream: TextIO) -> str:
     """Wrap lines between words for a terminal; commands stay on one line so that they can be
     copied."""
-    text = escape_controls(text)
+    text = escape_control_characters(text)
     if not stream.isatty():
         return text
     return "\n".join(_wrap_line(paragraph, "", stream) for paragraph in text.split("\n"))
@@ -120,7 +122,7 @@ def _wrap_line(text: str, hanging: str, stream: TextIO) -> str:
     if not unindented or unindented.startswith("perennial "):
         return text
     # At least 40 columns: in a narrow window, a sentence would become a column of words.
-    indent, width = text[: len(text) - len(unindented)], max(40, _count_columns(stream))
+    indent, width = text[: len(text) - len(unindented)], max(40, _get_terminal_width(stream))
     before, colon, typed = unindented.rpartition(": perennial ")
     if colon and len(text) > width:  # a long command stays whole, on a line of its own
         return f"{_wrap_line(f'{indent}{before}:', hanging, stream)}\n{indent}  perennial {typed}"
@@ -138,31 +140,35 @@ def _wrap_line(text: str, hanging: str, stream: TextIO) -> str:
 
 def print_document(value: Any) -> None:
     """Print one JSON document."""
-    _write_json(value, 2 if is_terminal() else None, None)
+    _write_json_to_stdout(value, 2 if is_terminal() else None, None)
 
 
 def print_json_line(value: Any) -> None:
     """Print one of several JSON documents, each on a line of its own."""
-    _write_json(value, None, (",", ":"))
+    _write_json_to_stdout(value, None, (",", ":"))
 
 
-def _write_json(value: Any, indent: int | None, separators: tuple[str, str] | None) -> None:
+def _write_json_to_stdout(
+    value: Any, indent: int | None, separators: tuple[str, str] | None
+) -> None:
     text = json.dumps(
         convert_to_json(value), ensure_ascii=False, indent=indent, separators=separators
     )
-    _json_sink.get()(json_text(text))
+    _json_sink.get()(escape_json_text(text))
 
 
-def _print_line(text: str) -> None:
-    _write_text(text, sys.stdout)
+def _write_line_to_stdout(text: str) -> None:
+    _write_safe_text(text, sys.stdout)
 
 
-_json_sink: ContextVar[Callable[[str], None]] = ContextVar("json_sink", default=_print_line)
+_json_sink: ContextVar[Callable[[str], None]] = ContextVar(
+    "json_sink", default=_write_line_to_stdout
+)
 """Receives every JSON document that a command prints."""
 
 
 @contextmanager
-def redirect_json(sink: Callable[[str], None]) -> Iterator[None]:
+def redirect_json_output(sink: Callable[[str], None]) -> Iterator[None]:
     """Send JSON to `sink` instead of standard output."""
     token = _json_sink.set(sink)
     try:
@@ -171,22 +177,22 @@ def redirect_json(sink: Callable[[str], None]) -> Iterator[None]:
         _json_sink.reset(token)
 
 
-def write_lines(lines: Iterable[str]) -> None:
+def print_lines_as_received(lines: Iterable[str]) -> None:
     """Print lines that another program produced from a response, as they arrive."""
     for one in lines:
-        _print_line(one.rstrip("\n"))
+        _write_line_to_stdout(one.rstrip("\n"))
 
 
-def plain_row(row: Sequence[Cell]) -> None:
+def print_plain_row(row: Sequence[Cell]) -> None:
     """Print cells separated by tabs."""
-    _print_line("\t".join(_format_plain(cell) for cell in row))
+    _write_line_to_stdout("\t".join(_format_plain_cell(cell) for cell in row))
 
 
 def print_csv_row(row: Sequence[Cell]) -> None:
     """Print cells as a line of CSV, quoted where necessary."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow([_format_plain(cell) for cell in row])
-    _print_line(text.getvalue())
+    csv.writer(text, lineterminator="").writerow([_format_plain_cell(cell) for cell in row])
+    _write_line_to_stdout(text.getvalue())
 
 
 def print_table(
@@ -203,11 +209,11 @@ def print_table(
     """
     if not is_terminal():
         if has_headers:
-            plain_row(columns)
+            print_plain_row(columns)
         for row in rows:
-            plain_row(row)
+            print_plain_row(row)
         return
-    cells = [[one_line(format_cell(cell)) for cell in row] for row in rows]
+    cells = [[make_one_line(format_cell(cell)) for cell in row] for row in rows]
     if not cells:
         print_notice(empty)
         return
@@ -220,7 +226,7 @@ def print_table(
         box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_header=has_headers is not False
     )
     for number, column in enumerate(columns):
-        is_number = all(_is_number(row[number]) for row in cells)
+        is_number = all(_is_numeric_cell(row[number]) for row in cells)
         is_name = number == 0 and max(len(row[0]) for row in cells) <= LONGEST_NAME
         table.add_column(
             column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_name
@@ -228,7 +234,7 @@ def print_table(
     for each in cells:
         # Text, because rich would interpret brackets in a name as markup.
         table.add_row(*(Text(cell) for cell in each))
-    console().print(table)
+    create_console().print(table)
 
 
 def print_fields(pairs: Iterable[tuple[str, Cell]]) -> None:
@@ -236,24 +242,24 @@ def print_fields(pairs: Iterable[tuple[str, Cell]]) -> None:
     each = list(pairs)
     if not is_terminal():
         for name, value in each:
-            _write_text(f"{one_line(name)}\t{_format_plain(value)}", sys.stdout)
+            _write_safe_text(f"{make_one_line(name)}\t{_format_plain_cell(value)}", sys.stdout)
         return
     width = max((len(name) for name, _ in each), default=0)
     for name, value in each:
         if value is not None:
-            text = f"{one_line(name).ljust(width)}  {one_line(format_cell(value))}"
-            _write_text(_wrap_line(text, " " * (width + 2), sys.stdout), sys.stdout)
+            text = f"{make_one_line(name).ljust(width)}  {make_one_line(format_cell(value))}"
+            _write_safe_text(_wrap_line(text, " " * (width + 2), sys.stdout), sys.stdout)
 
 
-def console() -> Console:
+def create_console() -> Console:
     """Return a rich console for standard output, as wide as the terminal; NO_COLOR disables
     colour."""
     from rich.console import Console
 
-    return Console(width=_count_columns(sys.stdout))
+    return Console(width=_get_terminal_width(sys.stdout))
 
 
-def _count_columns(stream: TextIO) -> int:
+def _get_terminal_width(stream: TextIO) -> int:
     """Return the width of a terminal in columns; COLUMNS overrides it."""
     text = os.environ.get("COLUMNS", "")
     if text.isdigit() and int(text) > 0:
@@ -266,7 +272,7 @@ def _count_columns(stream: TextIO) -> int:
         return WIDTH
 
 
-def _is_number(cell: str) -> bool:
+def _is_numeric_cell(cell: str) -> bool:
     # A missing value does not turn a column of numbers into one of texts.
     return cell == NOTHING or cell.lstrip("+-").replace(".", "").replace(",", "").isdigit()
 
@@ -282,13 +288,13 @@ def format_cell(value: Cell) -> str:
     return str(value)
 
 
-def _format_plain(value: Cell) -> str:
+def _format_plain_cell(value: Cell) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
     # A tab or line end in a value would shift the columns.
-    return one_line(str(value))
+    return make_one_line(str(value))
 
 
 def format_bytes(count: int | None) -> str:

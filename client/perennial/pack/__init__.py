@@ -11,8 +11,8 @@ from typing import Any
 
 from perennial.pack.batch import Batch
 from perennial.pack.errors import ExtraMissing, PackError, SourceChanged, Undecided
-from perennial.pack.kinds import ARCHIVE, FOLDER, KINDS, detect_kind
-from perennial.pack.remote.address import is_address
+from perennial.pack.kinds import ARCHIVE, FOLDER, KINDS, detect_source_kind
+from perennial.pack.remote.address import is_remote_address
 from perennial.pack.remote.bucket import BucketImages
 from perennial.pack.sources.archive import Archive
 from perennial.pack.sources.memory import MappedImages
@@ -54,16 +54,17 @@ def open_batch(
         if options or kind not in (None, ARCHIVE if isinstance(source, bytes) else None):
             raise TypeError("kind and options are for files and folders")
         return Archive(source) if isinstance(source, bytes) else TarBatch(MappedImages(source))
-    if isinstance(source, str) and is_address(source):
+    if isinstance(source, str) and is_remote_address(source):
         return _open_bucket_batch(source, kind, options)
     path = Path(source)
     if kind is not None and kind not in (*KINDS, ARCHIVE):
         raise PackError(
             f"There is no kind {quote_name(kind)}; possible are {', '.join(KINDS)} and {ARCHIVE}."
         )
-    # Options of the folder's rules settle the kind: `detect_kind` might see a data set instead.
+    # Options of the folder's rules settle the kind: `detect_source_kind` might see a data set
+    # instead.
     detected_kind = kind or (
-        FOLDER if path.is_dir() and _is_of_folders(options) else detect_kind(path)
+        FOLDER if path.is_dir() and _has_folder_options(options) else detect_source_kind(path)
     )
     if not path.exists():
         raise PackError(f"There is no file or folder {quote_name(path)}.")
@@ -86,7 +87,7 @@ def open_batch(
     )
 
 
-def _is_of_folders(options: Mapping[str, Any]) -> bool:
+def _has_folder_options(options: Mapping[str, Any]) -> bool:
     """Return True if the options require the service's own rules for folders."""
     return options.get("layout") == "folders" or bool(
         options.get("names_pattern") or options.get("table")

@@ -4,7 +4,7 @@ import math
 
 from perennial.pack.errors import PackError
 from perennial.pack.rules.entries import BadEntry, ReadingOptions
-from perennial.pack.rules.tables.words import write_share
+from perennial.pack.rules.tables.words import format_share
 from perennial.pack.text import format_count
 
 MAX_BAD = ReadingOptions().max_bad
@@ -40,7 +40,7 @@ class BadEntries:
     def __len__(self) -> int:
         return self._count
 
-    def add_entry(self, where: str, reason: str) -> None:
+    def add_bad_entry(self, where: str, reason: str) -> None:
         """Add an entry.
 
         Args:
@@ -73,11 +73,11 @@ class BadEntries:
             )
             raise PackError(
                 f"{entry_count} of {good + self._count:,} in {self._origin} cannot be used, more "
-                f"than {write_share(self._most)}: {self._format_entries()}. Mend them{alternative}."
+                f"than {format_share(self._most)}: {self._format_bad_entries()}. Mend them{alternative}."
             )
-        return [f"{entry_count} of {self._origin} left out as bad: {self._format_entries()}."]
+        return [f"{entry_count} of {self._origin} left out as bad: {self._format_bad_entries()}."]
 
-    def _format_entries(self) -> str:
+    def _format_bad_entries(self) -> str:
         more = (
             f"; and {self._count - len(self._first):,} more"
             if self._count > len(self._first)

@@ -50,7 +50,7 @@ class Batch(ABC):
             raise ValueError(
                 f"The batch has {self.size} bytes; it cannot be read from byte {start}."
             )
-        return _in_chunks(self._read_bytes(start))
+        return _regroup_into_chunks(self._read_bytes(start))
 
     def sha256(self) -> str:
         """Return the SHA-256 of all bytes in hex; reads everything once. Raises as
@@ -71,7 +71,7 @@ class Batch(ABC):
         return digest.hexdigest()
 
 
-def _in_chunks(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def _regroup_into_chunks(pieces: Iterator[bytes]) -> Iterator[bytes]:
     # Joined, because a request body of many small chunks is sent slowly.
     waiting, length = [], 0
     for piece in pieces:

@@ -27,7 +27,7 @@ class Root:
         self._real_of: dict[str, str] = {}  # folder → real path; most files share one
         self.hidden: list[str] = []  # the first hidden folders left out by a walk
 
-    def resolve_path(self, relative: str, said_by: str = "") -> str:
+    def resolve_named_path(self, relative: str, said_by: str = "") -> str:
         """Return the path of a file or folder that a source names, relative to the folder or
         absolute.
 
@@ -38,7 +38,7 @@ class Root:
             LeavesFolder: it leads out of the folder.
         """
         path = os.path.join(self.folder, relative)  # noqa: PTH118  # pathlib adds 5 µs per file
-        if not self.allow_outside and not self.is_inside(path):
+        if not self.allow_outside and not self.is_inside_root(path):
             link = "a link that leads" if not said_by and os.path.lexists(path) else "which lies"
             raise LeavesFolder(
                 f"{said_by or 'The source'} has {quote_name(relative)}, {link} out of the folder "
@@ -46,7 +46,7 @@ class Root:
             )
         return path
 
-    def is_inside(self, path: str) -> bool:
+    def is_inside_root(self, path: str) -> bool:
         """Return True if a path lies in the folder after its links are followed."""
         # Each folder is resolved once, because most files share one and realpath is slow.
         above, name = os.path.split(path)
@@ -68,10 +68,12 @@ class Root:
         Raises:
             PackError: a link leaves the folder, is broken, or leads to a folder that contains it.
         """
-        top = self.resolve_path(below)
-        yield from self._walk_folder(top, f"{below}/" if below else "", (os.path.realpath(top),))
+        top = self.resolve_named_path(below)
+        yield from self._walk_folder_tree(
+            top, f"{below}/" if below else "", (os.path.realpath(top),)
+        )
 
-    def _walk_folder(self, folder: str, prefix: str, above: tuple[str, ...]) -> Iterator[str]:
+    def _walk_folder_tree(self, folder: str, prefix: str, above: tuple[str, ...]) -> Iterator[str]:
         try:
             with os.scandir(folder) as scan:
                 # Sort a folder by its name with a slash, as it appears in its files' paths.
@@ -86,7 +88,7 @@ class Root:
                     self.hidden.append(prefix + entry.name)
                 continue
             if entry.is_symlink():
-                self.resolve_path(prefix + entry.name)
+                self.resolve_named_path(prefix + entry.name)
             if name.endswith("/"):
                 # Below a resolved folder, an entry that is no link needs no
                 # realpath, which is slow.
@@ -101,7 +103,7 @@ class Root:
                         f"The link {quote_name(entry.path)} leads to a folder that it lies in; "
                         f"remove it."
                     )
-                yield from self._walk_folder(entry.path, prefix + name, (*above, real))
+                yield from self._walk_folder_tree(entry.path, prefix + name, (*above, real))
             else:
                 yield prefix + name
 
@@ -113,7 +115,7 @@ class Seen:
         self.sizes = array("q")
         self._times = array("q")
 
-    def record_file(self, path: str) -> None:
+    def record_file_state(self, path: str) -> None:
         """Record the next file. Raises PackError if it is missing, or not a regular file."""
         try:
             status = os.stat(path)  # noqa: PTH116  # as above
@@ -126,7 +128,7 @@ class Seen:
         self.sizes.append(status.st_size)
         self._times.append(status.st_mtime_ns)
 
-    def require_unchanged(self, number: int, path: str, fd: int) -> None:
+    def require_file_unchanged(self, number: int, path: str, fd: int) -> None:
         """Raise SourceChanged if the open file `fd` differs from the record of file `number`."""
         now = os.fstat(fd)
         if (now.st_size, now.st_mtime_ns) != (self.sizes[number], self._times[number]):
@@ -154,12 +156,12 @@ class Seen:
             ) from error
         try:
             # On the descriptor, since the path may be replaced between a look and the reading.
-            self.require_unchanged(number, path, fd)
+            self.require_file_unchanged(number, path, fd)
             os.lseek(fd, start, os.SEEK_SET)
             while piece := os.read(fd, _PIECE):
                 yield piece
             # Again at the end, for a file that is written to while it is read.
-            self.require_unchanged(number, path, fd)
+            self.require_file_unchanged(number, path, fd)
         finally:
             os.close(fd)
 
@@ -177,16 +179,16 @@ class FileImages(Images):
         self._paths: list[str] = []  # usually the same strings as the rows' names
         self._seen = Seen()
 
-    def add_file(self, path: str) -> None:
+    def add_image_file(self, path: str) -> None:
         """Record the file of the next row. Raises PackError."""
-        self._seen.record_file(os.path.join(self._folder, path))  # noqa: PTH118  # as above
+        self._seen.record_file_state(os.path.join(self._folder, path))  # noqa: PTH118  # as above
         self._paths.append(path)
 
-    def collect_sizes(self) -> "array[int]":
+    def collect_image_sizes(self) -> "array[int]":
         """Return the sizes from listing."""
         return self._seen.sizes
 
-    def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
+    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the files in pieces of 1 MiB."""
         for number in range(first, len(self._paths)):
             yield self._seen.read_pieces(number, os.path.join(self._folder, self._paths[number]))  # noqa: PTH118

@@ -10,9 +10,9 @@ from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
 from perennial.pack.files import Root
 from perennial.pack.images import Images
-from perennial.pack.names import CSV_NAME, is_image
+from perennial.pack.names import CSV_NAME, is_image_path
 from perennial.pack.remote.fetching import MAX_ENTRIES, Progress
-from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_urls
+from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_url_list
 from perennial.pack.rules.foreign import find_foreign_kind, group_files_by_kind
 from perennial.pack.rules.label_files import find_label_files
 from perennial.pack.sources.archive import looks_like_archive
@@ -29,7 +29,7 @@ from perennial.pack.sources.webdataset import (
     looks_like_shard,
 )
 from perennial.pack.sources.yolo import find_yaml_files, looks_like_yolo, open_yolo
-from perennial.pack.text import format_count, format_names, quote_name
+from perennial.pack.text import format_count, format_first_names, quote_name
 
 ARCHIVE, FOLDER = "archive", "folder"
 _TABLES = (".json", ".jsonl", ".ndjson", ".manifest", ".labels")
@@ -89,7 +89,7 @@ _WHAT = (
 )
 
 
-def detect_kind(source: Path) -> str:
+def detect_source_kind(source: Path) -> str:
     """Return the name of the kind that a path looks like.
 
     Raises:
@@ -111,7 +111,7 @@ def _detect_file_kind(file: Path) -> str:
     if name.endswith(PARQUET_SUFFIX) or first.startswith(b"PAR1"):
         return "parquet"
     # Before the tables, because a list of URLs may be a .csv as well.
-    if name.endswith(LIST_SUFFIXES) and looks_like_urls(file):
+    if name.endswith(LIST_SUFFIXES) and looks_like_url_list(file):
         return "urls"
     if name.endswith((".csv", ".tsv")):
         return "csv"
@@ -127,7 +127,7 @@ def _detect_file_kind(file: Path) -> str:
     kind = find_foreign_kind(file.name, first)
     if kind is not None:
         raise PackError(
-            f"The file {quote_name(file)} is {kind.description}. {kind.advice_for(str(file))}."
+            f"The file {quote_name(file)} is {kind.description}. {kind.format_conversion_advice(str(file))}."
         )
     if looks_like_archive(first):
         return ARCHIVE
@@ -149,7 +149,10 @@ def _detect_folder_kind(folder: Path) -> str:
         for kind, is_match in (
             (
                 "webdataset",
-                any(looks_like_shard(root.resolve_path(shard)) for shard in find_shards(names)[:1]),
+                any(
+                    looks_like_shard(root.resolve_named_path(shard))
+                    for shard in find_shards(names)[:1]
+                ),
             ),
             ("parquet", bool(find_parquet_files(names))),
             ("imagefolder", bool(find_metadata_files(names))),
@@ -166,18 +169,18 @@ def _detect_folder_kind(folder: Path) -> str:
     if kinds:
         return kinds[0]
     # Loose images without folders or a label file have no labels.
-    images = [name for name in names if is_image(name)]
+    images = [name for name in names if is_image_path(name)]
     if any("/" in name for name in images) or (
         images and find_label_files(names, range(len(names)))
     ):
         return FOLDER
     raise PackError(
-        f"The folder {quote_name(folder)} is of no known kind: {_describe_folder(folder, names)}. "
+        f"The folder {quote_name(folder)} is of no known kind: {_describe_folder_content(folder, names)}. "
         f"Possible are {_WHAT}."
     )
 
 
-def _describe_folder(folder: Path, names: list[str]) -> str:
+def _describe_folder_content(folder: Path, names: list[str]) -> str:
     if not names:
         return (
             "it is empty, but for hidden files and links"
@@ -186,16 +189,16 @@ def _describe_folder(folder: Path, names: list[str]) -> str:
         )
     for kind, indices in group_files_by_kind(names).items():
         first = names[indices[0]]
-        advice = kind.advice_for(str(folder / first))
+        advice = kind.format_conversion_advice(str(folder / first))
         return f"{quote_name(first)} in it is {kind.description}. {advice}"
     endings = Counter(Path(name).suffix.lower() or "no ending" for name in names)
     hint = (
         f"; images need class folders, a {CSV_NAME} or a {METADATA[0]}. If the folder is one class, "
         f"send the folder that it lies in"
-        if any(map(is_image, names))
+        if any(map(is_image_path, names))
         else ""
     )
     return (
         f"it holds {format_count(len(names), 'file')}, most of them "
-        f"{format_names([e for e, _ in endings.most_common(3)])}{hint}"
+        f"{format_first_names([e for e, _ in endings.most_common(3)])}{hint}"
     )

@@ -7,11 +7,16 @@ from collections.abc import Iterable
 
 from perennial.pack.errors import PackError
 from perennial.pack.images import Image
-from perennial.pack.rules.labels import MAX_LABEL_CHARS, explain_wrong_label
-from perennial.pack.rules.names import normal_label
-from perennial.pack.text import format_count, format_names, quote_name
+from perennial.pack.rules.labels import MAX_LABEL_CHARS, explain_invalid_label
+from perennial.pack.rules.names import normalise_label_text
+from perennial.pack.text import format_count, format_first_names, quote_name
 
-__all__ = ["MAX_LABEL_CHARS", "explain_wrong_label", "normal_label", "require_valid_labels"]
+__all__ = [
+    "MAX_LABEL_CHARS",
+    "explain_invalid_label",
+    "normalise_label_text",
+    "require_valid_labels",
+]
 
 _EXAMPLES = 5
 
@@ -27,7 +32,7 @@ def require_valid_labels(rows: Iterable[Image], origin: str) -> None:
         if row.part != "test":
             learned.add(row.label)
     # All wrong labels at once, so that a person can rename them in one go.
-    wrong = [(label, why) for label in sorted(example) if (why := explain_wrong_label(label))]
+    wrong = [(label, why) for label in sorted(example) if (why := explain_invalid_label(label))]
     if wrong:
         examples = "; ".join(
             f"{quote_name(label)} (of {quote_name(example[label])}) {why}"
@@ -43,6 +48,6 @@ def require_valid_labels(rows: Iterable[Image], origin: str) -> None:
     if unlearned and learned:
         raise PackError(
             f"In {origin}, {'the class' if len(unlearned) == 1 else 'the classes'} "
-            f"{format_names(unlearned)} {'has' if len(unlearned) == 1 else 'have'} test images but "
+            f"{format_first_names(unlearned)} {'has' if len(unlearned) == 1 else 'have'} test images but "
             "none to learn. Add some to the train part, or leave the class out."
         )

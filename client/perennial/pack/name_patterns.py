@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from perennial.pack.errors import PackError
-from perennial.pack.names import is_image, is_junk, to_nfc
+from perennial.pack.names import is_image_path, is_junk_path, normalise_to_nfc
 from perennial.pack.rules.tables import FoundTable
 from perennial.pack.rules.tables.file_names import TITLE
 from perennial.pack.rules.tables.found import Rows
@@ -35,7 +35,9 @@ print(json.dumps({"labels": [match and match[group] for match in found]}))
 """
 
 
-def match_names(pattern: str, names: Sequence[str], limit_s: float = LIMIT_S) -> list[str | None]:
+def match_names_within_time(
+    pattern: str, names: Sequence[str], limit_s: float = LIMIT_S
+) -> list[str | None]:
     """Return the label in each name, or None if it does not match.
 
     Args:
@@ -84,14 +86,14 @@ def match_names(pattern: str, names: Sequence[str], limit_s: float = LIMIT_S) ->
     return labels
 
 
-def match_table(pattern: str, names: Sequence[str]) -> FoundTable:
+def build_table_by_pattern(pattern: str, names: Sequence[str]) -> FoundTable:
     """Return a table of the images' labels by a regular expression. Raises PackError."""
-    images = [name for name in names if is_image(name) and not is_junk(name)]
+    images = [name for name in names if is_image_path(name) and not is_junk_path(name)]
     rows = Rows(TITLE, len(images))
-    labels = match_names(pattern, [name.rpartition("/")[2] for name in images])
+    labels = match_names_within_time(pattern, [name.rpartition("/")[2] for name in images])
     for name, label in zip(images, labels, strict=True):
         if label is None:
-            rows.add_bad(name, "does not match the pattern of names")
+            rows.add_bad_entry(name, "does not match the pattern of names")
         else:
-            rows.add_entry(to_nfc(name), label, f"the name {quote_name(name)}")
+            rows.add_label_entry(normalise_to_nfc(name), label, f"the name {quote_name(name)}")
     return rows.table

@@ -2,16 +2,22 @@
 
 import re
 
-from perennial.pack.rules.names import CSV_NAME, IMAGE_SUFFIXES, is_image, is_junk, to_nfc
+from perennial.pack.rules.names import (
+    CSV_NAME,
+    IMAGE_SUFFIXES,
+    is_image_path,
+    is_junk_path,
+    normalise_to_nfc,
+)
 
 __all__ = [
     "CSV_NAME",
     "IMAGE_SUFFIXES",
-    "explain_wrong_path",
-    "is_image",
-    "is_junk",
-    "numbered_name",
-    "to_nfc",
+    "build_numbered_name",
+    "explain_invalid_path",
+    "is_image_path",
+    "is_junk_path",
+    "normalise_to_nfc",
 ]
 
 MAX_NAME_BYTES = 1024
@@ -22,7 +28,7 @@ _DRIVE = re.compile(r"^[A-Za-z]:")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def explain_wrong_path(path: str) -> str:
+def explain_invalid_path(path: str) -> str:
     """Return why the service would refuse a path in an archive, as the end of a sentence, or ""."""
     if _CONTROL.search(path):
         return "has a control character, or bytes that are not UTF-8, in its name"
@@ -33,17 +39,17 @@ def explain_wrong_path(path: str) -> str:
     if ".." in path.split("/"):
         return "climbs out of its folder with “..”"
     # Composed, because the service composes names before it measures them.
-    if len(to_nfc(path).encode()) > MAX_NAME_BYTES:
+    if len(normalise_to_nfc(path).encode()) > MAX_NAME_BYTES:
         return f"has a name of more than {MAX_NAME_BYTES:,} bytes"
     if path.count("/") >= MAX_DEPTH:
         return f"lies deeper than {MAX_DEPTH} folders"
     return ""
 
 
-def numbered_name(number: int, name: str = "") -> str:
+def build_numbered_name(number: int, name: str = "") -> str:
     """Return a name that sorts by `number` and keeps the valid part of `name`:
     `00000012-cat.png`.
     """
     # The end of a long name has its suffix, and usually what tells it apart.
-    base = to_nfc(name.rsplit("/", 1)[-1])[-60:].strip()
-    return f"{number:08d}" if not base or explain_wrong_path(base) else f"{number:08d}-{base}"
+    base = normalise_to_nfc(name.rsplit("/", 1)[-1])[-60:].strip()
+    return f"{number:08d}" if not base or explain_invalid_path(base) else f"{number:08d}-{base}"

@@ -33,7 +33,7 @@ def find_file_parts(files: Sequence[str]) -> list[str]:
     return [find_part_in_name(file) for file in files] if len(files) > 1 else [""] * len(files)
 
 
-def map_to_split(parts: Iterable[str], where: str) -> dict[str, str]:
+def map_parts_to_splits(parts: Iterable[str], where: str) -> dict[str, str]:
     """Return a mapping from each part of a source to `train`, `test` or "", as the service uses
     them.
 

@@ -11,7 +11,7 @@ END = bytes(2 * BLOCK)
 _PLAIN_NAME_BYTES, _PLAIN_SIZE = tarfile.LENGTH_NAME, 8**11
 
 
-def build_header(name: str, size: int) -> bytes:
+def build_tar_header(name: str, size: int) -> bytes:
     """Return the header of a file called `name` with `size` bytes."""
     info = tarfile.TarInfo(name)
     # Fixed, so that the bytes depend on names and sizes alone.
@@ -19,20 +19,20 @@ def build_header(name: str, size: int) -> bytes:
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
 
 
-def header_bytes(name: str, size: int) -> int:
-    """Return the length of `build_header(name, size)`, usually without building it."""
+def compute_header_length(name: str, size: int) -> int:
+    """Return the length of `build_tar_header(name, size)`, usually without building it."""
     # Most headers have this length, and building each one only to measure it takes time.
     if name.isascii() and len(name) <= _PLAIN_NAME_BYTES and size < _PLAIN_SIZE:
         return BLOCK
-    return len(build_header(name, size))
+    return len(build_tar_header(name, size))
 
 
-def padding_bytes(size: int) -> int:
+def compute_padding_length(size: int) -> int:
     """Return the number of zero bytes between a file of `size` bytes and the next header."""
     return -size % BLOCK
 
 
-def is_header(block: bytes) -> bool:
+def is_tar_header(block: bytes) -> bool:
     """Return True if 512 bytes are a header with a valid checksum; zeros are not."""
     digits = block[148:156].strip(b" \0")
     if len(block) != BLOCK or not digits.isdigit() or b"8" in digits or b"9" in digits:

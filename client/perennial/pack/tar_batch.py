@@ -40,14 +40,18 @@ class TarBatch(Batch):
         self._images = images
         if images.listed:
             # Build it now, so that a list that is too large raises before any image is read.
-            _labels_csv(images)
+            _build_labels_csv(images)
 
     @property
     def size(self) -> int:
         """Size of the batch as a tar, in bytes."""
         return (
-            self._starts[-1]
-            + (_entry_bytes(CSV_NAME, len(self._csv)) if self._csv else 0)
+            self._header_offsets[-1]
+            + (
+                _compute_entry_length(CSV_NAME, len(self._labels_csv_content))
+                if self._labels_csv_content
+                else 0
+            )
             + len(tar.END)
         )
 
@@ -56,7 +60,7 @@ class TarBatch(Batch):
         """Sentences about files left out; for images fetched while sending, includes what was found
         then.
         """
-        return self._images.warnings + _warn_beyond_usual_limits(self._images.rows)
+        return self._images.warnings + _warn_of_usual_limits(self._images.rows)
 
     def identity(self) -> str:
         """Text that identifies the batch's bytes in a later run; remote images are identified by
@@ -102,61 +106,63 @@ class TarBatch(Batch):
             PackError: a file cannot be read.
         """
         # Compute the sizes first: that may remove rows.
-        sizes, rows = self._sizes, self._images.rows
-        contents = self._images.read_contents(0) if rows else iter(())
+        sizes, rows = self._image_sizes, self._images.rows
+        contents = self._images.read_images(0) if rows else iter(())
         for row, size, content in zip(rows, sizes, contents, strict=False):
-            yield row.name, row.label, b"".join(_check_size(content, size, row.name))
+            yield row.name, row.label, b"".join(_check_image_size(content, size, row.name))
 
     @cached_property
-    def _sizes(self) -> "array[int]":
+    def _image_sizes(self) -> "array[int]":
         rows = len(self._images.rows)
-        sizes = self._images.collect_sizes()
+        sizes = self._images.collect_image_sizes()
         if len(sizes) < rows:  # unreadable images were left out
             labels.require_valid_labels(self._images.rows, self._images.origin)
         return sizes
 
     @cached_property
-    def _csv(self) -> bytes | None:
+    def _labels_csv_content(self) -> bytes | None:
         # Compute the sizes first: that may remove rows.
-        assert len(self._sizes) == len(self._images.rows)
-        return _labels_csv(self._images) if self._images.listed else None
+        assert len(self._image_sizes) == len(self._images.rows)
+        return _build_labels_csv(self._images) if self._images.listed else None
 
     @cached_property
-    def _starts(self) -> "array[int]":
+    def _header_offsets(self) -> "array[int]":
         """Offset of each image's header, and the end of the last image."""
-        entries = map(_entry_bytes, (row.name for row in self._images.rows), self._sizes)
+        entries = map(
+            _compute_entry_length, (row.name for row in self._images.rows), self._image_sizes
+        )
         return array("q", accumulate(entries, initial=0))
 
     def _read_bytes(self, start: int) -> Iterator[bytes]:
         # Skip to the entry that holds `start`: earlier images are not read again.
-        first = bisect_right(self._starts, start) - 1
-        skip = start - self._starts[first]
-        for piece in self._build_entries(first):
+        first = bisect_right(self._header_offsets, start) - 1
+        skip = start - self._header_offsets[first]
+        for piece in self._build_tar_entries(first):
             if skip < len(piece):
                 yield piece[skip:]
             skip = max(0, skip - len(piece))
 
-    def _build_entries(self, first: int) -> Iterator[bytes]:
-        rows, sizes = self._images.rows, self._sizes
-        contents = self._images.read_contents(first) if first < len(rows) else iter(())
+    def _build_tar_entries(self, first: int) -> Iterator[bytes]:
+        rows, sizes = self._images.rows, self._image_sizes
+        contents = self._images.read_images(first) if first < len(rows) else iter(())
         for number, content in enumerate(contents, start=first):
-            yield tar.build_header(rows[number].name, sizes[number])
-            yield from _check_size(content, sizes[number], rows[number].name)
-            yield bytes(tar.padding_bytes(sizes[number]))
-        if self._csv is not None:
+            yield tar.build_tar_header(rows[number].name, sizes[number])
+            yield from _check_image_size(content, sizes[number], rows[number].name)
+            yield bytes(tar.compute_padding_length(sizes[number]))
+        if self._labels_csv_content is not None:
             yield (
-                tar.build_header(CSV_NAME, len(self._csv))
-                + self._csv
-                + bytes(tar.padding_bytes(len(self._csv)))
+                tar.build_tar_header(CSV_NAME, len(self._labels_csv_content))
+                + self._labels_csv_content
+                + bytes(tar.compute_padding_length(len(self._labels_csv_content)))
             )
         yield tar.END
 
 
-def _entry_bytes(name: str, size: int) -> int:
-    return tar.header_bytes(name, size) + size + tar.padding_bytes(size)
+def _compute_entry_length(name: str, size: int) -> int:
+    return tar.compute_header_length(name, size) + size + tar.compute_padding_length(size)
 
 
-def _check_size(content: Iterable[bytes], size: int, name: str) -> Iterator[bytes]:
+def _check_image_size(content: Iterable[bytes], size: int, name: str) -> Iterator[bytes]:
     """Yield the pieces of an image, which must have exactly the size in its header."""
     read = 0
     for piece in content:
@@ -172,7 +178,7 @@ def _check_size(content: Iterable[bytes], size: int, name: str) -> Iterator[byte
         )
 
 
-def _labels_csv(images: Images) -> bytes:
+def _build_labels_csv(images: Images) -> bytes:
     """Return `path,label[,split]` of all images. Raises PackError if it is too large for the
     service.
     """
@@ -192,7 +198,7 @@ def _labels_csv(images: Images) -> bytes:
     return data
 
 
-def _warn_beyond_usual_limits(rows: list[Image]) -> list[str]:
+def _warn_of_usual_limits(rows: list[Image]) -> list[str]:
     """Return warnings about limits that a service has by default."""
     # Warned of and not refused, because an operator may have raised these limits.
     classes = len({row.label for row in rows})

@@ -45,10 +45,10 @@ class Failed(Exception):
 
 
 def main() -> int:
-    """Answer the request in the first line of stdin, and return the exit status."""
+    """Download the file that the first line of stdin requests, and return the exit status."""
     request = DownloadAsked.model_validate_json(sys.stdin.readline())
     # A killed worker closes the pipe, and nobody else would end this process.
-    threading.Thread(target=_end_when_caller_ends, daemon=True).start()
+    threading.Thread(target=_exit_when_caller_ends, daemon=True).start()
     try:
         _print_event(download_file(request))
     except Failed as error:
@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def download_file(request: DownloadAsked) -> Downloaded:
-    """Fetch the file, or the rest of it, and compare its digest with the one that the Hub names.
+    """Download a file from the Hub, or the rest of it, and compare its digest with the Hub's.
 
     Raises:
         Failed: the file is not available.
@@ -113,7 +113,9 @@ def _find_revision(hub: GuardedHub, request: DownloadAsked) -> str:
         Failed: there is no such repository, commit or file.
     """
     try:
-        info = hub.read_info(f"/api/models/{request.repository}", constants.HF_HUB_ETAG_TIMEOUT)
+        info = hub.fetch_json_document(
+            f"/api/models/{request.repository}", constants.HF_HUB_ETAG_TIMEOUT
+        )
     except HubStatus as error:
         if error.status == 401 or error.code in ("RepoNotFound", "GatedRepo"):
             raise Failed(
@@ -173,7 +175,7 @@ def _fetch_bytes(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
             os.ftruncate(fd, 0)
             continue
         try:
-            _append_bytes(hub, path_at_hub, fd, received, size)
+            _download_from_offset(hub, path_at_hub, fd, received, size)
         except HubStatus as error:
             # A status below 500 would come again at each try.
             if error.status < 500 or idle == TRIES:
@@ -190,7 +192,7 @@ def _fetch_bytes(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
             idle = 0
 
 
-def _append_bytes(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: int) -> None:
+def _download_from_offset(hub: GuardedHub, path_at_hub: str, fd: int, have: int, size: int) -> None:
     """Request the bytes from `have` on; if the server sends another range, start over."""
     headers = {"Range": f"bytes={have}-"} if have else {}
     with hub.open_response(
@@ -230,7 +232,7 @@ def _print_event(event: Document) -> None:
     print(event.model_dump_json(), flush=True)
 
 
-def _end_when_caller_ends() -> None:
+def _exit_when_caller_ends() -> None:
     """End the process when the caller closes its pipe or dies."""
     sys.stdin.read()
     os._exit(1)

@@ -53,7 +53,7 @@ def download_in_process(
     process = subprocess.Popen(
         [sys.executable, "-m", "core.bases.hub.download"],
         cwd=helper_process.ROOT,
-        env=helper_process.build_environment(**hub),
+        env=helper_process.build_helper_environment(**hub),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         # What libraries print may contain addresses and tokens.
@@ -65,7 +65,7 @@ def download_in_process(
         process.stdin.flush()
         return _watch_download(process, must_stop, progress, stall_s)
     finally:
-        helper_process.kill_and_close(process)
+        helper_process.kill_helper_process(process)
 
 
 def _watch_download(
@@ -74,7 +74,7 @@ def _watch_download(
     progress: Callable[[int, int], None],
     stall_s: float,
 ) -> Downloaded:
-    """Wait for the end of the download, and report its progress meanwhile."""
+    """Wait until the download process ends, and report its progress meanwhile."""
     begun: DownloadBegun | None = None
     size, grew_at = 0, time.monotonic()
     assert process.stdout is not None

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import httpx2
 
-from core.network.public_address import IPAddress, describe_non_public, is_metadata_name
+from core.network.public_address import IPAddress, describe_non_public, is_cloud_metadata_name
 
 MAX_REDIRECTS = 5
 MAX_INFO_BYTES = 16 << 20
@@ -81,7 +81,7 @@ class GuardedHub:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def read_info(self, path: str, timeout_s: float) -> Any:
+    def fetch_json_document(self, path: str, timeout_s: float) -> Any:
         """Return the JSON document that the hub responds with.
 
         Raises:
@@ -128,7 +128,7 @@ class GuardedHub:
             response = self._send_request(method, url, headers, timeout_s)
             try:
                 following = self._find_redirect(response, url)
-                if following is None or not (is_followed or self._is_hub(following)):
+                if following is None or not (is_followed or self._is_hub_url(following)):
                     if response.status_code >= 400:
                         raise HubStatus(
                             response.status_code, response.headers.get("X-Error-Code", "")
@@ -168,22 +168,22 @@ class GuardedHub:
     ) -> httpx2.Response:
         """Send a request to the hub or a redirect's target; return the response, body unread."""
         all_headers = {**self._headers, **headers}
-        if not self._is_hub(url) and not _is_proxied(url):
-            return self._answer_of_address(method, url, all_headers, timeout_s)
-        if self._is_hub(url):
+        if not self._is_hub_url(url) and not _is_proxied(url):
+            return self._send_to_checked_address(method, url, all_headers, timeout_s)
+        if self._is_hub_url(url):
             all_headers |= {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
         # The proxy resolves names; only a literal address can be checked here.
-        elif _parse_address(url.host) is not None or is_metadata_name(url.host):
-            self._checked_addresses(url)  # a proxy may reach internal addresses, too
+        elif _parse_address(url.host) is not None or is_cloud_metadata_name(url.host):
+            self._resolve_checked_addresses(url)  # a proxy may reach internal addresses, too
         request = self._usual.build_request(method, url, headers=all_headers, timeout=timeout_s)
         return self._usual.send(request, stream=True, follow_redirects=False)
 
-    def _answer_of_address(
+    def _send_to_checked_address(
         self, method: str, url: httpx2.URL, headers: Mapping[str, str], timeout_s: float
     ) -> httpx2.Response:
-        """Connect to a checked address, with the name in TLS and Host."""
+        """Send a request to a checked IP address, with the host's name in TLS and the Host header."""
         failed: httpx2.ConnectError | None = None
-        for address in self._checked_addresses(url)[:MAX_ADDRESSES]:
+        for address in self._resolve_checked_addresses(url)[:MAX_ADDRESSES]:
             request = self._pinned.build_request(
                 method,
                 url.copy_with(host=str(address)),
@@ -198,8 +198,8 @@ class GuardedHub:
         assert failed is not None  # there is at least one address
         raise failed
 
-    def _checked_addresses(self, url: httpx2.URL) -> list[IPAddress]:
-        """Return the addresses to connect to.
+    def _resolve_checked_addresses(self, url: httpx2.URL) -> list[IPAddress]:
+        """Return the IP addresses of a URL's host that may be contacted.
 
         Raises:
             HubRefused: an address of the name is not public.
@@ -224,7 +224,7 @@ class GuardedHub:
             HubRefused: the host has no address, or no request may reach it.
         """
         # Such a name gives a machine's keys to everything that runs on it.
-        if is_metadata_name(url.host):
+        if is_cloud_metadata_name(url.host):
             raise HubRefused(
                 f"The Hub redirects to {_sanitize_text(url.host)}, which no request may reach"
             )
@@ -244,7 +244,7 @@ class GuardedHub:
             )
         return addresses
 
-    def _is_hub(self, url: httpx2.URL) -> bool:
+    def _is_hub_url(self, url: httpx2.URL) -> bool:
         return (url.scheme, url.host, _get_effective_port(url)) == (
             self._hub.scheme,
             self._hub.host,

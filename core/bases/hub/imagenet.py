@@ -42,7 +42,10 @@ def convert_checkpoint(checkpoint: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def main() -> int:
     """Convert the installed checkpoint, and return the exit status."""
-    path, problem = imagenet_base.find_checkpoint(), imagenet_base.find_base_problem()
+    path, problem = (
+        imagenet_base.find_imagenet_checkpoint(),
+        imagenet_base.find_imagenet_base_problem(),
+    )
     if path is None or problem:
         print(problem, file=sys.stderr)
         return 1

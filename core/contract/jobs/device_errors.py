@@ -57,12 +57,12 @@ _OF_CUDA = ("cuda", "cudnn", "cublas", "cusolver", "nvml", "nvidia")
 
 
 def is_device_error(message: str) -> bool:
-    """Return whether a message means that a device is lost or may be."""
+    """Return whether an error message means that a GPU is or may be lost."""
     return _has_cuda_part(message, LOST) or _has_cuda_part(message, SUSPECT)
 
 
-def is_suspect(message: str) -> bool:
-    """Return whether a faulty program also causes this message, so that the device may be sound."""
+def is_doubtful_device_error(message: str) -> bool:
+    """Return whether a faulty program can also cause an error message that a lost GPU causes."""
     return _has_cuda_part(message, SUSPECT) and not _has_cuda_part(message, LOST)
 
 

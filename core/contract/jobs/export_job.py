@@ -18,12 +18,12 @@ GRAPH_DATA = "model.onnx.data"
 """Name of the file with the weights, if they are too large for the graph's file."""
 
 
-def name_output(task: int | None) -> str:
+def get_output_name(task: int | None) -> str:
     """Return the name of a head's output; None is the only head."""
     return SINGLE if task is None else f"task_{task}"
 
 
-def name_sure_output(task: int | None) -> str:
+def get_sure_output_name(task: int | None) -> str:
     """Return the name of the output that says whether a head's answer is sure."""
     return "sure" if task is None else f"sure_{task}"
 

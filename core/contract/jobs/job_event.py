@@ -16,10 +16,10 @@ class _Event(Document):
 
     def to_json(self) -> dict[str, Any]:
         # The kind is a default, which `exclude_unset` would leave out.
-        return {"event": self.event, **self.dump_content()}
+        return {"event": self.event, **self.dump_without_kind()}
 
-    def dump_content(self) -> dict[str, Any]:
-        """Return the fields beside the kind, as the job's events have them."""
+    def dump_without_kind(self) -> dict[str, Any]:
+        """Return an event's fields except its kind, as they are stored."""
         return self.model_dump(mode="json", exclude_unset=True, exclude={"event"})
 
 
@@ -60,10 +60,10 @@ class MetricEvent(_Event):
     value: Number | None = None
     data: JsonValue = None
 
-    def dump_content(self) -> dict[str, Any]:
+    def dump_without_kind(self) -> dict[str, Any]:
         # All fields are JSON as they are. pydantic would look for the type of each value in `data`,
         # and a version of many tasks has three metrics for each.
-        content = {**self.get_given_fields(), **self.get_extra_fields()}
+        content = {**self.get_set_fields(), **self.get_unknown_fields()}
         return {name: value for name, value in content.items() if name != "event"}
 
 

@@ -50,8 +50,9 @@ class MeasuredCell(Document):
         return self.correct / self.total if self.total else None
 
     @property
-    def count(self) -> int:
-        """The whole number of images whose share is nearest to the primary measure.
+    def correct_count(self) -> int:
+        """Number of correct predictions: the integer whose share of the images is nearest to the
+        measure.
 
         The accuracy matrix has counts, which databases list as whole numbers.
         """

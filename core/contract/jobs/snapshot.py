@@ -96,8 +96,8 @@ class StoredState(Document):
     origin: str | None = None
 
     @property
-    def keys(self) -> list[str]:
-        """The store keys of its files."""
+    def store_keys(self) -> list[str]:
+        """Store keys of a stored state's files."""
         return [self.key + name for name in self.files]
 
 

@@ -145,7 +145,7 @@ class Task(Table):
         return self.n_train == 0
 
     @property
-    def digests(self) -> tuple[str | None, ...]:
+    def blob_digests(self) -> tuple[str | None, ...]:
         """Digests of the blobs of the task, deleted or not."""
         return (
             self.train_sha256,

@@ -24,20 +24,20 @@ from core.contract.manifest import PER_TASK, Manifest
 from core.contract.recipe import Recipe
 from core.database.session import Database
 from core.edits import record, rewrite
-from core.edits.recount import recount_cells
-from core.edits.rewrite import describe_parts
+from core.edits.recount import recount_matrix_cells
+from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid
-from core.execution.editing.data import EditedData, edit_task
+from core.execution.editing.data import EditedData, build_edited_data
 from core.execution.editing.facts import EditFacts
 from core.execution.editing.renaming import write_renamed_result
 from core.execution.prepare import (
-    complete_recipe,
+    adapt_stored_recipe,
+    fetch_blob_if_sound,
     fetch_earlier_task,
-    fetch_if_sound,
-    fetch_version,
+    fetch_version_parts,
     find_held_out_features,
-    find_stored_answers,
-    write_answers,
+    find_stored_predictions,
+    write_stored_predictions,
 )
 from core.ingest.dataset import write_dataset
 from core.jobs.fence import Claim
@@ -95,50 +95,55 @@ class EditChain:
         self._renewed: set[str] = set()
 
     @property
-    def tasks(self) -> list[int]:
+    def relearned_tasks(self) -> list[int]:
         """Tasks to learn again, in order."""
         dropped = self._facts.changes.dropped
         again = [number for number in self._facts.recipes if number not in dropped]
         return [self._carrier] if self._carrier is not None else again
 
     @property
-    def _taught(self) -> list[int]:
+    def _taught_tasks(self) -> list[int]:
         """Tasks of the new version, in order."""
         dropped = self._facts.changes.dropped
         return [number for number in self._facts.taught if number not in dropped]
 
-    def edit_tasks(self) -> None:
+    def store_edited_files(self) -> None:
         """Make and store the edited files of all tasks that the edit changes.
 
         Raises:
             Invalid: no task would be left, or none that has to be learned again.
         """
         facts = self._facts
-        if not self._taught:
+        if not self._taught_tasks:
             raise Invalid("The model would have no task left. Delete the model instead.")
         for number in facts.edit.tasks:
-            self._edit_task(number)
+            self._store_edited_task_files(number)
         self._require_trained_classes()
-        if facts.recipes and not self.tasks:
-            if not facts.recomputes:
+        if facts.recipes and not self.relearned_tasks:
+            if not facts.is_learned_from_features:
                 raise Invalid(
                     f"No task was learned after those that are removed: roll back to version "
                     f"{facts.start.number} instead."
                 )
             # Sums are solved when a task is learned, so one that stays is learned again as it is.
             self._carrier = next(
-                (n for n in reversed(self._taught) if describe_parts(n)[0] in facts.features), None
+                (
+                    n
+                    for n in reversed(self._taught_tasks)
+                    if get_feature_part_names(n)[0] in facts.features
+                ),
+                None,
             )
             if self._carrier is None:
                 raise Invalid("No other task has features that the model could be solved from.")
-            self._edit_task(self._carrier)
+            self._store_edited_task_files(self._carrier)
 
     def _require_trained_classes(self) -> None:
         """Refuse a class that would have held-out images, and no training image in any task."""
         facts, edited = self._facts, self._edited
         trained = {
             name
-            for number in self._taught
+            for number in self._taught_tasks
             for name in (
                 edited[number].list_trained_classes()
                 if number in edited
@@ -153,44 +158,46 @@ class EditChain:
                     f"training image anywhere. Relabel or remove these in the same edit."
                 )
 
-    def _edit_task(self, number: int) -> None:
+    def _store_edited_task_files(self, number: int) -> None:
         folder = self._folder / f"task-{number}"
-        self._edited[number] = edit_task(self._blobs, self._facts, number, folder)
+        self._edited[number] = build_edited_data(self._blobs, self._facts, number, folder)
 
-    def write_renamed(self) -> Path:
+    def write_renamed_version(self) -> Path:
         """Write the result of an edit that only renames classes, and return its folder."""
         out = self._folder / "renamed"
         write_renamed_result(self._db, self._blobs, self._facts, out)
-        self._write_changes(out)
+        self._write_row_changes(out)
         return out
 
-    def begin(self) -> Line:
-        """Return the version that the first process continues."""
+    def get_first_parent(self) -> Line:
+        """Return the version that an edit's first learning process starts from."""
         line = self._fetch_start()
-        return self._renumber(line) if self._facts.recomputes else line
+        return self._reorder_head_classes(line) if self._facts.is_learned_from_features else line
 
     def _fetch_start(self) -> Line:
-        version = fetch_version(self._blobs, self._facts.start, self._facts.parts)
+        version = fetch_version_parts(self._blobs, self._facts.start, self._facts.parts)
         return Line(version.manifest, {part.name: part for part in version.parts})
 
     def write_patch(self) -> PatchStart:
         """Write the specification of the process that patches the head."""
-        facts, number = self._facts, self._taught[-1]
+        facts, number = self._facts, self._taught_tasks[-1]
         folder = self._folder / "patch"
         folder.mkdir()
         line = self._fetch_start()
         line = Line(line.manifest, self._add_unread_features(line.parts))
         assert facts.head.manifest.recipe is not None, "a version that was taught has a recipe"
-        recipe = complete_recipe(self._settings, facts.model, facts.head.manifest.recipe.to_json())
-        history = self._list_history(line, None, folder)
+        recipe = adapt_stored_recipe(
+            self._settings, facts.model, facts.head.manifest.recipe.to_json()
+        )
+        history = self._list_other_tasks(line, None, folder)
         task = SpecTask(
-            **next(each for each in history if each.number == number).get_given_fields(),
+            **next(each for each in history if each.number == number).get_set_fields(),
             train=self._write_no_images(folder),
         )
         others = [each for each in history if each.number != number]
         sources = facts.changes.list_class_sources(line.manifest.classes or [])
         spec = PatchSpec(
-            **self._build_spec(line, recipe, task, others, folder).get_given_fields(),
+            **self._build_spec(line, recipe, task, others, folder).get_set_fields(),
             work=PATCH,
             names=list(sources),
             sources=list(sources.values()),
@@ -204,16 +211,16 @@ class EditChain:
         write_dataset(path, np.zeros(0, np.int64), shape, [])
         return path
 
-    def write_spec(self, line: Line, number: int) -> Path:
-        """Write the specification of the process that learns a task, and return its path."""
+    def write_task_spec(self, line: Line, number: int) -> Path:
+        """Write the job specification of a process that learns a task again, and return its path."""
         folder = self._folder / f"job-{number}"
         folder.mkdir(parents=True)
         task = self._describe_learned_task(number, folder)
         # Results in between are not measured, since no version is made of them.
-        is_last = number == self.tasks[-1]
-        history = self._list_history(line, number, folder) if is_last else []
+        is_last = number == self.relearned_tasks[-1]
+        history = self._list_other_tasks(line, number, folder) if is_last else []
         return _write_spec(
-            folder, self._build_spec(line, self._find_recipe(number), task, history, folder)
+            folder, self._build_spec(line, self._find_task_recipe(number), task, history, folder)
         )
 
     def _build_spec(
@@ -225,7 +232,7 @@ class EditChain:
         folder: Path,
     ) -> JobSpec:
         facts, settings = self._facts, self._settings
-        base = fetch_version(self._blobs, facts.base, facts.base_parts)
+        base = fetch_version_parts(self._blobs, facts.base, facts.base_parts)
         return JobSpec(
             architecture=Architecture.from_json(facts.model.architecture),
             image=Image.from_json(facts.model.image),
@@ -251,10 +258,12 @@ class EditChain:
             gpu_memory_share=settings.gpu_memory_share,
         )
 
-    def advance(self, line: Line, number: int, out: Path) -> Line:
-        """Return the version that the next process continues, after one has learned a task."""
-        document = _read_document(out)
-        recipe = self._find_recipe(number)
+    def get_next_parent(self, line: Line, number: int, out: Path) -> Line:
+        """Return the version that the next learning process starts from, after one has learned a
+        task.
+        """
+        document = _read_job_result(out)
+        recipe = self._find_task_recipe(number)
         dropped = self._facts.changes.dropped
         taught = [n for n in list_taught_tasks(line.manifest) if n not in dropped]
         manifest = line.manifest.model_copy(
@@ -279,13 +288,14 @@ class EditChain:
         self._renewed |= {name for name, part in own.items() if part.type in PER_TASK}
         return Line(manifest, {**own, **{n: p for n, p in earlier.items() if n not in own}})
 
-    def finish(self, line: Line, out: Path) -> None:
-        """Complete the last result: parts of tasks learned before it, and the changes of rows.
+    def complete_last_result(self, line: Line, out: Path) -> None:
+        """Complete the last result of an edit with parts of unchanged tasks and the changed class
+        rows.
 
         Args:
             line: the version after the last process.
         """
-        document = _read_document(out)
+        document = _read_job_result(out)
         present = {part.name for part in document.parts}
         parts = list(document.parts)
         for name in sorted(self._renewed - present):
@@ -302,16 +312,16 @@ class EditChain:
         changed = document.model_copy(update=fields).to_json()
         changed.pop("changes", None)
         (out / "result.json").write_text(json.dumps(changed, ensure_ascii=False, sort_keys=True))
-        self._write_changes(out)
+        self._write_row_changes(out)
 
-    def _write_changes(self, out: Path) -> None:
-        changes = self._describe_result().to_json()
+    def _write_row_changes(self, out: Path) -> None:
+        changes = self._build_edit_result().to_json()
         (out / record.FILE).write_text(json.dumps(changes, ensure_ascii=False))
 
-    def _describe_result(self) -> EditResult:
+    def _build_edit_result(self) -> EditResult:
         facts, edited = self._facts, list(self._edited.values())
         counts = [
-            part.count_changes(facts.changes.classes)
+            part.count_changed_images(facts.changes.classes)
             for data in edited
             for part in (data.train, data.held_out)
             if part is not None
@@ -327,11 +337,11 @@ class EditChain:
         renames = facts.changes.list_renames(facts.head.manifest.classes or [])
         return EditResult(
             parent=facts.start.number,
-            taught=self._taught,
+            taught=self._taught_tasks,
             classes=facts.changes.classes,
             before=[data.before for data in edited],
             after=[data.after for data in edited],
-            cells=recount_cells(
+            cells=recount_matrix_cells(
                 self._db, self._blobs, facts.model.id, held_out, facts.changes.classes
             ),
             measured_otherwise=[
@@ -355,10 +365,10 @@ class EditChain:
                 number=number,
                 classes=sorted(task.classes),
                 held_out=earlier.held_out,
-                train=self._blobs.fetch_file(task.train_sha256),
+                train=self._blobs.fetch_verified_file(task.train_sha256),
             )
         held_out = data.files.get("held_out")
-        if data.held_out is not None and not data.held_out.labels:
+        if data.held_out is not None and not data.held_out.remaining_labels:
             held_out = None
         assert data.train is not None, "a task is learned from images or features"
         if data.rows is None:
@@ -373,31 +383,35 @@ class EditChain:
             known=known,
         )
 
-    def _find_recipe(self, number: int) -> Recipe:
+    def _find_task_recipe(self, number: int) -> Recipe:
         recipes = self._facts.recipes
         return recipes.get(number) or next(reversed(recipes.values()))
 
-    def _list_history(self, line: Line, own: int | None, folder: Path) -> list[EarlierTask]:
-        """Return the other tasks of the new version, on which it is measured."""
+    def _list_other_tasks(self, line: Line, own: int | None, folder: Path) -> list[EarlierTask]:
+        """Return the other tasks of the edited version, on which it is measured."""
         facts = self._facts
         features = find_held_out_features(list(facts.tasks.values()), facts.parts)
         with self._db.read() as session:
-            answers = find_stored_answers(session, facts.start)
+            answers = find_stored_predictions(session, facts.start)
         # Stored predictions are numbers of the start's classes, in its order.
-        same = facts.start.manifest.classes == line.manifest.classes and facts.recomputes
+        same = (
+            facts.start.manifest.classes == line.manifest.classes and facts.is_learned_from_features
+        )
         digests = {of.sha256 for of in answers.values()} if same else set()
-        files = {digest: fetch_if_sound(self._blobs, digest) for digest in digests}
+        files = {digest: fetch_blob_if_sound(self._blobs, digest) for digest in digests}
         listed = []
-        for number in self._taught:
+        for number in self._taught_tasks:
             data = self._edited.get(number)
             if number == own:
                 continue
             if data is None:
                 task, kept = facts.tasks[number], features.get(number)
-                stored = write_answers(answers.get(number), files, folder) if same else None
+                stored = (
+                    write_stored_predictions(answers.get(number), files, folder) if same else None
+                )
                 listed.append(fetch_earlier_task(self._blobs, task, stored, kept))
             else:
-                has_images = data.held_out is not None and bool(data.held_out.labels)
+                has_images = data.held_out is not None and bool(data.held_out.remaining_labels)
                 listed.append(
                     EarlierTask(
                         number=number,
@@ -407,14 +421,14 @@ class EditChain:
                 )
         return listed
 
-    def _renumber(self, line: Line) -> Line:
-        """Return the head with the edited classes in the order of their first appearance.
+    def _reorder_head_classes(self, line: Line) -> Line:
+        """Return the network head with the edited classes in the order of their first appearance.
 
         Sums and features of the edited tasks are left out: they are learned again.
         """
         facts, folder = self._facts, self._folder / "renumbered"
         folder.mkdir()
-        known, new = list(facts.head.manifest.classes or []), self._list_classes()
+        known, new = list(facts.head.manifest.classes or []), self._list_edited_classes()
         position = {name: at for at, name in enumerate(new)}
         named = [facts.changes.classes.get(name, name) for name in known]
         numbers = {
@@ -440,9 +454,11 @@ class EditChain:
 
     def _add_unread_features(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
         """Return the parts with those features that no job reads: they have numbers of classes."""
-        outdated = self._edited if self._facts.recomputes else {}
+        outdated = self._edited if self._facts.is_learned_from_features else {}
         unread = {
-            name: LocalPart(name=name, type=part.type, path=self._blobs.fetch_file(part.sha256))
+            name: LocalPart(
+                name=name, type=part.type, path=self._blobs.fetch_verified_file(part.sha256)
+            )
             for name, part in self._facts.features.items()
             if name not in parts and int(name.split(".")[1]) not in outdated
         }
@@ -465,7 +481,7 @@ class EditChain:
             return part
         return part.model_copy(update={"path": target})
 
-    def _list_classes(self) -> list[str]:
+    def _list_edited_classes(self) -> list[str]:
         """Return the classes after the edit, in the order of a model that learned the edited
         batches."""
         facts = self._facts
@@ -499,5 +515,5 @@ def _write_spec(folder: Path, spec: JobSpec) -> Path:
     return path
 
 
-def _read_document(out: Path) -> JobResult:
+def _read_job_result(out: Path) -> JobResult:
     return JobResult.from_json(json.loads((out / "result.json").read_text()))

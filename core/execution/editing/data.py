@@ -42,7 +42,7 @@ class EditedData:
 
     def describe_report(self, changes: Changes) -> EditedReport:
         """Return what the task's report shows after the edit."""
-        held_out = None if self.held_out is None else dict(Counter(self.held_out.labels))
+        held_out = None if self.held_out is None else dict(Counter(self.held_out.remaining_labels))
         touched, removed = (
             (None, []) if self.train is None else self.train.list_touched(changes.classes)
         )
@@ -52,11 +52,11 @@ class EditedData:
 
     def list_trained_classes(self) -> set[str]:
         """Return the classes that the task has training images of after the edit."""
-        return set(self.after.classes if self.train is None else self.train.labels)
+        return set(self.after.classes if self.train is None else self.train.remaining_labels)
 
 
-def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> EditedData:
-    """Return the edited data of a task; its files are stored.
+def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> EditedData:
+    """Apply an edit to a task's data, store the new files, and return them.
 
     Args:
         folder: for the files.
@@ -67,15 +67,15 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
     """
     folder.mkdir(parents=True)
     task, changes = facts.tasks[number], facts.changes
-    before = record.describe_task(task)
+    before = record.describe_editable_data(task)
     names = list_label_names(facts.model, task.classes)
-    rows = _read_rows(blobs, facts, number) if facts.recomputes else None
-    train_path = None if before.train is None else blobs.fetch_file(before.train)
+    rows = _read_feature_rows(blobs, facts, number) if facts.is_learned_from_features else None
+    train_path = None if before.train is None else blobs.fetch_verified_file(before.train)
     train = _edit_train_labels(facts, number, train_path, rows, names)
     held_out_path = (
         None
         if before.held_out is None or not task.n_held_out
-        else blobs.fetch_file(before.held_out)
+        else blobs.fetch_verified_file(before.held_out)
     )
     held_out = None
     if held_out_path is not None:
@@ -83,8 +83,8 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
         edits = changes.images.get((number, "held_out"), {})
         held_out = rewrite.edit_labels(labels, edits, changes.classes)
     if number in changes.dropped:
-        train, held_out = (_remove_all(part) for part in (train, held_out))
-    elif train is not None and not train.labels:
+        train, held_out = (_mark_all_removed(part) for part in (train, held_out))
+    elif train is not None and not train.remaining_labels:
         raise Invalid(
             f"Task {number} would have no training image left. Remove the whole task instead: "
             f'{{"remove": {{"task": {number}}}}}.'
@@ -143,17 +143,17 @@ def edit_task(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> Edit
     )
 
 
-def _remove_all(part: EditedLabels | None) -> EditedLabels | None:
+def _mark_all_removed(part: EditedLabels | None) -> EditedLabels | None:
     return None if part is None else EditedLabels(part.before, [None] * len(part.before))
 
 
-def _read_rows(blobs: Blobs, facts: EditFacts, number: int) -> FeatureRows:
-    main, rest = (facts.features.get(name) for name in rewrite.describe_parts(number))
+def _read_feature_rows(blobs: Blobs, facts: EditFacts, number: int) -> FeatureRows:
+    main, rest = (facts.features.get(name) for name in rewrite.get_feature_part_names(number))
     assert main is not None, "checked when the facts were read"
     return rewrite.read_feature_rows(
         number,
-        blobs.fetch_file(main.sha256),
-        None if rest is None else blobs.fetch_file(rest.sha256),
+        blobs.fetch_verified_file(main.sha256),
+        None if rest is None else blobs.fetch_verified_file(rest.sha256),
     )
 
 
@@ -203,8 +203,8 @@ def _count_images(
         n_train -= task.classes[name] - measured[name]
         n_held_out = None if n_held_out is None else n_held_out - measured[name]
     return (
-        max(0, n_train) if train is None else len(train.labels),
-        n_held_out if held_out is None else len(held_out.labels),
+        max(0, n_train) if train is None else len(train.remaining_labels),
+        n_held_out if held_out is None else len(held_out.remaining_labels),
     )
 
 
@@ -213,7 +213,10 @@ def _count_classes(
 ) -> dict[str, int]:
     """Return the number of images of each label after the edit."""
     if train is not None and (held_out is not None or not task.n_held_out):
-        labels = [*train.labels, *(held_out.labels if held_out is not None else ())]
+        labels = [
+            *train.remaining_labels,
+            *(held_out.remaining_labels if held_out is not None else ()),
+        ]
         counted = Counter(labels)
         return {name: counted[name] for name in sorted(counted)}
     # Labels of held-out images that were only counted are known by their numbers alone.
@@ -249,7 +252,7 @@ def _read_removed_paths(
     if digest is None:
         return []
     try:
-        path = blobs.fetch_file(digest)
+        path = blobs.fetch_verified_file(digest)
         train, held_out = _complete_labels(path, parts, changes)
         return rewrite.read_removed_paths(path, train, held_out)
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
@@ -281,7 +284,7 @@ def _edit_traces(
     """
     target = folder / "traces.safetensors"
     try:
-        path = blobs.fetch_file(digest)
+        path = blobs.fetch_verified_file(digest)
         train, held_out = _complete_labels(path, parts, changes)
         if not rewrite.write_edited_traces(path, target, train, held_out):
             return None, 0

@@ -17,10 +17,10 @@ from core.edits.accept import (
 )
 from core.edits.checks import Changes, check_operations
 from core.edits.operations import Operation
-from core.edits.rewrite import describe_parts
+from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid, PerennialError
-from core.execution.parent_parts import read_own_parts, read_parts
-from core.execution.prepare import complete_recipe, find_erased_tasks
+from core.execution.parent_parts import list_own_parts, list_parts_to_continue
+from core.execution.prepare import adapt_stored_recipe, find_erased_tasks
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
@@ -65,13 +65,13 @@ class EditFacts:
     erased: list[int]
 
     @property
-    def recomputes(self) -> bool:
-        """True if the edited tasks are learned from kept features."""
+    def is_learned_from_features(self) -> bool:
+        """True if the edited tasks are learned from stored features."""
         return self.edit.way == "recompute"
 
 
-def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
-    """Read the rows that an edit's job needs, and check that it can still be made.
+def read_edit_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
+    """Read the rows that an edit's job needs, and check that the edit can still be made.
 
     Raises:
         LeaseLost: the claim is not the job's any more.
@@ -86,7 +86,7 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
         base = lineage.find_numbered_version(session, model, 0)
         assert head is not None and base is not None, "a job starts from a version of its model"
         taught = list_taught_tasks(head.manifest)
-        changes = _check_again(session, model, edit, head)
+        changes = _check_operations_again(session, model, edit, head)
         tasks = {
             task.number: task
             for task in lineage.read_numbered_tasks(session, model, taught, with_reports=False)
@@ -98,7 +98,7 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
                 for name, each in read_feature_parts(session, model, head, taught).items()
             }
             for number in again:
-                if describe_parts(number)[0] not in features:
+                if get_feature_part_names(number)[0] not in features:
                     raise _make_gone_error(f"The features of task {number} were deleted")
         elif edit.way in ("rename", "patch"):
             again, start = [], head
@@ -111,13 +111,15 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
                 task = tasks[number]
                 if task.train_deleted_at is not None or task.data_deleted_at is not None:
                     raise _make_gone_error(f"The training images of task {number} were deleted")
-        parts, base_parts = read_parts(session, start), read_own_parts(session, base)
+        parts, base_parts = list_parts_to_continue(session, start), list_own_parts(session, base)
         # Learning from damaged parts would carry the damage into every later version.
         keys = [
-            Blobs.make_key(part.sha256) for part in (*parts, *base_parts) if not part.deleted_at
+            Blobs.make_blob_key(part.sha256)
+            for part in (*parts, *base_parts)
+            if not part.deleted_at
         ]
-        damage.refuse_marked_objects(session, model.id, keys)
-        stored = _read_recipes(session, model, edit, head, again)
+        damage.refuse_damaged_objects(session, model.id, keys)
+        stored = _read_recorded_recipes(session, model, edit, head, again)
         return EditFacts(
             model=model,
             edit=edit,
@@ -132,20 +134,20 @@ def read_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
             tasks=tasks,
             taught=taught,
             recipes={
-                number: complete_recipe(settings, model, recipe.to_json())
+                number: adapt_stored_recipe(settings, model, recipe.to_json())
                 for number, recipe in stored.items()
             },
             erased=find_erased_tasks(session, model.id),
         )
 
 
-def _check_again(session: Session, model: Model, edit: Edit, head: Version) -> Changes:
-    """Check the operations against the head of now: the line may have moved since."""
+def _check_operations_again(session: Session, model: Model, edit: Edit, head: Version) -> Changes:
+    """Check the operations of an edit against the present lineage head."""
     operations = [Operation.model_validate(one) for one in edit.operations]
     tasks = read_taught_tasks(session, model, head.manifest)
     # The edit's own job makes its last task look as if it were queued.
     tasks = {
-        number: task if number not in head.manifest.tasks else task.as_learned()
+        number: task if number not in head.manifest.tasks else task.copy_as_learned()
         for number, task in tasks.items()
     }
     known = list(model.classes or head.manifest.classes or [])
@@ -154,7 +156,7 @@ def _check_again(session: Session, model: Model, edit: Edit, head: Version) -> C
     except PerennialError as error:
         raise Invalid(f"The edit does not fit the model any more: {error.detail}") from error
     taught = {number: tasks[number] for number in head.manifest.tasks}
-    edited = changes.list_tasks(taught)
+    edited = changes.list_changed_tasks(taught)
     if edited != edit.tasks:
         raise Invalid(
             f"The edit was accepted for tasks {edit.tasks}, and would change {edited} now. Send it "
@@ -173,7 +175,7 @@ def _count_held_out(session: Session, head: Version) -> dict[int, dict[str, int]
     }
 
 
-def _read_recipes(
+def _read_recorded_recipes(
     session: Session, model: Model, edit: Edit, head: Version, again: Sequence[int]
 ) -> dict[int, Recipe]:
     """Return the recorded recipe of each task that is learned again, in order.

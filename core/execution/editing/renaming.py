@@ -15,7 +15,7 @@ from core.storage import Blobs
 
 
 def write_renamed_result(db: Database, blobs: Blobs, facts: EditFacts, out: Path) -> JobResult:
-    """Write the lineage head as the result of a job, under the new names of its classes.
+    """Write the lineage head as a job result with renamed classes.
 
     Nothing is learned or measured: its predictions are those of the head.
 
@@ -28,7 +28,7 @@ def write_renamed_result(db: Database, blobs: Blobs, facts: EditFacts, out: Path
         # Sums and features of tasks stay with the head, which the new version continues.
         if part.version_id == facts.head.id and part.type not in PER_TASK and not part.deleted_at:
             file = f"parts/{part.name}.safetensors"
-            (out / file).hardlink_to(blobs.fetch_file(part.sha256))
+            (out / file).hardlink_to(blobs.fetch_verified_file(part.sha256))
             parts.append(ResultPart(name=part.name, type=part.type, file=file))
     manifest = facts.head.manifest
     assert manifest.method is not None and manifest.environment is not None
@@ -40,16 +40,16 @@ def write_renamed_result(db: Database, blobs: Blobs, facts: EditFacts, out: Path
     }
     document = JobResult(
         parts=parts,
-        classes=_rename(facts, manifest.classes or []),
+        classes=_apply_new_names(facts, manifest.classes or []),
         heads=[
-            Head(task=head.task, classes=_rename(facts, head.classes))
+            Head(task=head.task, classes=_apply_new_names(facts, head.classes))
             for head in manifest.heads or []
         ],
         method=manifest.method,
         normalise=manifest.normalise,
         environment=manifest.environment,
         steps=0,
-        results=_read_cells(db, facts),
+        results=_read_renamed_cells(db, facts),
         trainable=0,
         parameters=manifest.parameters or 0,
         images=0,
@@ -59,13 +59,13 @@ def write_renamed_result(db: Database, blobs: Blobs, facts: EditFacts, out: Path
     return document
 
 
-def _rename(facts: EditFacts, names: list[str]) -> list[str]:
+def _apply_new_names(facts: EditFacts, names: list[str]) -> list[str]:
     renamed = [facts.changes.classes.get(name, name) for name in names]
     return [name for name in renamed if name is not None]
 
 
-def _read_cells(db: Database, facts: EditFacts) -> list[MeasuredCell]:
-    """Return the head's row of the accuracy matrix, under the new names."""
+def _read_renamed_cells(db: Database, facts: EditFacts) -> list[MeasuredCell]:
+    """Return the lineage head's row of the accuracy matrix, under the new class names."""
     query = select(Result).where(
         Result.model_id == facts.model.id,
         Result.version == facts.head.number,

@@ -8,44 +8,44 @@ from pathlib import Path
 
 from core.database.kinds import Kind as Name
 from core.execution.editing.chain import EditChain
-from core.execution.editing.facts import read_facts
+from core.execution.editing.facts import read_edit_facts
 from core.execution.kinds.kind import Kind, Work
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import Stopped
-from core.retention.damage import Marks, explain_damage_errors
+from core.retention.damage import Marks, reword_damage_errors
 from core.storage import Blobs
 
 
 def _run_edit_job(work: Work) -> None:
     work.begin("prepare")
-    facts = read_facts(work.db, work.settings, work.claim)
+    facts = read_edit_facts(work.db, work.settings, work.claim)
     blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
     chain = EditChain(work.db, blobs, work.settings, work.claim, facts, work.folder)
-    with explain_damage_errors(work.db, facts.model.id):
-        chain.edit_tasks()
+    with reword_damage_errors(work.db, facts.model.id):
+        chain.store_edited_files()
         if facts.edit.way == "rename":
-            work.publish(chain.write_renamed())
+            work.publish(chain.write_renamed_version())
             return
         patch = chain.write_patch() if facts.edit.way == "patch" else None
-        line = chain.begin() if patch is None else patch.line
+        line = chain.get_first_parent() if patch is None else patch.line
     hit_failpoint("edit-prepared")
     made: Path | None = work.folder
     if patch is not None:
         made = work.process(patch.spec)
-    for number in chain.tasks:
+    for number in chain.relearned_tasks:
         if work.must_stop():
             raise Stopped
-        with explain_damage_errors(work.db, facts.model.id):
-            spec = chain.write_spec(line, number)
+        with reword_damage_errors(work.db, facts.model.id):
+            spec = chain.write_task_spec(line, number)
         made = work.process(spec)
         if made is None:
             return
-        line = chain.advance(line, number, made)
+        line = chain.get_next_parent(line, number, made)
         hit_failpoint("edit-learned")
     if made is None:
         return
-    with explain_damage_errors(work.db, facts.model.id):
-        chain.finish(line, made)
+    with reword_damage_errors(work.db, facts.model.id):
+        chain.complete_last_result(line, made)
     hit_failpoint("edit-finished")
     work.publish(made)
 

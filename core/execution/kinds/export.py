@@ -36,17 +36,17 @@ ADVICE = Advice(
 
 
 def _run_export_job(work: Work) -> Done | None:
-    """Export while fewer than the maximum number of jobs do."""
+    """Run a claimed export job, unless too many are exporting."""
     exporters.take_export_turn(work.db, work.claim, work.settings.max_exports)
     try:
-        return _make_download(work)
+        return _make_export(work)
     # Also after an error, so that exports that wait look again at once.
     finally:
         exporters.end_export_turn(work.db, work.claim)
 
 
-def _make_download(work: Work) -> Done | None:
-    """Make the download and its report; None if the process was stopped."""
+def _make_export(work: Work) -> Done | None:
+    """Make the download of a version and its report; None if the process was stopped."""
     begin = time.monotonic()
     order = read_requested_export(work.db, work.claim)
     blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=damage.Marks(work.db))
@@ -58,7 +58,7 @@ def _make_download(work: Work) -> Done | None:
     if out is None:
         return None
     result = ExportResult.from_json(json.loads((out / "result.json").read_text()))
-    sha256, size = _store_download(work, blobs, order, out)
+    sha256, size = _store_export(work, blobs, order, out)
     EXPORT_SECONDS.observe(time.monotonic() - begin)
     EXPORT_BYTES.inc(size)
     report: ExportReport = {
@@ -82,7 +82,7 @@ def _make_download(work: Work) -> Done | None:
     return Done(report, [("info", summary)])
 
 
-def _store_download(work: Work, blobs: Blobs, order: Wanted, made: Path) -> tuple[str, int]:
+def _store_export(work: Work, blobs: Blobs, order: Wanted, made: Path) -> tuple[str, int]:
     """Pack the output, store and register it, and return its digest and size in bytes.
 
     Raises:
@@ -91,8 +91,10 @@ def _store_download(work: Work, blobs: Blobs, order: Wanted, made: Path) -> tupl
     """
     form = FORMATS[order.format]
     file = work.folder / f"export.{form.suffix}"
-    parts = [PartFile(name, blobs.fetch_file(sha256), sha256) for name, _, sha256 in order.parts]
-    form.write(
+    parts = [
+        PartFile(name, blobs.fetch_verified_file(sha256), sha256) for name, _, sha256 in order.parts
+    ]
+    form.write_download(
         file, Version(order.manifest, parts, load_catalogue(work.settings), made, order.sure)
     )
     sha256, size = blobs.put_file(file, move=True)
@@ -131,6 +133,6 @@ EXPORT = Kind(
     priority=2,
     longest_s=lambda settings: settings.max_export_s,
     run=_run_export_job,
-    able=exporters.has_packages,
+    able=exporters.has_export_packages,
     advice=ADVICE,
 )

@@ -23,7 +23,11 @@ from core.errors import BaseInvalid, StorageFull, Unavailable, WeightsUnavailabl
 from core.execution import weights as turns
 from core.execution.kinds.kind import Done, Kind, Work
 from core.failpoints import hit_failpoint
-from core.files.safetensors_header import check_expected_tensors, check_finite_tensors, read_header
+from core.files.safetensors_header import (
+    check_expected_tensors,
+    check_finite_tensors,
+    read_safetensors_header,
+)
 from core.jobs.fence import lock_claimed_job
 from core.lineage import lineage, version_zero, words
 from core.lineage.lineage import Mover
@@ -59,7 +63,7 @@ def _run_fetch_job(work: Work) -> Done:
             _make_version_zero(work, blobs, pretrained, weights)
         # Also after an error, so that jobs that wait for the same weights look again at once.
         finally:
-            turns.end_fetch_turn(work.db, work.claim)
+            turns.release_fetch_turn(work.db, work.claim)
     else:
         _make_version_zero(work, blobs, pretrained, weights)
     log_lines: list[Line] = [
@@ -73,7 +77,7 @@ def _find_pretrained(work: Work, model: Model) -> Pretrained:
     name = str(model.architecture.get("model"))
     entries = load_catalogue(work.settings)["pretrained"]
     if model.base == imagenet_base.NAME:
-        return imagenet_base.describe_weights(entries[imagenet_base.MODEL])
+        return imagenet_base.describe_imagenet_weights(entries[imagenet_base.MODEL])
     if name not in entries:
         raise WeightsUnavailable(
             f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the "
@@ -153,7 +157,7 @@ def _convert_imagenet(work: Work, pretrained: Pretrained, file: Path) -> None:
     """Write the ImageNet base in a separate process, since it imports torch."""
     try:
         # The process has another working directory.
-        done = helper_process.run_module(
+        done = helper_process.run_python_module(
             "core.bases.hub.imagenet", str(file.absolute()), CONVERT_TIMEOUT_S
         )
         # The end of a traceback names the error.
@@ -188,7 +192,7 @@ def _format_retry(work: Work) -> str:
 
 def _check_weights(file: Path, expected: ExpectedBase) -> None:
     """Raise BaseInvalid for a file that lacks the expected tensors or contains NaN."""
-    tensors = read_header(file)
+    tensors = read_safetensors_header(file)
     # Names and shapes first, since the check for NaN reads the whole file.
     check_expected_tensors(*select_compared_tensors(tensors, expected))
     check_finite_tensors(file, tensors)
@@ -201,7 +205,7 @@ def _require_room(work: Work, size: int) -> None:
         return
     with work.db.read() as session:
         owner = session.get_one(Model, work.claim.model_id).owner_id
-    used = stored_bytes.measure_owner(work.db, owner)
+    used = stored_bytes.measure_owner_bytes(work.db, owner)
     if used + size > limit:
         raise StorageFull(
             f"{used} of the {limit} bytes that one owner may store are taken, and the weights have "

@@ -21,7 +21,7 @@ from core.storage import Blobs
 
 def _run_learn_job(work: Work) -> None:
     if work.claim.state is State.VALIDATING:
-        _decode_archive(work)
+        _decode_job_archive(work)
     # Fetching datasets and parts may take long, and a stopped job needs none.
     if work.must_stop():
         raise Stopped
@@ -65,7 +65,7 @@ def _learn_trials(work: Work) -> None:
     trials.delete_results(digests)
 
 
-def _decode_archive(work: Work) -> None:
+def _decode_job_archive(work: Work) -> None:
     folder = work.folder / "ingest"
     folder.mkdir()
 

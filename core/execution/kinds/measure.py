@@ -15,14 +15,14 @@ from core.contract.jobs.job_spec import LocalPart
 from core.contract.jobs.measure_job import MeasureSpec
 from core.contract.reports.report import BatchCheck
 from core.database import job_log
-from core.database.jobs import change_state
+from core.database.jobs import change_job_state
 from core.database.kinds import Kind as Name
 from core.database.states import Action
 from core.database.tables import Job, Model, Task
 from core.execution import batch_lines
 from core.execution.kinds.kind import Kind, Work
 from core.execution.kinds.uploaded_batch import decode_uploaded_batch
-from core.execution.parent_parts import read_own_parts
+from core.execution.parent_parts import list_own_parts
 from core.ingest.ingest import Ingested, Stopped
 from core.jobs.fence import lock_claimed_job
 from core.lineage import lineage
@@ -61,7 +61,7 @@ def _decode_held_out(work: Work) -> None:
     folder = work.folder / "ingest"
     folder.mkdir()
     decoded = decode_uploaded_batch(
-        work, folder, lambda session, job: sorted(_find_task(session, job).classes)
+        work, folder, lambda session, job: sorted(_find_measured_task(session, job).classes)
     )
     report, made = decoded.report, decoded.made
     blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
@@ -74,8 +74,8 @@ def _decode_held_out(work: Work) -> None:
             if not blobs.has(sha256):  # it was deleted as unused after it was stored
                 blobs.put_file(file)
         job = lock_claimed_job(session, work.claim)
-        task = _find_task(session, job, lock=True)
-        _fill_task(task, made, report, digests)
+        task = _find_measured_task(session, job, lock=True)
+        _record_decoded_task(task, made, report, digests)
         found: BatchCheck = {
             **report,
             "valid": True,
@@ -85,16 +85,16 @@ def _decode_held_out(work: Work) -> None:
         }
         job.report = found
         now = work.db.now(session)
-        for log_line in batch_lines.describe_decoded(made):
+        for log_line in batch_lines.list_decoding_log_lines(made):
             job_log.add_log_line(session, job.id, log_line, now)
-        change_state(session, job, Action.START, now)
+        change_job_state(session, job, Action.START, now)
         session.flush()
         size = sum(file.stat().st_size for file in files)
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
 
 
 def _prepare_measurement(work: Work) -> Path:
-    """Fetch what the process reads, and write its specification; return the file.
+    """Fetch the files that a measuring process reads, write its specification, and return its path.
 
     Raises:
         StoreCorrupt: a part or the images are missing or damaged.
@@ -104,21 +104,23 @@ def _prepare_measurement(work: Work) -> Path:
     with work.db.read() as session:
         job = session.get_one(Job, claim.job_id)
         model = session.get_one(Model, job.model_id)
-        task = _find_task(session, job)
+        task = _find_measured_task(session, job)
         version = lineage.find_numbered_version(session, model, ADOPTED_VERSION)
         assert version is not None and task.held_out_sha256 is not None, "they came with the model"
-        parts = read_own_parts(session, version)
-    with damage.explain_damage_errors(work.db, model.id):
+        parts = list_own_parts(session, version)
+    with damage.reword_damage_errors(work.db, model.id):
         spec = MeasureSpec(
             work="measure",
             manifest=version.manifest,
             parts=[
-                LocalPart(name=part.name, type=part.type, path=blobs.fetch_file(part.sha256))
+                LocalPart(
+                    name=part.name, type=part.type, path=blobs.fetch_verified_file(part.sha256)
+                )
                 for part in parts
             ],
             task=task.number,
             classes=sorted(task.classes),
-            held_out=blobs.fetch_file(task.held_out_sha256),
+            held_out=blobs.fetch_verified_file(task.held_out_sha256),
             out=work.folder / "out",
             threads=settings.threads,
             device=settings.device if claim.device == "auto" else claim.device,
@@ -129,14 +131,16 @@ def _prepare_measurement(work: Work) -> Path:
     return path
 
 
-def _find_task(session: Session, job: Job, *, lock: bool = False) -> Task:
+def _find_measured_task(session: Session, job: Job, *, lock: bool = False) -> Task:
     """Return the task that a job measures."""
     query = select(Task).where(Task.model_id == job.model_id, Task.number == job.task_number)
     query = query.execution_options(populate_existing=True)
     return session.scalars(query.with_for_update() if lock else query).one()
 
 
-def _fill_task(task: Task, made: Ingested, report: BatchCheck, digests: list[str]) -> None:
+def _record_decoded_task(
+    task: Task, made: Ingested, report: BatchCheck, digests: list[str]
+) -> None:
     """Write the result of decoding; digests: of the held-out part and the traces."""
     task.sha256, task.bytes, task.media_type = (
         report["sha256"],

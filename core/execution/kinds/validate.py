@@ -21,7 +21,7 @@ LEARNED_LATER = (
 
 
 def _run_validate_job(work: Work) -> Done:
-    """Decode the batch, and add to the report of `core.tasks.validations` what that shows."""
+    """Decode a batch and add the findings to its validation report."""
     begin = time.monotonic()
     decoded = decode_uploaded_batch(work, work.folder, lambda _session, _job: None)
     job, model, report, made = decoded.job, decoded.model, decoded.report, decoded.made
@@ -48,7 +48,7 @@ def _run_validate_job(work: Work) -> Done:
         "warnings": [*warnings, *(text for text in made.warnings if text not in warnings)],
     }
     summary: Line = ("info", "A submit would take this batch. Nothing of it was kept.")
-    return Done(completed_report, [*batch_lines.describe_decoded(made), summary])
+    return Done(completed_report, [*batch_lines.list_decoding_log_lines(made), summary])
 
 
 # The first priority, since a check may overtake older batches (`docs/operations.md`).

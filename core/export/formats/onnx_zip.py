@@ -16,7 +16,7 @@ from core.errors import StoreCorrupt
 from core.export import model_card, onnx_card
 from core.export.format import Format, Version
 from core.export.image_reader import build_reader_files
-from core.export.zip_entries import add_entry, add_text
+from core.export.zip_entries import add_text_entry, add_zip_entry
 
 _COPY_BYTES = 1 << 20
 
@@ -31,15 +31,15 @@ class OnnxZip(Format):
 
     def explain_refusal(self, manifest: Manifest) -> str | None:
         """Return a sentence for a version without classes, which has no probabilities to export."""
-        if manifest.version == 0 or not onnx_card.collect_labels(manifest):
+        if manifest.version == 0 or not onnx_card.collect_output_labels(manifest):
             return (
                 f"Version {manifest.version} has learned no classes yet, so it has no "
                 "probabilities to export. Submit a task first, or name a later version."
             )
         return None
 
-    def write(self, target: Path, version: Version) -> None:
-        """Write the zip. Its entries are stored, in a fixed order and with fixed times.
+    def write_download(self, target: Path, version: Version) -> None:
+        """Write the zip of an ONNX graph and its files, in a fixed order and with fixed times.
 
         Raises:
             StoreCorrupt: no job has made a graph.
@@ -51,25 +51,29 @@ class OnnxZip(Format):
         files = [graph, data] if data.exists() else [graph]
         config = {
             **model_card.build_config(version),
-            "onnx": onnx_card.describe_graph(version.manifest, version.sure),
+            "onnx": onnx_card.describe_graph_signature(version.manifest, version.sure),
         }
         # Stored: weights hardly shrink, and another release of zlib would give other bytes.
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
             for file in files:
-                add_entry(archive, file.name, file.stat().st_size, _read_chunks(file))
+                add_zip_entry(archive, file.name, file.stat().st_size, _read_file_chunks(file))
             # Not sorted: the order is that of the graph's outputs and columns.
-            add_text(archive, "labels.json", _dump_json(onnx_card.collect_labels(version.manifest)))
-            add_text(archive, "config.json", _dump_json(config, sort=True))
-            add_text(archive, "README.md", onnx_card.render_readme(version.manifest))
+            add_text_entry(
+                archive,
+                "labels.json",
+                _dump_json(onnx_card.collect_output_labels(version.manifest)),
+            )
+            add_text_entry(archive, "config.json", _dump_json(config, sort=True))
+            add_text_entry(archive, "README.md", onnx_card.render_readme(version.manifest))
             for name, text in build_reader_files(version.manifest.image).items():
-                add_text(archive, name, text)
+                add_text_entry(archive, name, text)
 
 
 def _dump_json(value: object, *, sort: bool = False) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=sort) + "\n"
 
 
-def _read_chunks(path: Path) -> Iterator[bytes]:
+def _read_file_chunks(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         while chunk := file.read(_COPY_BYTES):
             yield chunk

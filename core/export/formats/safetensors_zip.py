@@ -12,7 +12,7 @@ from core.export import model_card
 from core.export.card_code import find_family
 from core.export.format import Format, Version
 from core.export.image_reader import build_reader_files
-from core.export.zip_entries import add_entry, add_text
+from core.export.zip_entries import add_text_entry, add_zip_entry
 from core.files.merged import Merged
 
 _BASE_PART = "base"
@@ -30,8 +30,8 @@ class SafetensorsZip(Format):
     media_type = "application/zip"
     suffix = "zip"
 
-    def write(self, target: Path, version: Version) -> None:
-        """Write the zip, one part after another, so that no version is held in memory.
+    def write_download(self, target: Path, version: Version) -> None:
+        """Write the zip of a version's weights, one part after another.
 
         Raises:
             StoreCorrupt: the parts do not fit together.
@@ -55,8 +55,8 @@ class SafetensorsZip(Format):
         )
         # Stored: weights hardly shrink, and another release of zlib would give other bytes.
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
-            add_entry(archive, "model.safetensors", merged.size, merged.read_chunks())
-            add_text(archive, "config.json", config + "\n")
-            add_text(archive, "README.md", model_card.render_readme(version))
+            add_zip_entry(archive, "model.safetensors", merged.size, merged.read_chunks())
+            add_text_entry(archive, "config.json", config + "\n")
+            add_text_entry(archive, "README.md", model_card.render_readme(version))
             for name, text in build_reader_files(version.manifest.image).items():
-                add_text(archive, name, text)
+                add_text_entry(archive, name, text)

@@ -16,10 +16,10 @@ from core.ingest.decoding import decoder
 from core.ingest.decoding.decoder import DIGEST_BYTES, REASON_BYTES, Plan
 from core.ingest.decoding.pool import Pool, Range, TooManyDeadly, TooSlow
 from core.ingest.decoding.resizing import Resizing
-from core.ingest.inspect import open_read_only
+from core.ingest.inspect import open_file_read_only
 from core.ingest.layout import IGNORED, Layout
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, Members, unpack_member
+from core.ingest.members import DEFLATED, Members, copy_unpacked_member
 from core.ingest.reader import Contents
 from core.ingest.report import Decoded, build_crash_refusal, build_slow_refusal
 
@@ -69,7 +69,7 @@ class Decoding:
     monitor: Monitor
 
     def decode_archive(self, source: Path, contents: Contents) -> Decoded:
-        """Decode every image of an archive; `source` is the file that its offsets refer to.
+        """Decode every image of an uploaded archive; `source` is the file of its offsets.
 
         Raises Stopped, and Rejected if too many images kill their decoder or decoding takes far too
         long.
@@ -85,15 +85,15 @@ class Decoding:
         of = np.array(layout.of, np.int64)
         index = np.flatnonzero(of != IGNORED)
         columns = self.scratch / "columns"
-        packed = _write_columns(columns, members, index)
+        packed = _write_decoder_columns(columns, members, index)
 
-        def name_row(i: int) -> str:
+        def get_row_name(i: int) -> str:
             return members.names[int(index[i])]
 
-        plan = self._build_plan(source, len(index), str(columns.absolute()), 0, (0, 0, 0))
-        self._run_pool([(plan, _divide_rows(packed, 0))], name_row, layout)
+        plan = self._build_decoding_plan(source, len(index), str(columns.absolute()), 0, (0, 0, 0))
+        self._run_decoder_pool([(plan, _divide_into_ranges(packed, 0))], get_row_name, layout)
         test = np.frombuffer(bytes(layout.test), np.uint8)[index].astype(np.bool_)
-        return self._collect_results(name_row, of[index], test)
+        return self._collect_decoding_results(get_row_name, of[index], test)
 
     def _decode_arrays(self, source: Path, contents: Contents) -> Decoded:
         members, layout = contents.members, contents.layout
@@ -103,27 +103,29 @@ class Decoding:
             # Decoders read rows in any order, which a deflated member does not allow.
             if members.methods[array.member] == DEFLATED:
                 at, begin = self.scratch / f"array-{array.member}", array.begin
-                _unpack_member(source, members, array.member, at)
+                _unpack_array_member(source, members, array.member, at)
             height, width, depth = (*array.shape[1:], 1)[:3]
             image_bytes = height * width * depth
             # Row numbers continue across arrays, so a later array's origin is `first` rows before
             # its data.
-            plan = self._build_plan(
+            plan = self._build_decoding_plan(
                 at, len(layout.of), "", begin - first * image_bytes, (height, width, depth)
             )
-            jobs.append((plan, _divide_rows(np.full(array.shape[0], image_bytes, np.int64), first)))
+            jobs.append(
+                (plan, _divide_into_ranges(np.full(array.shape[0], image_bytes, np.int64), first))
+            )
             names.append((first, array.name))
             first += array.shape[0]
 
-        def name_row(i: int) -> str:
+        def get_row_name(i: int) -> str:
             before, called = next(pair for pair in reversed(names) if i >= pair[0])
             return f"{called}[{i - before}]"
 
-        self._run_pool(jobs, name_row, layout)
+        self._run_decoder_pool(jobs, get_row_name, layout)
         test = np.frombuffer(bytes(layout.test), np.uint8).astype(np.bool_)
-        return self._collect_results(name_row, np.array(layout.of, np.int64), test)
+        return self._collect_decoding_results(get_row_name, np.array(layout.of, np.int64), test)
 
-    def _build_plan(
+    def _build_decoding_plan(
         self, source: Path, count: int, columns: str, begin: int, shape: tuple[int, int, int]
     ) -> Plan:
         row_bytes = self.image_size * self.image_size * self.channels
@@ -152,8 +154,8 @@ class Decoding:
             image_size=self.image_size,
             channels=self.channels,
             max_pixels=self.limits.image_pixels,
-            max_file_bytes=self.limits.image_bytes,
-            memory_bytes=self.limits.decoder_bytes,
+            max_file_bytes=self.limits.max_image_file_bytes,
+            memory_bytes=self.limits.decoder_memory_bytes,
             cpu_s=CPU_S,
             crop=self.resizing.crop,
             interpolation=self.resizing.interpolation,
@@ -161,7 +163,7 @@ class Decoding:
             **paths,
         )
 
-    def _run_pool(
+    def _run_decoder_pool(
         self, jobs: list[tuple[Plan, list[Range]]], names: Callable[[int], str], layout: Layout
     ) -> None:
         total = sum(b - a for _, ranges in jobs for a, b in ranges)
@@ -185,7 +187,7 @@ class Decoding:
                 raise build_slow_refusal(self.pool.crashed, names, layout) from error
             before += count
 
-    def _collect_results(
+    def _collect_decoding_results(
         self,
         names: Callable[[int], str],
         labels: npt.NDArray[np.int64],
@@ -202,7 +204,7 @@ class Decoding:
         )
 
 
-def _write_columns(
+def _write_decoder_columns(
     path: Path, members: Members, index: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Write the decoder's columns of the rows `index`; return the packed bytes of each."""
@@ -213,7 +215,7 @@ def _write_columns(
     return np.frombuffer(members.packed, np.uint64)[index].astype(np.int64)
 
 
-def _divide_rows(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
+def _divide_into_ranges(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
     """Divide rows, numbered from `first`, into ranges of at most 256 images and about 8 MiB."""
     ranges: list[Range] = []
     start = used = 0
@@ -227,11 +229,11 @@ def _divide_rows(packed: npt.NDArray[np.int64], first: int) -> list[Range]:
     return ranges
 
 
-def _unpack_member(source: Path, members: Members, i: int, path: Path) -> None:
+def _unpack_array_member(source: Path, members: Members, i: int, path: Path) -> None:
     out = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
-        with open_read_only(source) as fd:
-            unpack_member(fd, members, i, out)
+        with open_file_read_only(source) as fd:
+            copy_unpacked_member(fd, members, i, out)
     finally:
         os.close(out)
 

@@ -112,7 +112,7 @@ class _Decoder:
                 data = read_member(
                     self.archive, offsets[i], packed[i], sizes[i], methods[i], crcs[i]
                 )
-                square = images.open_square(
+                square = images.decode_square_image(
                     data, plan.image_size, plan.channels, plan.max_pixels, self.resizing
                 )
                 pixels = square.image.tobytes()
@@ -121,18 +121,18 @@ class _Decoder:
                 verdict = GOOD_FIRST_FRAME if square.has_frames else verdict
                 verdict = GOOD_PROFILE_IGNORED if square.ignored_profile else verdict
             except (Damaged, ImageInvalid) as error:
-                verdict = self._reject_row(start + i, str(error))
+                verdict = self._reject_image_row(start + i, str(error))
             # The limit of address space, see `harden_process`.
             except MemoryError:
-                verdict = self._reject_row(start + i, "decoding takes too much memory")
+                verdict = self._reject_image_row(start + i, "decoding takes too much memory")
             except SizeMismatch:
                 verdict = LYING
             rows.append(pixels)
             verdicts[i] = verdict
             digests.append(digest.ljust(DIGEST_BYTES, b"\0"))
-        self._write_results(start, b"".join(rows), bytes(verdicts), b"".join(digests))
+        self._write_decoded_rows(start, b"".join(rows), bytes(verdicts), b"".join(digests))
 
-    def convert_rows(self, start: int, stop: int, at: mmap.mmap) -> None:
+    def convert_array_rows(self, start: int, stop: int, at: mmap.mmap) -> None:
         """Convert the images of rows [start, stop) of an array to the required form."""
         # Imported here: loading NumPy takes half of the start, and decoders of files do without.
         import numpy as np
@@ -161,7 +161,7 @@ class _Decoder:
             for i in range(count)
         )
         verdict = GOOD_SMALL if max(plan.height, plan.width) < SMALL_SIDE else GOOD
-        self._write_results(
+        self._write_decoded_rows(
             start, pixels, bytes([verdict]) * count, b"".join(d.digest() for d in digests)
         )
 
@@ -170,19 +170,21 @@ class _Decoder:
         values.frombytes(os.pread(self.columns, 8 * count, 8 * (number * self.plan.rows + start)))
         return values
 
-    def _reject_row(self, row: int, reason: str) -> int:
+    def _reject_image_row(self, row: int, reason: str) -> int:
         text = reason.encode()[:REASON_BYTES].ljust(REASON_BYTES, b"\0")
         os.pwrite(self.reasons, text, row * REASON_BYTES)
         return BAD
 
-    def _write_results(self, start: int, pixels: bytes, verdicts: bytes, digests: bytes) -> None:
-        """Write results. Verdicts come last, so that a row with a verdict is complete."""
-        _write_at(self.pixels, pixels, start * self.row_bytes)
-        _write_at(self.digests, digests, start * DIGEST_BYTES)
-        _write_at(self.verdicts, verdicts, start)
+    def _write_decoded_rows(
+        self, start: int, pixels: bytes, verdicts: bytes, digests: bytes
+    ) -> None:
+        """Write decoded rows; verdicts last, so that a row with a verdict is complete."""
+        _write_at_offset(self.pixels, pixels, start * self.row_bytes)
+        _write_at_offset(self.digests, digests, start * DIGEST_BYTES)
+        _write_at_offset(self.verdicts, verdicts, start)
 
 
-def _write_at(fd: int, data: bytes, offset: int) -> None:
+def _write_at_offset(fd: int, data: bytes, offset: int) -> None:
     view = memoryview(data)
     while view:
         count = os.pwrite(fd, view, offset)
@@ -190,7 +192,9 @@ def _write_at(fd: int, data: bytes, offset: int) -> None:
 
 
 def main() -> None:
-    """Read the path of the progress cell, then plans (JSON) and ranges `start stop`."""
+    """Read the path of the progress file from stdin, then plans (JSON) and ranges `start stop`, and
+    decode them.
+    """
     with open(sys.stdin.readline().rstrip("\n"), "r+b") as file:  # noqa: PTH123 - pathlib costs start-up
         cell = mmap.mmap(file.fileno(), CELL_BYTES)
     # The pool allows more time for the start than for an image, so it must know when that ends.
@@ -210,7 +214,7 @@ def main() -> None:
         assert decoder is not None, "a range came before its plan"
         start, stop = map(int, message.split())
         images.renew_cpu_limit(decoder.plan.cpu_s)
-        work = decoder.decode_files if decoder.plan.columns else decoder.convert_rows
+        work = decoder.decode_files if decoder.plan.columns else decoder.convert_array_rows
         work(start, stop, cell)
         # 0: no image is in work, so that a death now blames none.
         struct.pack_into("<Qd", cell, 0, 0, time.process_time())

@@ -18,7 +18,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF")
 """Formats that Pillow detects; GIF and AVIF are detected here."""
 
 
-def open_square(
+def decode_square_image(
     data: bytes, size: int, channels: int, max_pixels: int, resizing: Resizing
 ) -> Square:
     """Decode one image file to a size × size image.
@@ -29,19 +29,19 @@ def open_square(
     width, height = image.size
     check_pixels(image, max_pixels)
     frames = frames or bool(getattr(image, "is_animated", False))
-    _bound_work(image, data)
+    _refuse_costly_file(image, data)
     # A JPEG's decoder can halve the image while decoding; twice the required size keeps the
     # quality. Other formats ignore this.
-    side = 2 * resizing.shorter_side(size)
+    side = 2 * resizing.compute_shorter_side(size)
     image.draft(None, (side, side))
     image.load()
     transposition = turn_of(image)
     upright = image if transposition is None else image.transpose(transposition)
-    return Square(crop_plain_square(upright, size, channels, resizing), frames, max(width, height))
+    return Square(crop_centre_square(upright, size, channels, resizing), frames, max(width, height))
 
 
-def _bound_work(image: Image.Image, data: bytes) -> None:
-    """Raise ImageInvalid for a file that takes far more time than its bytes and pixels justify."""
+def _refuse_costly_file(image: Image.Image, data: bytes) -> None:
+    """Raise ImageInvalid for a file that would take too much time for its size."""
     # Check the class: an MPO, which is several JPEGs, is decoded as the first of them but has
     # another format name.
     if (
@@ -74,21 +74,21 @@ def _open_image(data: bytes, max_pixels: int) -> tuple[Image.Image, bool]:
     return Image.open(io.BytesIO(data), formats=FORMATS), False
 
 
-def crop_plain_square(
+def crop_centre_square(
     image: Image.Image, size: int, channels: int, resizing: Resizing
 ) -> Image.Image:
     """Return the centre of an image, size × size pixels of mode L or RGB, with alpha over white."""
     mode = "RGB" if channels == 3 else "L"
     if image.mode != mode or "transparency" in image.info:
-        image = _convert_mode(image)
-    image = centre(image, size, resizing.shorter_side(size), resizing.filter)
+        image = _convert_to_plain_mode(image)
+    image = centre(image, size, resizing.compute_shorter_side(size), resizing.pillow_filter)
     if image.mode == "RGBA":
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
         image = Image.alpha_composite(white, image).convert("RGB")
     return image if image.mode == mode else image.convert(mode)
 
 
-def _convert_mode(image: Image.Image) -> Image.Image:
+def _convert_to_plain_mode(image: Image.Image) -> Image.Image:
     """Return the image in mode L, RGB or, if it has transparency, RGBA."""
     if image.mode in ("I", "F"):
         raise ImageInvalid("32-bit pixels; save it with 8 or 16 bits")

@@ -92,7 +92,7 @@ class Pool:
     """CPU seconds of decoders that have ended."""
 
     def start_decoder(self) -> None:
-        """Start one decoder, which gets ready while the caller does other work."""
+        """Start one decoder process, which prepares while the caller does other work."""
         cell = self.folder / f"cell-{self._started}"
         self._started += 1
         # Before the start, because the decoder maps the file.
@@ -106,7 +106,9 @@ class Pool:
                 stderr=errors,
                 cwd=helper_process.ROOT,
                 # Decoders share the cores already, so their libraries get one thread each.
-                env=helper_process.build_environment(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"),
+                env=helper_process.build_helper_environment(
+                    OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1"
+                ),
                 # A terminal's Ctrl-C is for the service, which ends its decoders itself.
                 process_group=0,
             )
@@ -120,7 +122,7 @@ class Pool:
         progress: Callable[[int, int], None],
         stop: Callable[[], bool],
     ) -> None:
-        """Decode all ranges of a plan. Call this once per plan.
+        """Decode all row ranges of a plan. Call this once per plan.
 
         Raises Stopped, TooManyDeadly, TooSlow, and RuntimeError if no decoder can start.
         """
@@ -138,12 +140,12 @@ class Pool:
                 # up.
                 while worker.ready and len(worker.assigned) < 2 and self._todo:
                     self._assign_range(worker, plan, self._todo.popleft())
-            for worker in self._wait_for_output():
-                finished = self._read_output(worker, plan)
+            for worker in self._wait_for_decoder_output():
+                finished = self._read_decoder_output(worker, plan)
                 done += finished
                 if finished:
                     progress(done, total)
-            self._kill_stuck()
+            self._kill_stuck_decoders()
             if (
                 self._spent_s + sum(w.spent_s for w in self._workers)
                 > BATCH_CPU_S + IMAGE_CPU_S * plan.rows
@@ -153,7 +155,7 @@ class Pool:
     def kill_decoders(self) -> None:
         """Kill all decoder processes."""
         for worker in self._workers:
-            helper_process.kill_and_close(worker.process)
+            helper_process.kill_helper_process(worker.process)
         self._workers.clear()
 
     def _assign_range(self, worker: _Worker, plan: Plan, part: Range) -> None:
@@ -174,7 +176,7 @@ class Pool:
         except BrokenPipeError:
             return  # its death is noticed when its output closes
 
-    def _wait_for_output(self) -> list[_Worker]:
+    def _wait_for_decoder_output(self) -> list[_Worker]:
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
                 assert worker.process.stdout is not None
@@ -182,13 +184,13 @@ class Pool:
             # With a time-out, so that the caller's `stop` and stuck decoders are noticed.
             return [key.data for key, _ in selector.select(_TICK_S)]
 
-    def _read_output(self, worker: _Worker, plan: Plan) -> int:
+    def _read_decoder_output(self, worker: _Worker, plan: Plan) -> int:
         """Read a decoder's output; return the number of images that it has finished."""
         assert worker.process.stdout is not None
         # os.read returns what is there, where a buffered read would wait for more.
         data = os.read(worker.process.stdout.fileno(), 4096)
         if not data:
-            return self._handle_death(worker, plan)
+            return self._handle_decoder_death(worker, plan)
         worker.buffer += data
         finished = 0
         while b"\n" in worker.buffer:
@@ -200,8 +202,8 @@ class Pool:
                 finished += stop - start
         return finished
 
-    def _kill_stuck(self) -> None:
-        """Kill decoders that have spent too long at one image, or at starting."""
+    def _kill_stuck_decoders(self) -> None:
+        """Kill decoder processes that take too long for one image or for starting."""
         now = time.monotonic()
         for worker in self._workers:
             at, worker.spent_s = struct.unpack("<Qd", worker.cell.read_bytes())
@@ -212,13 +214,13 @@ class Pool:
                 # Handled like any other death, when its output closes.
                 worker.process.kill()
 
-    def _handle_death(self, worker: _Worker, plan: Plan) -> int:
-        """Handle a decoder's death: blame its current image, and put its other ranges back.
+    def _handle_decoder_death(self, worker: _Worker, plan: Plan) -> int:
+        """After a decoder process died: reject its current image, and requeue its other rows.
 
         Returns:
             Number of images that are given up, 0 or 1.
         """
-        helper_process.kill_and_close(worker.process)
+        helper_process.kill_helper_process(worker.process)
         self._workers.remove(worker)
         self._spent_s += worker.spent_s
         if not worker.ready:
@@ -236,14 +238,14 @@ class Pool:
         parts = [(start, row), (row + 1, stop), *worker.assigned]
         given_up = row in self._suspects
         if given_up:
-            self._give_up(row, plan)
+            self._reject_crashing_image(row, plan)
         else:
             self._suspects.add(row)
             parts.insert(1, (row, row + 1))
         self._todo.extendleft(part for part in reversed(parts) if part[0] < part[1])
         return int(given_up)
 
-    def _give_up(self, row: int, plan: Plan) -> None:
+    def _reject_crashing_image(self, row: int, plan: Plan) -> None:
         self.crashed.append(row)
         # With a larger share, the batch would be rejected in any case.
         if len(self.crashed) > max(1, min(MAX_CRASHES, int(BAD_SHARE * plan.rows))):

@@ -42,12 +42,12 @@ class Resizing:
             raise ValueError(f"images of decoding {decoding!r} need a later version of the service")
         return Resizing(crop, None if interpolation is None else str(interpolation), decoding)
 
-    def shorter_side(self, size: int) -> int:
+    def compute_shorter_side(self, size: int) -> int:
         """Return the pixels of the shorter side after resizing, before a crop of `size` pixels."""
         return geometry.shorter_side(size, self.crop)
 
     @property
-    def filter(self) -> Resampling:
+    def pillow_filter(self) -> Resampling:
         """Pillow's filter of the interpolation."""
         return geometry.resample(self.interpolation)
 

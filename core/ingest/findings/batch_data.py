@@ -34,7 +34,7 @@ class Earlier(NamedTuple):
     traces: Traces | None
 
 
-def measure_balance(counts: Mapping[str, ClassCount]) -> DataReport:
+def measure_class_balance(counts: Mapping[str, ClassCount]) -> DataReport:
     """Return the number of images of each class, their imbalance ratio, and the classes with
     few."""
     sizes = [count["images"] for count in counts.values()]
@@ -50,14 +50,14 @@ def find_near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) 
         digests_repeat: bool [N], training part first: True for an image whose bytes repeat an
             earlier one; it counts as a duplicate instead.
     """
-    within_batch = near.find_duplicates_within(traces.all)
+    within_batch = near.find_duplicates_within(traces.all_hashes)
     rows = np.flatnonzero((within_batch.near >= 0) & ~digests_repeat)
     leaked = near.find_duplicates_between(traces.held_out, traces.train)
     leaked_rows = np.flatnonzero(leaked.near >= 0)
     names = traces.names
     return {
-        "within": _describe_near(rows, within_batch.near[rows], names, names),
-        "held_out": _describe_near(
+        "within": _describe_near_duplicates(rows, within_batch.near[rows], names, names),
+        "held_out": _describe_near_duplicates(
             # `names` has the training part first.
             leaked_rows + len(traces.train),
             leaked.near[leaked_rows],
@@ -82,9 +82,11 @@ def add_earlier_duplicates(
     compared, tasks, without = 0, list[NearEarlier](), list[int]()
     complete, group, images = duplicates["complete"], list[tuple[int, Traces]](), 0
 
-    def compare_group() -> None:
+    def compare_task_group() -> None:
         nonlocal complete, images
-        matches = near.find_duplicates_in_each(traces.all, [theirs.all for _, theirs in group])
+        matches = near.find_duplicates_in_each(
+            traces.all_hashes, [theirs.all_hashes for _, theirs in group]
+        )
         for (number, theirs), match in zip(group, matches, strict=True):
             complete = complete and match.complete
             rows = np.flatnonzero(match.near >= 0)
@@ -105,8 +107,8 @@ def add_earlier_duplicates(
         group.append((task.number, task.traces))
         # Bounds the memory of a search, and leaves it enough comparisons for each image.
         if images > GROUP_IMAGES or len(group) * len(traces.names) > GROUP_CELLS:
-            compare_group()
-    compare_group()
+            compare_task_group()
+    compare_task_group()
     return {
         **duplicates,
         # They were compared from the newest on; a report has them in order.
@@ -130,7 +132,7 @@ def _find_duplicates_in_task(
     order = np.argsort(
         ~np.concatenate([flattered, np.zeros(len(rows) - len(trained), np.bool_)]), kind="stable"
     )
-    near_rows = _describe_near(rows[order], like[order], traces.names, earlier.names)
+    near_rows = _describe_near_duplicates(rows[order], like[order], traces.names, earlier.names)
     return {
         "task": number,
         "count": near_rows["count"],
@@ -139,7 +141,9 @@ def _find_duplicates_in_task(
     }
 
 
-def _describe_near(rows: Rows, like: Rows, names: list[str], earlier_names: list[str]) -> Near:
+def _describe_near_duplicates(
+    rows: Rows, like: Rows, names: list[str], earlier_names: list[str]
+) -> Near:
     pairs = zip(rows[:EXAMPLES].tolist(), like[:EXAMPLES].tolist(), strict=True)
     return {
         "count": len(rows),

@@ -45,10 +45,10 @@ class _Listed:
     count: int = 0
     first: list[Conflict] = field(default_factory=list)
 
-    def add_picture(self, conflict: Conflict, picture: Callable[[], _Images]) -> None:
+    def add_conflict_picture(self, conflict: Conflict, picture: Callable[[], _Images]) -> None:
         self.count += 1
         if len(self.first) < PICTURES:
-            conflict["picture"] = _encode_data_url(picture())
+            conflict["picture"] = _encode_jpeg_data_url(picture())
         if len(self.first) < self.max_listed:
             self.first.append(conflict)
 
@@ -62,7 +62,7 @@ class Contradictions:
 
     @classmethod
     def from_report(cls, report: BatchReport) -> "Contradictions":
-        """Return the contradictions in a report, so that more can be added."""
+        """Return the contradicting labels in a stored report, so that more can be added."""
         return cls(
             _Listed(
                 REPORT_FILES, report.get("conflicts_count", 0), list(report.get("conflicts", []))
@@ -75,7 +75,7 @@ class Contradictions:
         )
 
     def to_report(self) -> BatchReport:
-        """Return the report's fields for these contradictions."""
+        """Return contradicting labels as fields of a report."""
         return {
             "conflicts": self.equal.first,
             "conflicts_count": self.equal.count,
@@ -96,7 +96,7 @@ def digest_pixels(images: _Images) -> Digests:
 def find_batch_contradictions(
     traces: Traces, picture: Picture, places: Rows | None = None
 ) -> Contradictions:
-    """Find contradictions within a batch.
+    """Find images of a batch with equal pixels and different labels.
 
     Args:
         traces: traces of the batch, with digests and labels.
@@ -105,23 +105,25 @@ def find_batch_contradictions(
     """
     pixels, labels = _get_digests_and_labels(traces)
 
-    def order_pair(first: int, row: int) -> tuple[int, int]:
+    def order_row_pair(first: int, row: int) -> tuple[int, int]:
         return (first, row) if places is None or places[first] < places[row] else (row, first)
 
     everything = np.ones(len(labels), np.bool_)
     # Without parts: two labels contradict each other wherever the images are.
     pairs = find_equal_images(pixels, labels, ~everything, everything).conflicts
     contradictions = Contradictions()
-    for first, row in starmap(order_pair, pairs):
+    for first, row in starmap(order_row_pair, pairs):
         # The picture is passed as a function, because only the first few are made.
-        contradictions.equal.add_picture(
+        contradictions.equal.add_conflict_picture(
             _build_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     for first, row in starmap(
-        order_pair,
-        _remove_equal_pairs(near.find_contradictions(traces.all, labels), pixels, pixels),
+        order_row_pair,
+        _remove_equal_pairs(
+            near.find_contradicting_labels(traces.all_hashes, labels), pixels, pixels
+        ),
     ):
-        contradictions.near.add_picture(
+        contradictions.near.add_conflict_picture(
             _build_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     return contradictions
@@ -133,32 +135,32 @@ def add_earlier_contradictions(
     tasks: Sequence[tuple[int, Traces]],
     picture: Picture,
 ) -> None:
-    """Add contradictions between a batch and earlier tasks; several tasks cost one search.
+    """Add images of a batch whose pixels equal an image of an earlier task with another label.
 
     Args:
         tasks: numbers and traces of the earlier tasks, with digests and labels.
     """
     pixels, labels = _get_digests_and_labels(traces)
     number_of = {name: number for number, name in enumerate(traces.classes)}
-    numbered = [_number_labels(theirs, number_of) for _, theirs in tasks]
+    numbered = [_number_labels_commonly(theirs, number_of) for _, theirs in tasks]
     starts = np.cumsum([0, *map(len, numbered)])
     their_labels = np.concatenate([np.zeros(0, np.int64), *numbered])
     # The empty parts give shape and type where there are no tasks.
     their_pixels = np.concatenate(
         [pixels[:0], *(_get_digests_and_labels(theirs)[0] for _, theirs in tasks)]
     )
-    hashes = np.concatenate([traces.train[:0], *(theirs.all for _, theirs in tasks)])
+    hashes = np.concatenate([traces.train[:0], *(theirs.all_hashes for _, theirs in tasks)])
 
     def build_conflict(first: int, row: int) -> Conflict:
         at = int(np.searchsorted(starts, first, "right")) - 1
         number, theirs = tasks[at]
         return _build_conflict(theirs, first - int(starts[at]), traces, row, number)
 
-    for first, row in _find_equal_pairs(their_pixels, their_labels, pixels, labels):
-        contradictions.equal.add_picture(build_conflict(first, row), partial(picture, row))
-    pairs = near.find_contradictions(traces.all, labels, hashes, their_labels)
+    for first, row in _find_contradicting_pairs(their_pixels, their_labels, pixels, labels):
+        contradictions.equal.add_conflict_picture(build_conflict(first, row), partial(picture, row))
+    pairs = near.find_contradicting_labels(traces.all_hashes, labels, hashes, their_labels)
     for first, row in _remove_equal_pairs(pairs, their_pixels, pixels):
-        contradictions.near.add_picture(build_conflict(first, row), partial(picture, row))
+        contradictions.near.add_conflict_picture(build_conflict(first, row), partial(picture, row))
 
 
 def describe_conflicts(report: BatchReport) -> str | None:
@@ -204,7 +206,7 @@ def _get_digests_and_labels(traces: Traces) -> tuple[Digests, Rows]:
     return traces.pixels, traces.labels
 
 
-def _number_labels(traces: Traces, number_of: dict[str, int]) -> Rows:
+def _number_labels_commonly(traces: Traces, number_of: dict[str, int]) -> Rows:
     """Return the labels of traces in one common numbering, to which new classes are added."""
     _, labels = _get_digests_and_labels(traces)
     for name in traces.classes:
@@ -212,7 +214,7 @@ def _number_labels(traces: Traces, number_of: dict[str, int]) -> Rows:
     return np.array([number_of[name] for name in traces.classes] or [0], np.int64)[labels]
 
 
-def _find_equal_pairs(
+def _find_contradicting_pairs(
     pixels: Digests, labels: Rows, new_pixels: Digests, new_labels: Rows
 ) -> Iterator[tuple[int, int]]:
     """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
@@ -262,7 +264,7 @@ def _build_conflict(
     return conflict
 
 
-def _encode_data_url(image: _Images) -> str:
+def _encode_jpeg_data_url(image: _Images) -> str:
     """Return a small JPEG of an image as a data URL."""
     # imported here: decoding has processes of its own, and this one needs Pillow for a few pictures
     # only

@@ -38,7 +38,7 @@ def find_equal_images(
     test: npt.NDArray[np.bool_],
     good: npt.NDArray[np.bool_],
 ) -> EqualImages:
-    """Find images with equal digests.
+    """Find images of a batch with equal digests.
 
     Args:
         digests: uint8 [N, 16].
@@ -61,7 +61,8 @@ def find_equal_images(
     at = at[later[at]]
     conflicts = list(zip(first_of[at].tolist(), rows[at].tolist(), strict=True))
     repeated[rows] = True
-    # By part as well: an image of both parts stays in both, and `warn_leak` warns of it.
+    # By part as well: an image of both parts stays in both, and `warn_of_leaked_images` warns of
+    # it.
     repeated[rows[_find_first_rows(group, 2 * labels[rows] + test[rows])]] = False
     return EqualImages(duplicates, conflicts, repeated)
 
@@ -69,7 +70,7 @@ def find_equal_images(
 def report_duplicates(
     equal: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
 ) -> EqualBytes:
-    """Return the fields of the report about equal images."""
+    """Return the report's fields about equal images."""
     return {
         "duplicates": len(equal.duplicates),
         "duplicate_paths": [

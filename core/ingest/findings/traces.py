@@ -44,8 +44,8 @@ class Traces:
     classes: list[str] = field(default_factory=list)
 
     @property
-    def all(self) -> Hashes:
-        """Hashes of both parts, in the order of `names`."""
+    def all_hashes(self) -> Hashes:
+        """Perceptual hashes of training and held-out images, in the order of `names`."""
         return np.concatenate([self.train, self.held_out])
 
 
@@ -54,13 +54,13 @@ def write_traces(path: Path, traces: Traces) -> None:
     tensors: dict[str, npt.NDArray[Any]] = {
         "train": traces.train,
         "held_out": traces.held_out,
-        "names": _pack_texts(traces.names),
+        "names": _pack_texts_as_bytes(traces.names),
     }
     if traces.pixels is not None and traces.labels is not None:
         tensors |= {
             "pixels": traces.pixels,
             "labels": traces.labels,
-            "classes": _pack_texts(traces.classes),
+            "classes": _pack_texts_as_bytes(traces.classes),
         }
     save_file(tensors, path)
 
@@ -72,10 +72,10 @@ def read_traces(path: Path) -> Traces:
         train, held_out, names = (
             tensors["train"],
             tensors["held_out"],
-            _unpack_texts(tensors["names"]),
+            _unpack_texts_from_bytes(tensors["names"]),
         )
         pixels, labels = tensors.get("pixels"), tensors.get("labels")
-        classes = _unpack_texts(tensors["classes"]) if "classes" in tensors else []
+        classes = _unpack_texts_from_bytes(tensors["classes"]) if "classes" in tensors else []
     # libraries raise types of their own; the service wrote the file, so it is damaged
     except Exception as error:
         raise ValueError(f"{path.name} holds no traces: {type(error).__name__}") from error
@@ -102,13 +102,13 @@ def _are_consistent(pixels: object, labels: object, classes: object, count: int)
     )
 
 
-def _pack_texts(texts: list[str]) -> npt.NDArray[np.uint8]:
+def _pack_texts_as_bytes(texts: list[str]) -> npt.NDArray[np.uint8]:
     # Names of files may hold surrogates, which plain UTF-8 rejects.
     packed = zlib.compress(json.dumps(texts, ensure_ascii=False).encode("utf-8", "surrogatepass"))
     return np.frombuffer(packed, np.uint8)
 
 
-def _unpack_texts(packed: npt.NDArray[np.uint8]) -> list[str]:
+def _unpack_texts_from_bytes(packed: npt.NDArray[np.uint8]) -> list[str]:
     # Bounded, because a damaged file may unpack to anything.
     unpacked = zlib.decompressobj().decompress(packed.tobytes(), MAX_NAMES_BYTES)
     return json.loads(unpacked.decode("utf-8", "surrogatepass"))  # type: ignore[no-any-return]

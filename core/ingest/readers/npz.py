@@ -19,7 +19,7 @@ from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsI
 from core.ingest import limits as bounds
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, Damaged, Members, SizeMismatch, read_listed_member
+from core.ingest.members import DEFLATED, Damaged, Members, SizeMismatch, read_member_by_row
 from core.ingest.names import normalise_label, quote_name
 from core.ingest.reader import Contents, ImageArray, Reader
 from core.ingest.readers import npz_remedies
@@ -44,7 +44,7 @@ class NpzReader(Reader):
     endings = (".npz",)
     special_of = "zip"
 
-    def sniff(self, first: bytes) -> bool:
+    def recognises_format(self, first: bytes) -> bool:
         """Return whether the first file of the zip is an array outside of any folder."""
         # The fixed part of a zip's local header has 30 bytes; the name follows.
         if len(first) < 30:
@@ -54,8 +54,8 @@ class NpzReader(Reader):
         return first.startswith(b"PK\x03\x04") and name.endswith(b".npy") and b"/" not in name
 
     def list_contents(self, fd: int, limits: Limits) -> Contents:
-        """Read the headers of the arrays. Equal pixels may be packed to any ratio."""
-        return _read_contents(fd, scan_zip(fd, limits, check_ratio=False), limits)
+        """Read the headers of an npz's arrays."""
+        return _read_npz_contents(fd, scan_zip(fd, limits, check_ratio=False), limits)
 
 
 @dataclass(frozen=True)
@@ -69,25 +69,25 @@ class _Npy:
     header_bytes: int
 
 
-def _read_contents(fd: int, members: Members, limits: Limits) -> Contents:
+def _read_npz_contents(fd: int, members: Members, limits: Limits) -> Contents:
     """Check the members of an npz and read its labels, but not its images.
 
     Raises ArchiveHostile (pickle, ratio, wrong size), ArchiveInvalid (arrays of another form),
     ArchiveTooLarge, LabelsInvalid.
     """
     layout = Layout("npz", of=array("l", bytes(0)))
-    arrays = _find_arrays(fd, members, layout)
+    arrays = _find_known_arrays(fd, members, layout)
     images, test = arrays["images"], arrays.get("test_images")
     for item in (images, test):
         if item is not None:
-            _check_images(item, members, limits)
+            _check_image_array(item, members, limits)
     if test is not None and test.shape[1:] != images.shape[1:]:
         raise ArchiveInvalid("The arrays “images” and “test_images” have different image shapes.")
     total = images.shape[0] + (test.shape[0] if test else 0)
     if total > limits.entries:
         raise ArchiveTooLarge(f"The npz has {total} images; at most {limits.entries} are accepted.")
     names = (
-        _decode_labels(_read_vector(fd, members, arrays["classes"], limits))
+        _decode_label_values(_read_label_array(fd, members, arrays["classes"], limits))
         if "classes" in arrays
         else None
     )
@@ -103,8 +103,10 @@ def _read_contents(fd: int, members: Members, limits: Limits) -> Contents:
                     f"The array “{part}” has the shape {item.shape}, not "
                     f"{pictures.shape[:1]}.{_format_remedy(remedy)}"
                 )
-            _add_labels(layout, numbers, _read_vector(fd, members, item, limits), names, part)
-    layout.check_classes(limits)
+            _add_array_labels(
+                layout, numbers, _read_label_array(fd, members, item, limits), names, part
+            )
+    layout.require_valid_classes(limits)
     return Contents(
         members,
         layout,
@@ -112,7 +114,7 @@ def _read_contents(fd: int, members: Members, limits: Limits) -> Contents:
     )
 
 
-def _find_arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
+def _find_known_arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
     """Return the known arrays by name, at least images and labels.
 
     Ignored members are counted in `layout`.
@@ -121,7 +123,7 @@ def _find_arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
     for i, name in enumerate(members.names):
         stem = name.removesuffix(".npy")
         # Read for every member: an object array anywhere is a pickle.
-        header = _read_header(fd, members, i)
+        header = _read_npy_header(fd, members, i)
         if stem == name or stem not in _KNOWN:
             layout.ignored += 1
             if layout.ignored <= bounds.REPORT_FILES:
@@ -150,7 +152,7 @@ def _build_image_array(item: _Npy) -> ImageArray:
     return ImageArray(item.name.removesuffix(".npy"), item.index, item.header_bytes, item.shape)
 
 
-def _add_labels(
+def _add_array_labels(
     layout: Layout,
     numbers: dict[str, int],
     values: npt.NDArray[np.generic],
@@ -168,7 +170,7 @@ def _add_labels(
                 )
             text = names[value]
         else:
-            text = _decode_label(value)
+            text = _decode_label_value(value)
         label = normalise_label(text, f"“{part}”")
         number = numbers.setdefault(label, len(numbers))
         if number == len(layout.classes):
@@ -178,7 +180,7 @@ def _add_labels(
     layout.test.extend(bytes([part == "test_labels"]) * len(values))
 
 
-def _decode_label(value: int | str | bytes) -> str:
+def _decode_label_value(value: int | str | bytes) -> str:
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
@@ -187,11 +189,11 @@ def _decode_label(value: int | str | bytes) -> str:
     return str(value)
 
 
-def _decode_labels(values: npt.NDArray[np.generic]) -> list[str]:
-    return [_decode_label(value) for value in values.tolist()]
+def _decode_label_values(values: npt.NDArray[np.generic]) -> list[str]:
+    return [_decode_label_value(value) for value in values.tolist()]
 
 
-def _read_header(fd: int, members: Members, i: int) -> _Npy | None:
+def _read_npy_header(fd: int, members: Members, i: int) -> _Npy | None:
     """Return the npy header of member i, or None if it is not an npy array."""
     name = members.names[i]
     head = _read_first_bytes(fd, members, i)
@@ -265,7 +267,7 @@ def _read_first_bytes(fd: int, members: Members, i: int) -> bytes:
     return data
 
 
-def _check_images(item: _Npy, members: Members, limits: Limits) -> None:
+def _check_image_array(item: _Npy, members: Members, limits: Limits) -> None:
     shape = item.shape
     if (
         item.dtype != np.uint8
@@ -296,7 +298,9 @@ def _check_images(item: _Npy, members: Members, limits: Limits) -> None:
         )
 
 
-def _read_vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.NDArray[np.generic]:
+def _read_label_array(
+    fd: int, members: Members, item: _Npy, limits: Limits
+) -> npt.NDArray[np.generic]:
     """Read a one-dimensional array of labels; its size is limited by rows × label length."""
     i = item.index
     # NumPy cannot read items without bytes, such as `S0`.
@@ -317,7 +321,7 @@ def _read_vector(fd: int, members: Members, item: _Npy, limits: Limits) -> npt.N
             f"The labels of {quote_name(item.name)} are longer than {bounds.MAX_LABEL_CHARS} characters."
         )
     try:
-        data = read_listed_member(fd, members, i)
+        data = read_member_by_row(fd, members, i)
     except SizeMismatch as error:
         raise ArchiveHostile(
             f"The member {quote_name(item.name)} does not unpack to its declared size."

@@ -16,12 +16,12 @@ from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
 from core.ingest.kept_tables import KeptTables
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
-from core.ingest.members import NO_CRC, STORED, Members, Unpackable, write_all
+from core.ingest.members import NO_CRC, STORED, Members, Unpackable, write_all_bytes
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
 from core.ingest.reader import Contents, Reader, read_small_file
 from core.ingest.readers.tar_header import (
     BLOCK,
-    decode_text,
+    decode_entry_name,
     is_tar_header,
     parse_pax_header,
     parse_pax_size,
@@ -45,12 +45,12 @@ class TarReader(Reader):
     endings = (".tar",)
     marks = ((257, b"ustar"),)
 
-    def sniff(self, first: bytes) -> bool:
+    def recognises_format(self, first: bytes) -> bool:
         """Return whether the first header has a valid checksum: older tars have no mark."""
         return len(first) >= BLOCK and is_tar_header(first[:BLOCK]) and not first.startswith(_GZIP)
 
     def list_contents(self, fd: int, limits: Limits) -> Contents:
-        """Read the headers, which are spread over the whole file."""
+        """Read the headers of a tar, which are spread over the whole file."""
         members = _scan_tar(FileSource(fd), limits).members
         return Contents(members, Layout("folders"), read=lambda i: read_small_file(fd, members, i))
 
@@ -65,40 +65,42 @@ class GzipReader(Reader):
     is_packed_whole = True
 
     def list_contents(self, fd: int, limits: Limits) -> Contents:
-        """Unpack the archive once, without storing it."""
-        return _list_gzip(GzipSource(fd, limits), limits)
+        """Unpack a compressed tar once, without storing it, and list its files."""
+        return _list_gzip_contents(GzipSource(fd, limits), limits)
 
     def make_fetcher(
         self, fd: int, contents: Contents, limits: Limits
     ) -> Callable[[int, int], bytes]:
-        """Unpack the archive once more, as far as requested."""
+        """Return a function that reads the beginning of a file, unpacking the archive again."""
         source, members = GzipSource(fd, limits), contents.members
 
-        def read_begin(number: int, most: int) -> bytes:
-            source.skip(members.offsets[number] - source.position)
-            return source.read(min(members.sizes[number], most))
+        def read_file_start(number: int, most: int) -> bytes:
+            source.skip_bytes(members.offsets[number] - source.position)
+            return source.read_bytes(min(members.sizes[number], most))
 
-        return read_begin
+        return read_file_start
 
     def make_block_reader(
         self, fd: int, contents: Contents, limits: Limits
     ) -> Callable[[int], Iterator[bytes]]:
-        """Unpack the archive once more, in one pass."""
+        """Return a function that reads a file in blocks, unpacking the archive again in one pass."""
         source, members = GzipSource(fd, limits), contents.members
 
-        def read_blocks(number: int) -> Iterator[bytes]:
-            source.skip(members.offsets[number] - source.position)
+        def read_file_blocks(number: int) -> Iterator[bytes]:
+            source.skip_bytes(members.offsets[number] - source.position)
             left = members.sizes[number]
             while left:
-                block = source.read(min(left, _READ))
+                block = source.read_bytes(min(left, _READ))
                 if not block:
                     raise Unpackable
                 left -= len(block)
                 yield block
 
-        return read_blocks
+        return read_file_blocks
 
-    def open(self, fd: int, path: Path, limits: Limits, scratch: Path) -> tuple[Contents, Path]:
+    def open_archive(
+        self, fd: int, path: Path, limits: Limits, scratch: Path
+    ) -> tuple[Contents, Path]:
         """Unpack the archive into `scratch`, because images are read in any order.
 
         A gzip can only be read from front to back.
@@ -106,7 +108,7 @@ class GzipReader(Reader):
         unpacked = scratch / "unpacked"
         copy = os.open(unpacked, os.O_WRONLY | os.O_CREAT, 0o600)
         try:
-            return _list_gzip(GzipSource(fd, limits, copy), limits), unpacked
+            return _list_gzip_contents(GzipSource(fd, limits, copy), limits), unpacked
         finally:
             os.close(copy)
 
@@ -116,15 +118,15 @@ class Source(Protocol):
 
     position: int
 
-    def read(self, count: int) -> bytes:
+    def read_bytes(self, count: int) -> bytes:
         """Return the next `count` bytes; fewer at the end."""
         ...
 
-    def skip(self, count: int) -> None:
-        """Move `count` bytes ahead, but not beyond the end."""
+    def skip_bytes(self, count: int) -> None:
+        """Skip `count` bytes of a tar, but not beyond its end."""
         ...
 
-    def skip_zeros(self) -> None:
+    def skip_zero_blocks(self) -> None:
         """Move to the next block that is not all zeros, or to the end."""
         ...
 
@@ -137,20 +139,20 @@ class FileSource:
         self._fd = fd
         self._bytes = os.fstat(fd).st_size
 
-    def read(self, count: int) -> bytes:
+    def read_bytes(self, count: int) -> bytes:
         """Return the next `count` bytes; fewer at the end."""
         data = os.pread(self._fd, count, self.position)
         self.position += len(data)
         return data
 
-    def skip(self, count: int) -> None:
-        """Move `count` bytes ahead, but not beyond the end."""
+    def skip_bytes(self, count: int) -> None:
+        """Skip `count` bytes of a tar, but not beyond its end."""
         self.position = min(self._bytes, self.position + count)
 
-    def skip_zeros(self) -> None:
+    def skip_zero_blocks(self) -> None:
         """Move to the next block that is not all zeros, or to the end."""
         while data := os.pread(self._fd, _READ, self.position):
-            zeros = _count_zeros(data)
+            zeros = _count_leading_zero_blocks(data)
             self.position += zeros
             if zeros < len(data):
                 return
@@ -174,12 +176,12 @@ class GzipSource:
         self._packed = b""
         self._ready = b""
 
-    def read(self, count: int) -> bytes:
+    def read_bytes(self, count: int) -> bytes:
         """Return the next `count` unpacked bytes; fewer at the end."""
         pieces, missing = [], count
         while missing:
             if not self._ready:
-                self._ready = self._unpack_next()
+                self._ready = self._unpack_next_bytes()
                 if not self._ready:
                     break
             pieces.append(self._ready[:missing])
@@ -188,24 +190,24 @@ class GzipSource:
         self.position += count - missing
         return b"".join(pieces)
 
-    def skip(self, count: int) -> None:
+    def skip_bytes(self, count: int) -> None:
         """Unpack and drop the next `count` bytes, but not beyond the end."""
         while count:
-            skipped = len(self.read(min(count, _READ)))
+            skipped = len(self.read_bytes(min(count, _READ)))
             if not skipped:
                 return
             count -= skipped
 
-    def skip_zeros(self) -> None:
+    def skip_zero_blocks(self) -> None:
         """Unpack to the next block that is not all zeros, or to the end."""
-        while data := self.read(_READ):
-            remainder = data[_count_zeros(data) :]
+        while data := self.read_bytes(_READ):
+            remainder = data[_count_leading_zero_blocks(data) :]
             if remainder:
                 self._ready = remainder + self._ready
                 self.position -= len(remainder)
                 return
 
-    def _unpack_next(self) -> bytes:
+    def _unpack_next_bytes(self) -> bytes:
         data = b""
         while not data:
             if not self._packed:
@@ -214,7 +216,7 @@ class GzipSource:
                 if not self._packed:
                     if not self._unpacker.eof:
                         raise ArchiveInvalid(
-                            f"The gzip stream ends early{self._describe_position()}."
+                            f"The gzip stream ends early{self._describe_read_position()}."
                         )
                     return b""
             if self._unpacker.eof:
@@ -227,14 +229,14 @@ class GzipSource:
                 if self._streams > 64 + self.position // 1024:
                     raise ArchiveHostile(
                         f"The gzip consists of thousands of tiny "
-                        f"streams{self._describe_position()}."
+                        f"streams{self._describe_read_position()}."
                     )
                 self._unpacker = zlib.decompressobj(31)
             try:
                 data = self._unpacker.decompress(self._packed, _READ)
             except zlib.error as error:
                 raise ArchiveInvalid(
-                    f"The gzip stream is damaged{self._describe_position()}."
+                    f"The gzip stream is damaged{self._describe_read_position()}."
                 ) from error
             self._packed = (
                 self._unpacker.unused_data if self._unpacker.eof else self._unpacker.unconsumed_tail
@@ -243,23 +245,23 @@ class GzipSource:
         # By the packed bytes read so far, so that a bomb ends early.
         if total > self._limits.ratio * self._offset + _SLACK_BYTES:
             raise ArchiveHostile(
-                f"The gzip unpacks to more than {self._limits.ratio}:1{self._describe_position()}."
+                f"The gzip unpacks to more than {self._limits.ratio}:1{self._describe_read_position()}."
             )
         # Headers and padding do not count as unpacked bytes.
         if total > self._limits.unpacked_bytes + BLOCK * (2 * self._limits.entries + 20):
             raise ArchiveTooLarge(
                 f"The archive unpacks to more than {self._limits.unpacked_bytes} "
-                f"bytes{self._describe_position()}."
+                f"bytes{self._describe_read_position()}."
             )
         if self._copy_to is not None:
-            write_all(self._copy_to, data)
+            write_all_bytes(self._copy_to, data)
         return data
 
-    def _describe_position(self) -> str:
+    def _describe_read_position(self) -> str:
         return f" (at the entry {quote_name(self.current)})" if self.current else ""
 
 
-def _count_zeros(data: bytes) -> int:
+def _count_leading_zero_blocks(data: bytes) -> int:
     """Return the number of bytes at the start that are blocks of zeros."""
     without_zeros = data.lstrip(b"\0")
     return len(data) if not without_zeros else (len(data) - len(without_zeros)) // BLOCK * BLOCK
@@ -267,14 +269,14 @@ def _count_zeros(data: bytes) -> int:
 
 def _scan_tar(source: Source, limits: Limits) -> "_Scan":
     scan = _Scan(source, limits)
-    scan.scan_archive()
+    scan.scan_tar_entries()
     return scan
 
 
-def _list_gzip(source: GzipSource, limits: Limits) -> Contents:
+def _list_gzip_contents(source: GzipSource, limits: Limits) -> Contents:
     """List the contents of a gzip, which cannot be read twice, and retain possible label tables."""
     scan = _scan_tar(source, limits)
-    return Contents(scan.members, Layout("folders"), read=scan.tables.read_retained)
+    return Contents(scan.members, Layout("folders"), read=scan.tables.read_retained_file)
 
 
 class _Scan:
@@ -293,30 +295,30 @@ class _Scan:
         self._long_name: str | None = None  # these two describe the entry that follows their header
         self._pax: dict[str, str] = {}
 
-    def scan_archive(self) -> None:
-        while (block := self._next_header()) is not None:
+    def scan_tar_entries(self) -> None:
+        while (block := self._read_next_header()) is not None:
             kind, size = block[156:157], parse_size_field(block[124:136])
             # K, a long name of a link's target, is read past: the link itself is rejected.
             if kind in b"LKxg":
                 self._read_extended_header(kind, size)
             else:
-                self._read_entry(block, kind, size)
+                self._read_tar_entry(block, kind, size)
         if len(self.members) > self._limits.entries:
-            raise self._make_too_many_error()
+            raise self._make_file_count_error()
 
-    def _next_header(self) -> bytes | None:
+    def _read_next_header(self) -> bytes | None:
         """Return the next header, or None at the end.
 
         Some writers omit the two closing blocks. After the closing blocks of one tar another may
         follow, as written by `cat one.tar two.tar`.
         """
-        block = self._source.read(BLOCK)
+        block = self._source.read_bytes(BLOCK)
         has_ended = block == bytes(BLOCK)
         if has_ended:
             # After the end of a tar, nothing of it applies to the next.
             self._long_name, self._pax = None, {}
-            self._source.skip_zeros()
-            block = self._source.read(BLOCK)
+            self._source.skip_zero_blocks()
+            block = self._source.read_bytes(BLOCK)
         if not block:
             return None
         if len(block) != BLOCK or not is_tar_header(block):
@@ -325,7 +327,7 @@ class _Scan:
             kind = None if names else find_foreign_kind(first=block[:FIRST_BYTES])
             if kind is not None:
                 raise ArchiveInvalid(
-                    f"What the gzip holds is no tar but {kind.description}. {kind.advice}."
+                    f"What the gzip holds is no tar but {kind.description}. {kind.conversion_advice}."
                 )
             if has_ended:
                 raise ArchiveInvalid(
@@ -339,10 +341,10 @@ class _Scan:
             self._headers > 2 * self._limits.entries + 16
             or len(self.members) > self._limits.entries
         ):
-            raise self._make_too_many_error()
+            raise self._make_file_count_error()
         return block
 
-    def _make_too_many_error(self) -> ArchiveTooLarge:
+    def _make_file_count_error(self) -> ArchiveTooLarge:
         return ArchiveTooLarge(f"The tar has more than {self._limits.entries} entries.")
 
     def _read_extended_header(self, kind: bytes, size: int) -> None:
@@ -352,9 +354,9 @@ class _Scan:
                 f"A header of the tar takes {size} bytes; at most {_PAX_BYTES} are accepted."
             )
         body = _read_exactly(self._source, size)
-        self._source.skip(-size % BLOCK)
+        self._source.skip_bytes(-size % BLOCK)
         if kind == b"L":
-            self._long_name = decode_text(body.split(b"\0", 1)[0])
+            self._long_name = decode_entry_name(body.split(b"\0", 1)[0])
         elif kind == b"x":
             self._pax = parse_pax_header(body)
         elif kind == b"g" and parse_pax_header(body).keys() & {"path", "size", "linkpath"}:
@@ -362,7 +364,7 @@ class _Scan:
                 "A global header of the tar names a path or a size for all entries."
             )
 
-    def _read_entry(self, block: bytes, kind: bytes, size: int) -> None:
+    def _read_tar_entry(self, block: bytes, kind: bytes, size: int) -> None:
         pax = self._pax
         raw = pax.get("path") or self._long_name or read_entry_name(block)
         if "size" in pax:
@@ -374,14 +376,14 @@ class _Scan:
         name = normalise_entry_path(raw)
         if isinstance(self._source, GzipSource):
             self._source.current = name
-        _check_kind(kind, name, raw, size)
+        _check_entry_kind(kind, name, raw, size)
         # The oldest tars mark a folder by its slash alone.
         if kind == b"5" or raw.endswith("/"):
-            self._source.skip(size + -size % BLOCK)
+            self._source.skip_bytes(size + -size % BLOCK)
         else:
-            self._add_file(name, size)
+            self._add_tar_file(name, size)
 
-    def _add_file(self, name: str, size: int) -> None:
+    def _add_tar_file(self, name: str, size: int) -> None:
         if name in self._names:
             raise ArchiveHostile(f"The name {quote_name(name)} appears twice in the archive.")
         self._names.add(name)
@@ -393,22 +395,22 @@ class _Scan:
             )
         offset = self._source.position
         is_gone = isinstance(self._source, GzipSource)  # a gzip cannot go back to it
-        if is_gone and self.tables.can_add(name, size):
+        if is_gone and self.tables.can_retain_file(name, size):
             data = _read_exactly(self._source, size)
             self.tables.retain_file(len(self.members), name, data)
         else:
-            data = self._source.read(min(size, MAGIC_BYTES))
-        self._source.skip(size - len(data) + -size % BLOCK)
+            data = self._source.read_bytes(min(size, MAGIC_BYTES))
+        self._source.skip_bytes(size - len(data) + -size % BLOCK)
         # Skipping stops at the end of the archive, so a false size shows only here.
         if self._source.position < offset + size:
             raise ArchiveHostile(
                 f"The entry {quote_name(name)} declares {size} bytes, more than the archive has."
             )
         refuse_nested_archive(name, data[:MAGIC_BYTES])
-        self.members.append(name, offset, size, size, STORED, NO_CRC)
+        self.members.append_member(name, offset, size, size, STORED, NO_CRC)
 
 
-def _check_kind(kind: bytes, name: str, raw: str, size: int) -> None:
+def _check_entry_kind(kind: bytes, name: str, raw: str, size: int) -> None:
     if kind in (b"1", b"2"):
         raise ArchiveHostile(f"The entry {quote_name(name)} is a link.")
     if kind in (b"3", b"4", b"6"):
@@ -425,7 +427,7 @@ def _check_kind(kind: bytes, name: str, raw: str, size: int) -> None:
 
 
 def _read_exactly(source: Source, count: int) -> bytes:
-    data = source.read(count)
+    data = source.read_bytes(count)
     if len(data) != count:
         raise ArchiveInvalid("The tar is cut off within an entry.")
     return data

@@ -25,10 +25,10 @@ def read_entry_name(block: bytes) -> str:
     name = block[:100].split(b"\0", 1)[0]
     # GNU's own format has other fields in the place of the prefix.
     prefix = block[345:500].split(b"\0", 1)[0] if block[257:263] == b"ustar\0" else b""
-    return decode_text(prefix + b"/" + name if prefix else name)
+    return decode_entry_name(prefix + b"/" + name if prefix else name)
 
 
-def decode_text(raw: bytes) -> str:
+def decode_entry_name(raw: bytes) -> str:
     """Decode the bytes of a name. Raises ArchiveHostile for a name that is too long."""
     if len(raw) > MAX_NAME_BYTES:
         raise ArchiveHostile(
@@ -85,6 +85,6 @@ def parse_pax_header(body: bytes) -> dict[str, str]:
         if not equals:
             raise ArchiveInvalid("A pax header of the tar is damaged.")
         if key in (b"path", b"size", b"linkpath") or key.startswith(b"GNU.sparse"):
-            records[key.decode("ascii", "replace")] = decode_text(value)
+            records[key.decode("ascii", "replace")] = decode_entry_name(value)
         at += int(digits)
     return records

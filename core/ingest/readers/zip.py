@@ -31,7 +31,7 @@ from core.ingest.members import (
     read_member,
 )
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
-from core.ingest.reader import Contents, Reader, build_contents
+from core.ingest.reader import Contents, Reader, build_unlabelled_contents
 from core.ingest.zip_names import ZipNames, read_unicode_path
 
 _END = struct.Struct("<4s4H2LH")
@@ -71,13 +71,13 @@ class ZipReader(Reader):
         """
         self._names = names
 
-    def with_names(self, encoding: str) -> Reader:
-        """Return a reader with this encoding; see `Reader.with_names`."""
+    def with_name_encoding(self, encoding: str) -> Reader:
+        """Return a zip reader that uses an encoding for names that do not state theirs."""
         return ZipReader(encoding)
 
     def list_contents(self, fd: int, limits: Limits) -> Contents:
-        """Read the directory at the end of the file."""
-        return build_contents(fd, scan_zip(fd, limits, names=self._names), limits)
+        """Read the directory at the end of a zip."""
+        return build_unlabelled_contents(fd, scan_zip(fd, limits, names=self._names), limits)
 
 
 @dataclass(frozen=True)
@@ -118,25 +118,25 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
     stops = np.empty(end.entries, np.int64)
     unpacked, trial = 0, _TRIAL_BYTES
     encoded = ZipNames(names)
-    for index, entry in enumerate(_read_entries(fd, end)):
+    for index, entry in enumerate(_read_directory_entries(fd, end)):
         is_utf8 = bool(entry.flags & _UTF8)
         name = normalise_entry_path(
-            encoded.decode_name(
+            encoded.decode_entry_name(
                 entry.raw_name, is_utf8, entry.extra, lambda: _iterate_undeclared_names(fd, end)
             )
         )
-        is_folder = _check_kind(entry, name)
+        is_folder = _is_folder_entry(entry, name)
         # Programs differ in which of two equal names they read.
         if name in file_names and not is_folder:
             raise ArchiveHostile(f"The name {quote_name(name)} appears twice in the archive.")
         # Of folders as well, since their headers must not overlap files either.
-        data_offset, first = _check_local(fd, entry, end.directory_offset)
+        data_offset, first = _check_local_header(fd, entry, end.directory_offset)
         starts[index] = entry.header_offset
         stops[index] = data_offset + entry.packed
         if is_folder:
             continue
         file_names.add(name)
-        _check_sizes(entry, name, limits, check_ratio)
+        _check_entry_sizes(entry, name, limits, check_ratio)
         unpacked += entry.size
         if unpacked > limits.unpacked_bytes:
             raise ArchiveTooLarge(
@@ -144,7 +144,7 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
                 f"{quote_name(name)})."
             )
         if entry.method == DEFLATED:
-            first = _read_first_inflated(fd, entry, data_offset)
+            first = _inflate_first_bytes(fd, entry, data_offset)
             # A false size is found before the batch is accepted; the sum is limited because this
             # takes time.
             if entry.size <= trial:
@@ -152,23 +152,23 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
                 trial -= max(entry.size, 64)
                 _check_unpacked_size(fd, entry, data_offset, name)
         refuse_nested_archive(name, first)
-        members.append(name, data_offset, entry.packed, entry.size, entry.method, entry.crc)
-    _check_overlap(fd, starts, stops)
+        members.append_member(name, data_offset, entry.packed, entry.size, entry.method, entry.crc)
+    _require_no_overlap(fd, starts, stops)
     if check_ratio:
-        _check_ratio(unpacked, file_bytes, limits)
-    members.notes += filter(None, [encoded.build_note()])
+        _check_compression_ratio(unpacked, file_bytes, limits)
+    members.notes += filter(None, [encoded.build_encoding_note()])
     return members
 
 
 def _iterate_undeclared_names(fd: int, end: _End) -> Iterator[bytes]:
     """Yield the names beyond ASCII that do not state their encoding."""
-    for entry in _read_entries(fd, end):
+    for entry in _read_directory_entries(fd, end):
         name = entry.raw_name
         if not (name.isascii() or entry.flags & _UTF8 or read_unicode_path(entry.extra, name)):
             yield name
 
 
-def _check_ratio(unpacked: int, file_bytes: int, limits: Limits) -> None:
+def _check_compression_ratio(unpacked: int, file_bytes: int, limits: Limits) -> None:
     if unpacked > max(limits.ratio * file_bytes, bounds.RATIO_FLOOR_BYTES):
         too_tight = f"{unpacked} unpacked bytes, more than {limits.ratio}:1"
         raise ArchiveHostile(f"The archive of {file_bytes} bytes declares {too_tight}.")
@@ -201,7 +201,7 @@ def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _End:
         else b""
     )
     if locator.startswith(b"PK\x06\x07"):
-        where, (disk, start_disk, entries_on_disk, total, size, offset) = _read_end64(
+        where, (disk, start_disk, entries_on_disk, total, size, offset) = _read_zip64_end_record(
             fd, locator, end_offset, fields
         )
     if disk or start_disk or entries_on_disk != total:
@@ -227,10 +227,10 @@ def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _End:
     return _End(total, size, offset)
 
 
-def _read_end64(
+def _read_zip64_end_record(
     fd: int, locator: bytes, end_offset: int, fields: tuple[int, ...]
 ) -> tuple[int, tuple[int, ...]]:
-    """Return the position and numbers of the zip64 end record.
+    """Return the position and the numbers of the zip64 end record.
 
     They must not contradict `fields`, which come from the other end record.
     """
@@ -253,7 +253,7 @@ def _read_end64(
     return where, tuple(wide)
 
 
-def _read_entries(fd: int, end: _End) -> Iterator[_Entry]:
+def _read_directory_entries(fd: int, end: _End) -> Iterator[_Entry]:
     """Yield the directory's records in order; it must have exactly the declared number."""
     # In blocks, because a directory of many entries may have a hundred megabytes.
     buffer, at = b"", 0
@@ -283,10 +283,10 @@ def _read_entries(fd: int, end: _End) -> Iterator[_Entry]:
         raw_name = buffer[at + _CENTRAL.size : name_end]
         extra = buffer[name_end : name_end + extra_bytes]
         if extra:
-            wide = _read_zip64_extra(extra, raw_name)
+            wide = _find_zip64_extra(extra, raw_name)
             if wide is not None:
                 values = [wide[i : i + 8] for i in range(0, len(wide), 8)]
-                size, packed, header_offset, disk = _widen_fields(
+                size, packed, header_offset, disk = _apply_zip64_fields(
                     values, size, packed, header_offset, disk, raw_name
                 )
         if disk:
@@ -301,7 +301,7 @@ def _read_entries(fd: int, end: _End) -> Iterator[_Entry]:
         raise ArchiveHostile("The zip's directory holds more entries than its end record declares.")
 
 
-def _read_zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
+def _find_zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
     """Return the body of the zip64 extra field, or None; the whole extra field must be valid."""
     body, at = None, 0
     while at + 4 <= len(extra):
@@ -318,26 +318,26 @@ def _read_zip64_extra(extra: bytes, raw_name: bytes) -> bytes | None:
     return body  # up to three bytes of padding are tolerated, because alignment tools write them
 
 
-def _widen_fields(
+def _apply_zip64_fields(
     values: list[bytes], size: int, packed: int, header_offset: int, disk: int, raw_name: bytes
 ) -> tuple[int, int, int, int]:
-    """Replace the fields that are all ones by those of the zip64 field, in its fixed order."""
+    """Replace size and offset fields that are all ones by those of the zip64 field."""
 
-    def take_value(bits: int) -> int:
+    def take_next_value(bits: int) -> int:
         if not values or len(values[0]) < bits // 8:
             raise ArchiveHostile(
                 f"The zip64 field of {quote_name(raw_name)} lacks a value that it should hold."
             )
         return int.from_bytes(values.pop(0)[: bits // 8], "little")
 
-    size = take_value(64) if size == _MAX32 else size
-    packed = take_value(64) if packed == _MAX32 else packed
-    header_offset = take_value(64) if header_offset == _MAX32 else header_offset
-    disk = take_value(32) if disk == _MAX16 else disk
+    size = take_next_value(64) if size == _MAX32 else size
+    packed = take_next_value(64) if packed == _MAX32 else packed
+    header_offset = take_next_value(64) if header_offset == _MAX32 else header_offset
+    disk = take_next_value(32) if disk == _MAX16 else disk
     return size, packed, header_offset, disk
 
 
-def _check_kind(entry: _Entry, name: str) -> bool:
+def _is_folder_entry(entry: _Entry, name: str) -> bool:
     """Reject entries that are neither plain files nor folders; return True for a folder."""
     if not entry.raw_name:
         raise ArchiveHostile("An entry has an empty name.")
@@ -367,7 +367,7 @@ def _check_kind(entry: _Entry, name: str) -> bool:
     return is_folder
 
 
-def _check_sizes(entry: _Entry, name: str, limits: Limits, check_ratio: bool) -> None:
+def _check_entry_sizes(entry: _Entry, name: str, limits: Limits, check_ratio: bool) -> None:
     if entry.method == STORED:
         if entry.packed != entry.size:
             raise ArchiveHostile(
@@ -391,7 +391,7 @@ def _check_sizes(entry: _Entry, name: str, limits: Limits, check_ratio: bool) ->
         )
 
 
-def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, bytes]:
+def _check_local_header(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, bytes]:
     """Compare the local header with the directory; return the data's offset and first bytes."""
     name = entry.raw_name
     start = entry.header_offset
@@ -416,11 +416,11 @@ def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, by
             f"The entry {quote_name(name)} has other flags or packing in its local header."
         )
     if _MAX32 in (packed, size):
-        wide = _read_zip64_extra(
+        wide = _find_zip64_extra(
             head[_LOCAL.size + name_bytes : _LOCAL.size + name_bytes + extra_bytes], name
         )
         values = [(wide or b"")[i : i + 8] for i in range(0, len(wide or b""), 8)]
-        size, packed, _, _ = _widen_fields(values, size, packed, 0, 0, name)
+        size, packed, _, _ = _apply_zip64_fields(values, size, packed, 0, 0, name)
     local, central = (crc, packed, size), (entry.crc, entry.packed, entry.size)
     # With a data descriptor, the local header may have zeros for these three: they follow the data.
     if any(
@@ -438,7 +438,7 @@ def _check_local(fd: int, entry: _Entry, directory_offset: int) -> tuple[int, by
     return data_offset, b""
 
 
-def _read_first_inflated(fd: int, entry: _Entry, data_offset: int) -> bytes:
+def _inflate_first_bytes(fd: int, entry: _Entry, data_offset: int) -> bytes:
     """Return the first unpacked bytes of a deflated entry.
 
     The result is empty if its stream is damaged, which becomes a row of the report later.
@@ -463,7 +463,9 @@ def _check_unpacked_size(fd: int, entry: _Entry, data_offset: int, name: str) ->
         return
 
 
-def _check_overlap(fd: int, starts: "np.ndarray[Any, Any]", stops: "np.ndarray[Any, Any]") -> None:
+def _require_no_overlap(
+    fd: int, starts: "np.ndarray[Any, Any]", stops: "np.ndarray[Any, Any]"
+) -> None:
     order = np.argsort(starts, kind="stable")
     bad = np.flatnonzero(starts[order][1:] < stops[order][:-1])
     if not bad.size:

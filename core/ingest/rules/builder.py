@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from core.ingest.rules.entries import BadEntry, RuleError
-from core.ingest.rules.names import is_archive, is_hidden, is_image, is_junk, quote_name
+from core.ingest.rules.names import (
+    is_archive_path,
+    is_hidden_path,
+    is_image_path,
+    is_junk_path,
+    quote_name,
+)
 from core.ingest.rules.sentences import format_count
 
 IGNORED = -1
@@ -79,7 +85,7 @@ class Builder:
         self._left: list[LeftOut] = []
         self._left_behind: list[LeftOut] = []
 
-    def assign_class(self, index: int, label: str, is_test: bool) -> None:
+    def assign_file_class(self, index: int, label: str, is_test: bool) -> None:
         """Assign a class and a part to a file."""
         number = self._numbers.setdefault(label, len(self._numbers))
         if number == len(self.plan.classes):
@@ -87,8 +93,8 @@ class Builder:
         self.plan.of[index] = number
         self.plan.test[index] = is_test
 
-    def leave_out(self, index: int, reason: str) -> None:
-        """Leave a file out."""
+    def leave_file_out(self, index: int, reason: str) -> None:
+        """Leave a file out of the batch, with a reason."""
         self.plan.ignored += 1
         # Reasons name folders, of which a hostile batch may have half a million.
         if reason in self.plan.reasons or len(self.plan.reasons) < MAX_REASONS:
@@ -97,17 +103,17 @@ class Builder:
         if len(rows) < MAX_LEFT_OUT:
             rows.append(LeftOut(self.names[index], reason))
 
-    def leave_junk(self) -> list[int]:
+    def leave_junk_files_out(self) -> list[int]:
         """Leave out files that no person put there; return the numbers of the other files."""
         remaining, hidden = [], Counter[str]()
         for index, name in enumerate(self.names):
-            if is_junk(name):
-                self.leave_out(index, LEFT_BEHIND)
-                folder = _hidden_folder(name)
+            if is_junk_path(name):
+                self.leave_file_out(index, LEFT_BEHIND)
+                folder = _find_hidden_folder(name)
                 if folder:
                     hidden[folder] += 1
-            elif is_archive(name):
-                self.leave_out(index, ARCHIVE_INSIDE)
+            elif is_archive_path(name):
+                self.leave_file_out(index, ARCHIVE_INSIDE)
             else:
                 remaining.append(index)
         self.plan.left_out_warnings += [
@@ -116,8 +122,8 @@ class Builder:
         ]
         return remaining
 
-    def finish_plan(self, held_out_alone: bool) -> Plan:
-        """Return the plan.
+    def build_plan(self, held_out_alone: bool) -> Plan:
+        """Return the plan: for each file its class and part, or why it is left out.
 
         In its list, files that a person may miss precede files of file managers.
 
@@ -152,10 +158,14 @@ def require_training(
             )
 
 
-def _hidden_folder(name: str) -> str:
+def _find_hidden_folder(name: str) -> str:
     """Return the hidden folder that contains an image, or "" for any other path."""
     # A file that is hidden itself, such as macOS's `._1.jpg`, is no image that a person may miss.
-    if not is_hidden(name) or not is_image(name) or name.rpartition("/")[2].startswith("."):
+    if (
+        not is_hidden_path(name)
+        or not is_image_path(name)
+        or name.rpartition("/")[2].startswith(".")
+    ):
         return ""
     folders = name.split("/")[:-1]
     at = next((i for i, folder in enumerate(folders) if folder.startswith(".")), None)

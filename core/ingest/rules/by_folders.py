@@ -5,15 +5,15 @@ from collections.abc import Iterable, Sequence
 
 from core.ingest.rules import foreign, label_files, parts
 from core.ingest.rules.builder import MOST_NOTES, Builder
-from core.ingest.rules.choice import Choice, offer_pattern
+from core.ingest.rules.choice import Choice, offer_name_pattern
 from core.ingest.rules.entries import ReadingOptions, RuleError
-from core.ingest.rules.levels import OUTSIDE, Known, Outside, Place, find_levels
+from core.ingest.rules.levels import OUTSIDE, Known, Outside, Place, find_class_folders
 from core.ingest.rules.names import (
     CSV_NAME,
     get_folder,
-    is_image,
-    is_no_image,
-    normal_label,
+    is_clearly_no_image,
+    is_image_path,
+    normalise_label_text,
     quote_name,
 )
 from core.ingest.rules.sentences import format_count
@@ -21,10 +21,10 @@ from core.ingest.rules.sentences import format_count
 NO_IMAGE = "not an image, by its name"
 
 
-def read_folders(
+def assign_folder_classes(
     builder: Builder, remaining: Sequence[int], options: ReadingOptions, known: Known
 ) -> None:
-    """Assign the class and part of its folder to each file, or leave it out.
+    """Assign each file the class and part of its folder, or leave it out.
 
     `known` returns the labels that the model knows.
 
@@ -35,21 +35,23 @@ def read_folders(
     images = count_images_by_folder(names, remaining)
     if not images:
         raise _build_no_folders_error(builder, remaining)
-    levels = find_levels(images, options.class_level, known, options.held_out_alone)
-    places = {folder: levels.find_place(folder) for folder in images}
+    levels = find_class_folders(images, options.class_level, known, options.held_out_alone)
+    places = {folder: levels.find_folder_place(folder) for folder in images}
     images_by_class: Counter[str] = Counter()
     for folder, place in places.items():
         if isinstance(place, Place):
             images_by_class[place.folder] += images[folder]
     if not images_by_class:
         raise _build_no_folders_error(builder, remaining)
-    chosen = Choice(builder, remaining, options, levels, known, images_by_class).decide_labels()
+    chosen = Choice(
+        builder, remaining, options, levels, known, images_by_class
+    ).choose_folder_labels()
     plan.kind = "split" if levels.parts else "folders"
     plan.has_parts = bool(levels.parts)
     plan.decided_by = sorted(levels.decided_by)
     plan.notes += levels.notes
     kinds = set(levels.parts.values())
-    held_out = {part: parts.is_held_out(part, kinds) for part in kinds}
+    held_out = {part: parts.is_held_out_part(part, kinds) for part in kinds}
     left_out = _LeftOut()
     is_empty: dict[str, bool] = {}  # folder of a class → whether it has no images so far
     for index in remaining:
@@ -57,28 +59,28 @@ def read_folders(
         folder = get_folder(name)
         # Folders without images, such as one of notes, were not counted among `images`.
         if folder and folder not in places:
-            places[folder] = levels.find_place(folder)
+            places[folder] = levels.find_folder_place(folder)
         place = places[folder] if folder else OUTSIDE
         if not isinstance(place, Place):
-            builder.leave_out(index, left_out.count_left_out(name, place))
-        elif is_no_image(name):
+            builder.leave_file_out(index, left_out.count_left_out(name, place))
+        elif is_clearly_no_image(name):
             is_empty.setdefault(place.where, True)
-            builder.leave_out(index, left_out.add_foreign(name))
+            builder.leave_file_out(index, left_out.count_foreign_file(name))
         else:
             is_empty[place.where] = False
-            builder.assign_class(
+            builder.assign_file_class(
                 index,
-                chosen.get(place.folder) or normal_label(place.folder),
+                chosen.get(place.folder) or normalise_label_text(place.folder),
                 held_out.get(place.part, False),
             )
     empty = [folder for folder in sorted(is_empty) if is_empty[folder]]
-    plan.notes += left_out.build_notes()
+    plan.notes += left_out.build_left_out_notes()
     plan.notes += [
         f"the folder {quote_name(folder)} has no images and was ignored"
         for folder in empty[:MOST_NOTES]
     ]
     plan.warnings += levels.warnings
-    plan.left_out_warnings += left_out.build_warnings()
+    plan.left_out_warnings += left_out.build_left_out_warnings()
 
 
 def count_images_by_folder(names: Sequence[str], remaining: Iterable[int]) -> Counter[str]:
@@ -93,12 +95,12 @@ def count_images_by_folder(names: Sequence[str], remaining: Iterable[int]) -> Co
     for index in remaining:
         name = names[index]
         folder = get_folder(name)
-        if is_image(name):
+        if is_image_path(name):
             is_any = True
             if folder:
                 sure[folder] += 1
         # Unknown endings count only as long as no file has that of an image.
-        elif not is_any and folder and not is_no_image(name):
+        elif not is_any and folder and not is_clearly_no_image(name):
             perhaps[folder] += 1
     return sure if is_any else perhaps
 
@@ -112,17 +114,17 @@ def _build_no_folders_error(builder: Builder, remaining: Sequence[int]) -> RuleE
         f"{CSV_NAME} (path,label[,split])."
     )
     label_files_found = label_files.find_label_files(names, remaining)
-    remedies, by_names = offer_pattern(names, remaining)
+    remedies, by_names = offer_name_pattern(names, remaining)
     # The first kind is enough: its advice is the whole message.
     for kind, files in foreign.group_files_by_kind([names[index] for index in remaining]).items():
         return RuleError(
-            f"{usual} {quote_name(names[remaining[files[0]]])} is {kind.description}. {kind.advice}."
+            f"{usual} {quote_name(names[remaining[files[0]]])} is {kind.description}. {kind.conversion_advice}."
         )
     if builder.plan.left_out_warnings:
         usual = f"{usual} {' '.join(builder.plan.left_out_warnings)}"
     label_file_hint = (
         f" The file {label_files_found[0]}, and names no images of the "
-        f"batch.{label_files_found[0].advice}"
+        f"batch.{label_files_found[0].program_advice}"
         if label_files_found
         else ""
     )
@@ -143,10 +145,10 @@ class _LeftOut:
         """Count a file outside the class folders; return the reason, perhaps with a hint."""
         if outside.top:
             self._files_by_top[outside.top] += 1
-            self._images_by_top[outside.top] += is_image(path)
+            self._images_by_top[outside.top] += is_image_path(path)
             return outside.reason
         self._outside += 1
-        self._loose_images += is_image(path)
+        self._loose_images += is_image_path(path)
         hint = (
             "; it names no images of the batch beside labels"
             if path.lower().endswith(".csv")
@@ -154,7 +156,7 @@ class _LeftOut:
         )
         return outside.reason + hint
 
-    def add_foreign(self, path: str) -> str:
+    def count_foreign_file(self, path: str) -> str:
         """Count a file that is not an image by its name; return the reason."""
         kind = foreign.find_foreign_kind(path)
         if kind is None:
@@ -163,7 +165,7 @@ class _LeftOut:
         self._first.setdefault(kind, path)
         return f"{kind.description}, by its name"
 
-    def build_notes(self) -> list[str]:
+    def build_left_out_notes(self) -> list[str]:
         """Return sentences for the report."""
         notes = (
             [f"{format_count(self._outside, 'file')} outside any class folder ignored"]
@@ -176,7 +178,7 @@ class _LeftOut:
             for top, number in folders
         ]
 
-    def build_warnings(self) -> list[str]:
+    def build_left_out_warnings(self) -> list[str]:
         """Return warnings about images left out.
 
         Images beside train and test may be lost because “train” is the name of a class.
@@ -203,6 +205,6 @@ class _LeftOut:
                 else f"and {format_count(number - 1, 'other file')} are each {kind.description}"
             )
             sentences.append(
-                f"{quote_name(self._first[kind])} {description}, and left out. {kind.advice}."
+                f"{quote_name(self._first[kind])} {description}, and left out. {kind.conversion_advice}."
             )
         return sentences

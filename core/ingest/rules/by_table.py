@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from core.ingest.rules.builder import IGNORED, Builder
 from core.ingest.rules.by_folders import count_images_by_folder
 from core.ingest.rules.entries import ReadingOptions, RuleError
-from core.ingest.rules.levels import Place, find_levels
-from core.ingest.rules.names import CSV_NAME, is_image, is_no_image, quote_name
+from core.ingest.rules.levels import Place, find_class_folders
+from core.ingest.rules.names import CSV_NAME, is_clearly_no_image, is_image_path, quote_name
 from core.ingest.rules.sentences import format_count
-from core.ingest.rules.tables import FoundTable, held_out_parts, resolve_rows
-from core.ingest.rules.words import is_container
+from core.ingest.rules.tables import FoundTable, resolve_entry_images, select_held_out_parts
+from core.ingest.rules.words import is_container_folder
 
 
-def choose_table(
+def choose_label_table(
     builder: Builder,
     remaining: Sequence[int],
     options: ReadingOptions,
@@ -34,17 +34,21 @@ def choose_table(
     )
     try:
         table = find()
-        if table is None or is_meant or not _are_classes(names, remaining, options):
+        if table is None or is_meant or not _are_clearly_class_folders(names, remaining, options):
             return table
-        images = [i for i in remaining if not is_no_image(names[i])]
-        labelled = len(resolve_rows(table, names, images, options).placed)
+        images = [i for i in remaining if not is_clearly_no_image(names[i])]
+        labelled = len(resolve_entry_images(table, names, images, options).placed)
         if 2 * labelled >= len(images):
             return table
         reason = (
             f"{table.title} has labels for {labelled:,} of {format_count(len(images), 'image')}"
         )
     except RuleError as error:
-        if is_meant or error.kind != "labels" or not _are_classes(names, remaining, options):
+        if (
+            is_meant
+            or error.kind != "labels"
+            or not _are_clearly_class_folders(names, remaining, options)
+        ):
             raise
         reason = str(error).removesuffix(".")
     builder.has_passed_table = True
@@ -52,30 +56,32 @@ def choose_table(
     return None
 
 
-def _are_classes(names: Sequence[str], remaining: Sequence[int], options: ReadingOptions) -> bool:
+def _are_clearly_class_folders(
+    names: Sequence[str], remaining: Sequence[int], options: ReadingOptions
+) -> bool:
     """Return whether folders are clearly classes: several, and not all named like containers."""
     images = count_images_by_folder(names, remaining)
     if not images:
         return False
     try:
         # `tuple` knows no labels: the model is asked only where its classes may decide.
-        levels = find_levels(images, options.class_level, tuple)
+        levels = find_class_folders(images, options.class_level, tuple)
     # Folders that can be read in several ways are not clearly classes.
     except RuleError:
         return False
     class_folders = {
-        place.folder for place in map(levels.find_place, images) if isinstance(place, Place)
+        place.folder for place in map(levels.find_folder_place, images) if isinstance(place, Place)
     }
-    return len(class_folders) > 1 and not all(map(is_container, class_folders))
+    return len(class_folders) > 1 and not all(map(is_container_folder, class_folders))
 
 
-def read_table(
+def assign_table_labels(
     builder: Builder, remaining: Sequence[int], options: ReadingOptions, table: FoundTable
 ) -> None:
-    """Read labels from a table, without files that it does not list and unreadable entries."""
+    """Assign each file the class in a label table; leave out files that it does not list."""
     plan, names = builder.plan, builder.names
-    images = [i for i in remaining if not is_no_image(names[i])]
-    resolved = resolve_rows(table, names, images, options)
+    images = [i for i in remaining if not is_clearly_no_image(names[i])]
+    resolved = resolve_entry_images(table, names, images, options)
     is_own = [name.rpartition("/")[2] for name in table.names] == [CSV_NAME]
     table_name = table.names[0] if table.names else ""
     plan.kind = "csv" if is_own else "table"
@@ -86,10 +92,10 @@ def read_table(
             else f"labels were read by {table.kind}"
         )
     parts = {placed.row.part for placed in resolved.placed}
-    held_out = held_out_parts(parts)
+    held_out = select_held_out_parts(parts)
     plan.has_parts = parts != {""}
     for number, row in resolved.placed:
-        builder.assign_class(number, row.label, row.part in held_out)
+        builder.assign_file_class(number, row.label, row.part in held_out)
     plan.bad_entries = [*resolved.bad, *resolved.unlabelled]
     if resolved.bad:
         entry_count = format_count(len(resolved.bad), "entry", "entries")
@@ -105,11 +111,11 @@ def read_table(
     for index in remaining:
         # The table's own files are used, so the report must not list them as left out.
         if plan.of[index] == IGNORED and index not in files:
-            builder.leave_out(
+            builder.leave_file_out(
                 index, f"not listed in {table_name}" if table_name else "not named by the pattern"
             )
             unlisted += 1
-            images_lost += is_image(names[index])
+            images_lost += is_image_path(names[index])
     if images_lost and table_name:
         plan.left_out_warnings.append(
             f"{format_count(images_lost, 'image')} left out, which {quote_name(table_name)} gives no "

@@ -6,10 +6,10 @@ from core.ingest.rules import label_files
 from core.ingest.rules.builder import MOST_NOTES, Builder
 from core.ingest.rules.entries import ReadingOptions, Remedy, RuleError
 from core.ingest.rules.levels import Known, Levels
-from core.ingest.rules.names import CSV_NAME, is_image, normal_label, quote_name
-from core.ingest.rules.sentences import format_count, format_names, format_tally
-from core.ingest.rules.tables import suggest_pattern
-from core.ingest.rules.words import find_parts_of_classes, is_container, parse_part_of_folder
+from core.ingest.rules.names import CSV_NAME, is_image_path, normalise_label_text, quote_name
+from core.ingest.rules.sentences import format_count, format_counts_by_name, format_first_names
+from core.ingest.rules.tables import suggest_name_pattern
+from core.ingest.rules.words import find_class_part_folders, get_folder_part, is_container_folder
 
 
 class Choice:
@@ -27,8 +27,8 @@ class Choice:
         self._builder, self._remaining, self._options = builder, remaining, options
         self._levels, self._known, self._tally = levels, known, tally
 
-    def decide_labels(self) -> dict[str, str]:
-        """Return folder → label, for labels that are not the folder's own name.
+    def choose_folder_labels(self) -> dict[str, str]:
+        """Return folder → class label, for labels that differ from the folder's name.
 
         Raises RuleError if the folders may be mere containers.
         """
@@ -36,11 +36,11 @@ class Choice:
         if self._options.one_class and len(tally) > 1:
             raise RuleError(
                 f"one_class=true was asked for, and the batch has "
-                f"{format_count(len(tally), 'class', 'classes')}: {format_tally(tally)}. Leave the "
+                f"{format_count(len(tally), 'class', 'classes')}: {format_counts_by_name(tally)}. Leave the "
                 f"option out.",
                 "labels",
             )
-        containers = sorted(name for name in tally if is_container(name))
+        containers = sorted(name for name in tally if is_container_folder(name))
         label_files_found = label_files.find_label_files(self._builder.names, self._remaining)
         whole = [label_file for label_file in label_files_found if not label_file.is_aside]
         # A single folder is unclear if a file may have the labels of its images.
@@ -49,15 +49,15 @@ class Choice:
             if self._options.one_class:
                 # There is only one here: several were refused above.
                 (name,) = tally
-                return {name: normal_label(self._one_label())}
-            if not self._is_known():
+                return {name: normalise_label_text(self._find_single_label())}
+            if not self._are_known_classes():
                 raise self._build_error(label_files_found)
         if len(tally) > 1:
             plan.warnings += _warn_of_class_names(containers, bool(self._levels.parts))
-        halves = find_parts_of_classes(tally)
+        halves = find_class_part_folders(tally)
         if halves:
             plan.warnings.append(
-                f"The folders {format_names(halves, 4)} were taken as classes of their own. If "
+                f"The folders {format_first_names(halves, 4)} were taken as classes of their own. If "
                 f"they are parts of one class, "
                 "send train/<class>/… and test/<class>/…."
             )
@@ -70,20 +70,20 @@ class Choice:
             )
         return {}
 
-    def _is_known(self) -> bool:
-        """Return whether the model knows all the folders as classes, which settles the question."""
-        labels = {normal_label(name) for name in self._tally}
+    def _are_known_classes(self) -> bool:
+        """Return whether the model knows all class folders as classes."""
+        labels = {normalise_label_text(name) for name in self._tally}
         if not labels <= set(self._known()):
             return False
         # Stored with the batch, since the model may know other classes when its job reads it again.
         self._levels.decided_by |= labels
         return True
 
-    def _one_label(self) -> str:
+    def _find_single_label(self) -> str:
         """Return the folder that names the single class: the deepest that is not a container."""
         (name,) = self._tally
         above = [*self._levels.passed, name]
-        return next((folder for folder in reversed(above) if not is_container(folder)), name)
+        return next((folder for folder in reversed(above) if not is_container_folder(folder)), name)
 
     def _build_error(self, label_files_found: Sequence[label_files.LabelFile]) -> RuleError:
         tally = self._tally
@@ -91,7 +91,7 @@ class Choice:
         remedies = []
         if len(tally) == 1:
             (name,) = tally
-            label = normal_label(self._one_label())
+            label = normalise_label_text(self._find_single_label())
             path = quote_name("/".join([*self._levels.passed, name]))
             issue = (
                 f"{images} lie in one folder {path}"
@@ -114,20 +114,20 @@ class Choice:
         else:
             issue = (
                 f"{images} lie in folders whose names say where files lie, not what is in them "
-                f"({format_tally(tally)})"
+                f"({format_counts_by_name(tally)})"
             )
             remedies = [
                 Remedy(
                     "layout",
                     "folders",
-                    f"Read {format_names(sorted(tally), 3)} as classes",
+                    f"Read {format_first_names(sorted(tally), 3)} as classes",
                 )
             ]
             option_text = (
                 "If the folders are the classes all the same, say so with -o layout=folders (in a "
                 "request ?layout=folders)."
             )
-        pattern_remedies, by_names = offer_pattern(self._builder.names, self._remaining)
+        pattern_remedies, by_names = offer_name_pattern(self._builder.names, self._remaining)
         remedies += pattern_remedies
         label_file_hint = f"; {label_files_found[0]}" if label_files_found else ""
         others_hint = (
@@ -135,7 +135,7 @@ class Choice:
             if len(label_files_found) > 1
             else ""
         )
-        advice = label_files_found[0].advice if label_files_found else ""
+        advice = label_files_found[0].program_advice if label_files_found else ""
         return RuleError(
             f"The batch has no labels that are sure: {issue}{label_file_hint}{others_hint}."
             f"{advice} Put the images of each class in a folder of its name, or send their labels "
@@ -150,7 +150,7 @@ def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str
 
     Such names are accepted beside other classes.
     """
-    part_folders = [] if has_parts else [name for name in containers if parse_part_of_folder(name)]
+    part_folders = [] if has_parts else [name for name in containers if get_folder_part(name)]
     container_folders = [name for name in containers if name not in part_folders]
     warnings = [
         f"The folder {quote_name(folder)} was taken as a class. For a training part and a test part, "
@@ -164,14 +164,14 @@ def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str
             else " {} was taken as a class"
         )
         warnings.append(
-            f"The folder{phrase.format(format_names(container_folders))}, like the folders beside."
+            f"The folder{phrase.format(format_first_names(container_folders))}, like the folders beside."
         )
     return warnings
 
 
-def offer_pattern(names: Sequence[str], remaining: Sequence[int]) -> tuple[list[Remedy], str]:
+def offer_name_pattern(names: Sequence[str], remaining: Sequence[int]) -> tuple[list[Remedy], str]:
     """Return the remedy and sentence that offer labels from file names, if most fit a pattern."""
-    pattern = suggest_pattern(names, [i for i in remaining if is_image(names[i])])
+    pattern = suggest_name_pattern(names, [i for i in remaining if is_image_path(names[i])])
     if not pattern:
         return [], ""
     remedy = Remedy(

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from core.ingest.rules.names import get_file_stem, get_folder, is_image, quote_name
+from core.ingest.rules.names import get_file_stem, get_folder, is_image_path, quote_name
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".manifest", ".parquet", ".xlsx", ".xls", ".ods")
 _KNOWN: tuple[tuple[str, str], ...] = (
@@ -59,8 +59,8 @@ class LabelFile(NamedTuple):
     is_aside: bool = False
 
     @property
-    def advice(self) -> str:
-        """A sentence about the program that reads the file, after a blank; "" if there is none."""
+    def program_advice(self) -> str:
+        """Sentence about the program that reads a label file, after a blank; "" if there is none."""
         is_read = any(words in self.description for words in _READ_FROM_FOLDERS)
         return " Unpacked, “perennial submit MODEL FOLDER” reads it." if is_read else ""
 
@@ -80,7 +80,7 @@ def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[Lab
     for index in remaining:
         path = names[index]
         file = path.rpartition("/")[2].lower()
-        if is_image(file) or "." not in file:
+        if is_image_path(file) or "." not in file:
             continue
         description = describe_label_file(file)
         ending = file[file.rindex(".") :]
@@ -89,13 +89,13 @@ def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[Lab
         if ending in _SIDECARS or ending in _TABLES:
             # Made only when needed: a batch may have half a million names.
             if stems is None:
-                stems = {get_file_stem(names[i]) for i in remaining if is_image(names[i])}
+                stems = {get_file_stem(names[i]) for i in remaining if is_image_path(names[i])}
             if get_file_stem(path) in stems:
                 aside.append(index)
                 continue
         if description is not None:
             batch_files.append(LabelFile(index, path, description))
-    return [*batch_files, *_group_sidecars(names, aside)]
+    return [*batch_files, *_group_sidecar_files(names, aside)]
 
 
 def describe_label_file(file: str) -> str | None:
@@ -112,7 +112,7 @@ def describe_label_file(file: str) -> str | None:
     return "labels"
 
 
-def _group_sidecars(names: Sequence[str], aside: Sequence[int]) -> list[LabelFile]:
+def _group_sidecar_files(names: Sequence[str], aside: Sequence[int]) -> list[LabelFile]:
     of: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], int] = {}
     for index in aside:

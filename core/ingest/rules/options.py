@@ -24,8 +24,8 @@ MAX_LEVEL = 9
 _TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
-def read_options(texts: Mapping[str, str]) -> ReadingOptions:
-    """Parse options from texts by name; other names are ignored.
+def parse_option_texts(texts: Mapping[str, str]) -> ReadingOptions:
+    """Parse the options for reading a batch from texts by name; other names are ignored.
 
     Raises ValueError with a sentence that names the option and the allowed values.
     """
@@ -37,20 +37,20 @@ def read_options(texts: Mapping[str, str]) -> ReadingOptions:
         raise ValueError(f"layout is {quote_name(layout)}; possible are auto and folders.")
     return ReadingOptions(
         layout="folders" if layout == "folders" else "auto",
-        one_class=_is_true("one_class", texts.get("one_class") or "false"),
-        class_level=_parse_level(texts.get("classes") or ""),
+        one_class=_parse_boolean("one_class", texts.get("one_class") or "false"),
+        class_level=_parse_folder_level(texts.get("classes") or ""),
         max_bad=_parse_share(texts.get("max_bad") or ""),
         image_column=texts.get("image", ""),
         label_column=texts.get("label", ""),
         table=texts.get("table", ""),
         names_pattern=texts.get("names_pattern", ""),
         names=texts.get("names", ""),
-        held_out_alone=_is_true(HELD_OUT_ALONE, texts.get(HELD_OUT_ALONE) or "false"),
+        held_out_alone=_parse_boolean(HELD_OUT_ALONE, texts.get(HELD_OUT_ALONE) or "false"),
     )
 
 
-def write_options(options: ReadingOptions) -> dict[str, str]:
-    """Return the texts from which `read_options` restores the options; defaults are left out."""
+def build_option_texts(options: ReadingOptions) -> dict[str, str]:
+    """Return texts by name from which `parse_option_texts` restores the reading options."""
     defaults = ReadingOptions()
     texts = {
         "layout": options.layout if options.layout != defaults.layout else "",
@@ -67,8 +67,8 @@ def write_options(options: ReadingOptions) -> dict[str, str]:
     return {name: text for name, text in texts.items() if text}
 
 
-def format_options(values: Mapping[str, object]) -> dict[str, str]:
-    """Return options of a program or command line (true, 0.1) as texts; ignore other names."""
+def convert_option_values(values: Mapping[str, object]) -> dict[str, str]:
+    """Convert values of reading options (true, 0.1) to texts; ignore other names."""
     texts = {name: values[name] for name in OPTIONS if values.get(name) not in (None, "")}
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
@@ -76,13 +76,13 @@ def format_options(values: Mapping[str, object]) -> dict[str, str]:
     }
 
 
-def _is_true(name: str, text: str) -> bool:
+def _parse_boolean(name: str, text: str) -> bool:
     if text.lower() not in _TRUE + _FALSE:
         raise ValueError(f"{name} is {quote_name(text)}; possible are true and false.")
     return text.lower() in _TRUE
 
 
-def _parse_level(text: str) -> int | None:
+def _parse_folder_level(text: str) -> int | None:
     if not text:
         return None
     level = text.removeprefix("level:")

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from core.learning.analytic import discriminant, ridge
-from core.learning.analytic.linear import split_rows
+from core.learning.analytic.linear import split_into_row_blocks
 from core.learning.analytic.sums import Sums
 
 
-def balance_sums(sums: Sums) -> Sums:
+def balance_class_sums(sums: Sums) -> Sums:
     """Return the class-balanced sums, with the same N; a class without examples keeps zeros."""
     counts, mu = sums.counts, discriminant.compute_class_means(sums)
     present = counts > 0
@@ -91,17 +91,17 @@ class LeftOut:
             / torch.bincount(self._labels, minlength=len(self._mu)).to(self._h.dtype)[self._labels]
         )
 
-        def weighted_error(strength: float) -> float:
+        def compute_weighted_error(strength: float) -> float:
             return float((self.measure_errors(strength) * weights).sum())
 
         # Of equal errors the larger λ wins, as in `ridge.choose_strength`: its solution is the
         # smoother.
-        strengths = ridge.list_strengths(float(balanced.gram.diagonal().mean()))
-        return min(strengths, key=lambda strength: (weighted_error(strength), -strength))
+        strengths = ridge.list_ridge_strengths(float(balanced.gram.diagonal().mean()))
+        return min(strengths, key=lambda strength: (compute_weighted_error(strength), -strength))
 
     def compute_scores(self, strength: float) -> Tensor:
         """Return the left-out scores at λ = `strength`, float64 [n, C]."""
-        blocks = split_rows(self._h)
+        blocks = split_into_row_blocks(self._h)
         return torch.cat([self.select_examples(rows)._score_block(strength) for rows in blocks])
 
     def measure_errors(self, strength: float) -> Tensor:
@@ -109,13 +109,15 @@ class LeftOut:
 
         The shape is [n].
         """
-        blocks = split_rows(self._h)
+        blocks = split_into_row_blocks(self._h)
         if len(self._mu) <= self._mu.shape[1]:
-            parts = [self.select_examples(rows)._sum_squares(strength) for rows in blocks]
+            parts = [self.select_examples(rows)._sum_squared_scores(strength) for rows in blocks]
         else:
             if self._square is None:
                 self._square = self._mu.T @ self._mu
-            parts = [self.select_examples(rows)._sum_squares_of_many(strength) for rows in blocks]
+            parts = [
+                self.select_examples(rows)._sum_squared_scores_jointly(strength) for rows in blocks
+            ]
         return torch.cat(parts)
 
     def _score_block(self, strength: float) -> Tensor:
@@ -124,14 +126,14 @@ class LeftOut:
         without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)
         return without
 
-    def _sum_squares(self, strength: float) -> Tensor:
+    def _sum_squared_scores(self, strength: float) -> Tensor:
         scores, own_scores = self._score_other_classes(strength)
         rows = torch.arange(len(own_scores), device=own_scores.device)
         scores[rows, self._labels] = own_scores - 1
         errors: Tensor = scores.square().sum(1)
         return errors
 
-    def _sum_squares_of_many(self, strength: float) -> Tensor:
+    def _sum_squared_scores_jointly(self, strength: float) -> Tensor:
         """Return the same without single scores: Σ_k (vᵀμ_k)² is vᵀ(Σ_k μ_k μ_kᵀ)v.
 
         With more classes than features this takes less time.
@@ -139,7 +141,7 @@ class LeftOut:
         assert self._square is not None
         h, own_mean, inverse = self._h, self._own, self._compute_inverse_diagonal(strength)
         h_inverse, own_inverse = h * inverse, own_mean * inverse  # hᵀB⁻¹, μ_cᵀB⁻¹
-        left, own_scores = self._leave_out(
+        left, own_scores = self._compute_left_out_change(
             (h_inverse * h).sum(1),
             (h_inverse * own_mean).sum(1),
             (own_inverse * own_mean).sum(1),
@@ -160,7 +162,7 @@ class LeftOut:
         by_class = len(self._mu) <= len(self._h)
         own_mu = (self._mu @ weighted)[self._labels] if by_class else self._own @ weighted
         own = self._labels[:, None]
-        left, own_scores = self._leave_out(
+        left, own_scores = self._compute_left_out_change(
             self._h.square() @ inverse, h_mu.gather(1, own)[:, 0], own_mu.gather(1, own)[:, 0]
         )
         scores: Tensor = (1 - left[:, :1]) * h_mu - left[:, 1:] * own_mu
@@ -171,7 +173,7 @@ class LeftOut:
         inverse: Tensor = 1 / (self._values + strength * self._unit)
         return inverse
 
-    def _leave_out(self, hh: Tensor, hm: Tensor, mm: Tensor) -> tuple[Tensor, Tensor]:
+    def _compute_left_out_change(self, hh: Tensor, hm: Tensor, mm: Tensor) -> tuple[Tensor, Tensor]:
         """Return what leaving an example out subtracts from its scores, and its own class's score.
 
         Args:

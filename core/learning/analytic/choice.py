@@ -44,12 +44,12 @@ class LeftOut:
     choosing: Tensor
     excluded: Tensor | None = None
 
-    def mask_scores(self, scores: Tensor) -> Tensor:
+    def mask_other_heads(self, scores: Tensor) -> Tensor:
         """Return scores [n, C] with those of other heads at −inf."""
         return scores if self.excluded is None else scores.masked_fill(self.excluded, -torch.inf)
 
 
-def count_examples(bounds: tuple[int, int], classes: int) -> int:
+def count_examples_to_score(bounds: tuple[int, int], classes: int) -> int:
     """Return the number of examples to score against each of `classes`.
 
     `bounds` is (examples at least, scores at most).
@@ -58,7 +58,7 @@ def count_examples(bounds: tuple[int, int], classes: int) -> int:
     return max(minimum, scores // classes)
 
 
-def choose_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | None) -> Choice:
+def choose_better_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | None) -> Choice:
     """Choose the head with the better balanced accuracy.
 
     Where two are within one standard error of their difference, the current head stays, so that
@@ -73,20 +73,20 @@ def choose_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | Non
         current: the head of the previous version; None for a first version.
     """
     right = {name: (of.argmax(1) == labels).double() for name, of in scores.items()}
-    accuracy = {name: average_classes(of, labels)[0] for name, of in right.items()}
+    accuracy = {name: average_over_classes(of, labels)[0] for name, of in right.items()}
     present = current if current is not None and current in scores else None
     standing = present or next(iter(scores))
     if not len(labels):
         return Choice(standing, accuracy, float("nan"))
     best = max(accuracy, key=lambda name: accuracy[name])  # the first of several equals
     runner_up = standing if best != standing else _find_runner_up(accuracy, best)
-    gain, error = average_classes(right[best] - right[runner_up], labels)
+    gain, error = average_over_classes(right[best] - right[runner_up], labels)
     if gain <= error:
         best = present or min(scores, key=lambda name: _compute_cross_entropy(scores[name], labels))
     return Choice(best, accuracy, error)
 
 
-def average_classes(values: Tensor, labels: Tensor) -> tuple[float, float]:
+def average_over_classes(values: Tensor, labels: Tensor) -> tuple[float, float]:
     """Return the mean over classes of their means, and its standard error.
 
     Both are NaN without examples.

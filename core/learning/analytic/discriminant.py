@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.analytic.linear import Linear, split_rows
+from core.learning.analytic.linear import Linear, split_into_row_blocks
 from core.learning.analytic.sums import Sums
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
@@ -83,7 +83,7 @@ def factor_covariance(sigma: Tensor, size: float) -> Tensor:
         added = max(10 * added, torch.finfo(sigma.dtype).eps * max(size, 1.0))
 
 
-def solve_classifier(sums: Sums, prior: Prior = "uniform", share: float | None = None) -> Linear:
+def solve_discriminant(sums: Sums, prior: Prior = "uniform", share: float | None = None) -> Linear:
     """Return the linear classifier with logits μ_cᵀΣ⁻¹h − ½ μ_cᵀΣ⁻¹μ_c + log prior_c.
 
     Their mean over the classes with examples is subtracted; a class without examples gets −inf. The
@@ -109,7 +109,7 @@ def solve_classifier(sums: Sums, prior: Prior = "uniform", share: float | None =
 
 
 class LeftOut:
-    """Scores examples by `solve_classifier(·, "uniform", ρ)` of all examples but themselves, for
+    """Scores examples by `solve_discriminant(·, "uniform", ρ)` of all examples but themselves, for
     any ρ.
 
     Without example h of class c both its mean and Σ change. With r = h − μ_c, μ_c moves by −r /
@@ -155,7 +155,7 @@ class LeftOut:
             setattr(selected, name, getattr(self, name)[rows])
         return selected
 
-    def choose_share(self) -> float:
+    def choose_shrinkage(self) -> float:
         """Choose ρ by the least cross-entropy of left-out scores at their best temperature.
 
         OAS assumes one Gaussian for all examples, and shrinks network features too little: with
@@ -164,17 +164,20 @@ class LeftOut:
         any.
         """
 
-        def tempered_loss(share: float) -> float:
+        def compute_tempered_loss(share: float) -> float:
             scores = self.compute_scores(share)
             tempered = scores / fit_temperature(scores, self._labels)
             return float(functional.cross_entropy(tempered, self._labels))
 
-        return min((self._oas, *SHARES), key=tempered_loss)
+        return min((self._oas, *SHARES), key=compute_tempered_loss)
 
     def compute_scores(self, share: float) -> Tensor:
         """Return the left-out scores at ρ = `share`, float64 [n, C]."""
         return torch.cat(
-            [self.select_examples(rows)._score_block(share) for rows in split_rows(self._h)]
+            [
+                self.select_examples(rows)._score_block(share)
+                for rows in split_into_row_blocks(self._h)
+            ]
         )
 
     def _score_block(self, share: float) -> Tensor:

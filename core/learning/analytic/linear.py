@@ -32,7 +32,7 @@ class Linear:
         return h @ self.weight.T.to(h.dtype) + self.bias.to(h.dtype)
 
 
-def draw_matrix(columns: int, width: int, seed: int) -> Tensor:
+def draw_projection_matrix(columns: int, width: int, seed: int) -> Tensor:
     """Draw the random projection matrix R, float32 [M, D], the same for the same seed."""
     # On the CPU and from a generator of its own: the same matrix on every device, whatever was
     # drawn before.
@@ -49,7 +49,7 @@ def append_ones(features: Tensor) -> Tensor:
     return torch.cat([features, features.new_ones(len(features), 1)], dim=1)
 
 
-def split_rows(h: Tensor) -> list[slice]:
+def split_into_row_blocks(h: Tensor) -> list[slice]:
     """Split the rows of [n, K] into blocks for arithmetic row by row; at least one, empty if n is 0.
 
     On the CPU, operations on a block in the cache take a third of the time of operations on all

@@ -17,7 +17,7 @@ START = 2.3
 STEPS = 100
 
 
-def fit_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
+def fit_class_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     """Return what is added to the scores of each class, float64 [C]; 0 at an average of the
     classes.
 

@@ -33,7 +33,7 @@ def solve_ridge(sums: Sums, strength: float) -> Tensor:
     return torch.cholesky_solve(sums.cross, factor)
 
 
-def choose_strength(sums: Sums) -> tuple[float, Tensor]:
+def choose_ridge_strength(sums: Sums) -> tuple[float, Tensor]:
     """Return the λ with the least GCV on the grid and its W, float64 [K, C]; of equal λ the larger.
 
     One eigendecomposition G = V diag(e) Vᵀ serves all: with A = VᵀQ, tr WᵀQ = Σ ‖A_i‖² / (e_i + λ),
@@ -45,14 +45,14 @@ def choose_strength(sums: Sums) -> tuple[float, Tensor]:
     energy = rotated.square().sum(1)
     scale = float(sums.gram.diagonal().mean())
     best = min(
-        list_strengths(scale),
+        list_ridge_strengths(scale),
         # Of equal scores the larger λ wins: its solution is the smoother.
         key=lambda strength: (_compute_gcv(strength, values, energy, sums.examples), -strength),
     )
     return best, vectors @ (rotated / (values + best)[:, None])
 
 
-def list_strengths(scale: float) -> list[float]:
+def list_ridge_strengths(scale: float) -> list[float]:
     """Return the values of λ to try, all positive, for a mean `scale` of G's diagonal."""
     # Features that are all zero have no scale; any positive λ will do.
     return [10.0**exponent * (scale or 1.0) for exponent in EXPONENTS]

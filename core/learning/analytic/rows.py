@@ -70,7 +70,7 @@ def digest_images(images: Tensor, seed: int) -> Tensor:
     )
 
 
-def draw_rows(rows: Rows, per_class: int) -> Tensor:
+def draw_rows_per_class(rows: Rows, per_class: int) -> Tensor:
     """Draw up to `per_class` examples of each class, those with the smallest keys.
 
     Of a class's examples with the same key only the first is drawn: an identical twin left in the

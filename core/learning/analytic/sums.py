@@ -33,7 +33,7 @@ class Sums:
     counts: Tensor
 
     @staticmethod
-    def make_empty(features: int, classes: int, device: torch.device | None = None) -> Sums:
+    def make_empty_sums(features: int, classes: int, device: torch.device | None = None) -> Sums:
         """Return sums over no examples, all zeros."""
         return Sums(
             torch.zeros(features, features, dtype=torch.float64, device=device),
@@ -84,7 +84,7 @@ class Sums:
         return Sums(gram, cross, tensors["counts"])
 
 
-def sum_tasks(parts: Iterable[tuple[Sums, Sequence[int]]], classes: int) -> Sums:
+def add_task_sums(parts: Iterable[tuple[Sums, Sequence[int]]], classes: int) -> Sums:
     """Add the sums of several tasks.
 
     Args:
@@ -94,7 +94,7 @@ def sum_tasks(parts: Iterable[tuple[Sums, Sequence[int]]], classes: int) -> Sums
     """
     result: Sums | None = None
     for sums, columns in parts:
-        result = result or Sums.make_empty(len(sums.gram), classes, sums.gram.device)
+        result = result or Sums.make_empty_sums(len(sums.gram), classes, sums.gram.device)
         # Tasks may share classes, so their columns are added, not set.
         index = torch.tensor(list(columns), device=sums.gram.device)
         # The result is a new object: the sums of single tasks stay unchanged.

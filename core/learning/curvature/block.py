@@ -30,7 +30,7 @@ class Block(ABC):
     kind: ClassVar[str]
 
     @abstractmethod
-    def count_columns(self, outputs: int) -> int:
+    def count_displacement_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement [o, w] with o = `outputs` rows."""
 
     @abstractmethod
@@ -95,7 +95,7 @@ class Block(ABC):
         return tensors
 
     @property
-    def tiers(self) -> dict[str, str]:
+    def factor_tiers(self) -> dict[str, str]:
         """Storage tier of each field that is a factor."""
         return {
             name: value.tier
@@ -119,7 +119,7 @@ class Diagonal(Block):
     values: Tensor
     kind: ClassVar[str] = "diagonal"
 
-    def count_columns(self, outputs: int) -> int:
+    def count_displacement_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement, that of `values`."""
         return self.values.shape[1]
 
@@ -149,7 +149,7 @@ class Kfac(Block):
     g: Factor
     kind: ClassVar[str] = "kfac"
 
-    def count_columns(self, outputs: int) -> int:
+    def count_displacement_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement, the size of A."""
         return self.a.size
 
@@ -197,7 +197,7 @@ class TKfac(Block):
     delta: Tensor
     kind: ClassVar[str] = "tkfac"
 
-    def count_columns(self, outputs: int) -> int:
+    def count_displacement_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement, the size of P."""
         return self.p.size
 
@@ -205,7 +205,7 @@ class TKfac(Block):
         """Return the product H d = Q d P / δ."""
         # Divided between the two products: both factors have the size of δ, and their product could
         # overflow.
-        return self.p.multiply_rows(self.q.multiply_rows(d.T).T / self._divisor)
+        return self.p.multiply_rows(self.q.multiply_rows(d.T).T / self._positive_delta)
 
     def pad_to_outputs(self, outputs: int) -> Block:
         """Return the block with zeros in Q for the new rows."""
@@ -216,7 +216,7 @@ class TKfac(Block):
     def trace(self) -> Tensor:
         """Return the trace of H, tr P · tr Q / δ."""
         # In this order the numbers stay near δ; the product of both traces could overflow.
-        return self.p.trace() * (self.q.trace() / self._divisor)
+        return self.p.trace() * (self.q.trace() / self._positive_delta)
 
     def compress_factors(self, limit: int | None, kernel: int = 1) -> Block:
         """Compress the factors P and Q; if one fits in no tier, return the diagonal of Q ⊗ P /
@@ -226,11 +226,13 @@ class TKfac(Block):
             factor.compress_matrix(self.q.to_dense(), limit),
         )
         if p is None or q is None:
-            return Diagonal(torch.outer(self.q.diagonal() / self._divisor, self.p.diagonal()))
+            return Diagonal(
+                torch.outer(self.q.diagonal() / self._positive_delta, self.p.diagonal())
+            )
         return TKfac(p, q, self.delta)
 
     @property
-    def _divisor(self) -> Tensor:
+    def _positive_delta(self) -> Tensor:
         """δ, kept above zero; it is 0 only where P and Q are."""
         return self.delta.clamp_min(torch.finfo(self.delta.dtype).tiny)
 
@@ -242,7 +244,7 @@ class Exact(Block):
     matrix: Tensor
     kind: ClassVar[str] = "exact"
 
-    def count_columns(self, outputs: int) -> int:
+    def count_displacement_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement: the matrix's size over its rows."""
         return self.matrix.shape[0] // outputs
 
@@ -265,7 +267,7 @@ class Gram(Block):
     a: Factor
     kind: ClassVar[str] = "gram"
 
-    def count_columns(self, outputs: int) -> int:
+    def count_displacement_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement, the size of A."""
         return self.a.size
 
@@ -297,7 +299,7 @@ class Channels(Block):
     blocks: Tensor
     kind: ClassVar[str] = "channels"
 
-    def count_columns(self, outputs: int) -> int:
+    def count_displacement_columns(self, outputs: int) -> int:
         """Return the number of columns w of a displacement, that of the blocks."""
         return self.blocks.shape[2]
 

@@ -55,7 +55,7 @@ class CapturedPass:
         with ExitStack() as stack:
             for layer in layers:
                 if layer.form == "bare":
-                    stack.enter_context(self._swap_parameter(layer))
+                    stack.enter_context(self._expand_parameter_temporarily(layer))
                 elif layer.form != "projection":
                     stack.callback(
                         layer.module.register_forward_hook(self._make_hook(layer.name)).remove
@@ -63,7 +63,7 @@ class CapturedPass:
             for name, module in network.named_modules():
                 if (
                     isinstance(module, nn.MultiheadAttention)
-                    and _name_inner_layers(name) & self._wanted
+                    and _get_inner_layer_names(name) & self._wanted
                 ):
                     stack.enter_context(self._record_attention(name, module))
             with torch.enable_grad():
@@ -120,7 +120,7 @@ class CapturedPass:
         return lambda module, args, output: self._record_layer(name, args[0], output)
 
     @contextmanager
-    def _swap_parameter(self, layer: Layer) -> Iterator[None]:
+    def _expand_parameter_temporarily(self, layer: Layer) -> Iterator[None]:
         """Replace a bare parameter by one copy per example, for the time of the context."""
         # With a copy for each example, autograd keeps the examples' gradients apart.
         rows = expand_parameter(layer.weight, self._examples)
@@ -160,6 +160,6 @@ class CapturedPass:
             del module.__dict__["forward"]
 
 
-def _name_inner_layers(attention: str) -> set[str]:
+def _get_inner_layer_names(attention: str) -> set[str]:
     """Return the names of an attention's two layers, which it runs without calling a module."""
     return {attention + PROJECTION, attention + ".out_proj"}

@@ -25,7 +25,7 @@ class Curvature:
     blocks: Mapping[str, Block]
 
     @torch.no_grad()
-    def evaluate_penalty(
+    def compute_penalty_and_gradient(
         self, displacements: Mapping[str, Tensor]
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Return the penalty's gradient H d by parameter, and its value ½ dᵀ H d, 0-dim.
@@ -42,7 +42,7 @@ class Curvature:
         gradients: dict[str, Tensor] = {}
         values = []
         for layer, block in self.blocks.items():
-            weight, bias = _name_parameters(layer, displacements)
+            weight, bias = _get_parameter_names(layer, displacements)
             if weight not in displacements:
                 if bias in displacements:
                     raise ValueError(f"{bias} is given without {weight}")
@@ -80,7 +80,7 @@ class Curvature:
         """Return the sum of the blocks' traces, 0-dim."""
         return torch.stack([block.trace() for block in self.blocks.values()]).sum()
 
-    def measure_layers(self) -> dict[str, int]:
+    def measure_layer_bytes(self) -> dict[str, int]:
         """Return the stored size of each layer's block, in bytes."""
         return {name: block.nbytes for name, block in self.blocks.items()}
 
@@ -95,7 +95,8 @@ class Curvature:
     def to_json(self) -> dict[str, Any]:
         """Return kind and storage tiers by layer."""
         return {
-            name: {"kind": block.kind, "tiers": block.tiers} for name, block in self.blocks.items()
+            name: {"kind": block.kind, "tiers": block.factor_tiers}
+            for name, block in self.blocks.items()
         }
 
     @staticmethod
@@ -114,7 +115,7 @@ class Curvature:
         )
 
 
-def _name_parameters(layer: str, displacements: Mapping[str, Tensor]) -> tuple[str, str]:
+def _get_parameter_names(layer: str, displacements: Mapping[str, Tensor]) -> tuple[str, str]:
     """Return the parameter names of a layer's weight and bias.
 
     A layer is a module, an attention's `in_proj` or a bare parameter, whose bias is named "".
@@ -132,7 +133,7 @@ def _join_displacement(layer: str, block: Block, weight: Tensor, bias: Tensor | 
     block.
     """
     d = weight.reshape(weight.shape[0], -1)
-    columns = block.count_columns(d.shape[0])
+    columns = block.count_displacement_columns(d.shape[0])
     if bias is None and columns == d.shape[1] + 1:
         bias = d.new_zeros(d.shape[0])
     if bias is not None:

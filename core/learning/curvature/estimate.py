@@ -23,7 +23,7 @@ from core.learning.curvature.layers import (
     arrange_inputs,
     arrange_output_gradients,
     compute_example_gradients,
-    find_layer,
+    find_measurable_layer,
 )
 from core.learning.precision import use_full_precision
 
@@ -54,7 +54,8 @@ class CurvatureEstimator:
         """
         self._network, self._forward = network, forward
         self._parts = {
-            name: _LayerSums(find_layer(network, name), kind) for name, kind in kinds.items()
+            name: _LayerSums(find_measurable_layer(network, name), kind)
+            for name, kind in kinds.items()
         }
         self.n = 0
 
@@ -75,12 +76,12 @@ class CurvatureEstimator:
             run = CapturedPass(self._network, self._forward, layers, x)
             parts = {name: part for name, part in self._parts.items() if name in run.seen}
             for name, part in parts.items():
-                part.add_input(run.seen[name].a)
+                part.add_input_statistics(run.seen[name].a)
             probes = cotangents(run.outputs.detach()) if cotangents is not None else ()
             # The last probe frees the graph, which holds all activations.
             for i, probe in enumerate(probes):
                 for name, g in run.compute_gradients(probe, last=i + 1 == len(probes)).items():
-                    parts[name].add_probe(run.seen[name].a, g)
+                    parts[name].add_probe_statistics(run.seen[name].a, g)
         self.n += x.shape[0]
 
     def build_blocks(self, max_factor_bytes: int | None = None) -> dict[str, Block]:
@@ -91,7 +92,9 @@ class CurvatureEstimator:
         if self.n == 0:
             raise ValueError("no example has been measured")
         return {
-            name: part.build_block(self.n).compress_factors(max_factor_bytes, part.layer.kernel)
+            name: part.build_block(self.n).compress_factors(
+                max_factor_bytes, part.layer.kernel_pixels
+            )
             for name, part in self._parts.items()
         }
 
@@ -131,9 +134,9 @@ class _LayerSums:
         # These layers have no matrix product to factor.
         if kind in ("kfac", "tkfac") and layer.form in ("norm", "bare"):
             self.kind = kind = "diagonal"
-        elif kind in ("kfac", "tkfac") and layer.grouped:
+        elif kind in ("kfac", "tkfac") and layer.is_grouped_convolution:
             self.kind = kind = "channels"
-        o, w = layer.outputs, layer.width
+        o, w = layer.output_count, layer.displacement_columns
         shapes: dict[str, dict[str, tuple[int, ...]]] = {
             "diagonal": {"values": (o, w)},
             "kfac": {"a": (w, w), "g": (o, o)},
@@ -156,7 +159,7 @@ class _LayerSums:
             for name, shape in shapes[kind].items()
         }
 
-    def add_input(self, a: Tensor) -> None:
+    def add_input_statistics(self, a: Tensor) -> None:
         """Add the statistics that do not depend on the probe.
 
         The mean over positions is taken here: sums are over examples.
@@ -172,7 +175,7 @@ class _LayerSums:
         rows = rows.flatten(0, 1)
         self.sums["a"] += rows.T @ rows / positions
 
-    def add_probe(self, a: Tensor, g: Tensor) -> None:
+    def add_probe_statistics(self, a: Tensor, g: Tensor) -> None:
         """Add the statistics of one probe to the sums.
 
         Args:
@@ -186,7 +189,7 @@ class _LayerSums:
             rows = arrange_output_gradients(self.layer, g).flatten(0, 1)
             self.sums["g"] += rows.T @ rows
         elif self.kind == "tkfac":
-            p, q, delta = trace_factors(self.layer, a, g)
+            p, q, delta = sum_gradient_products(self.layer, a, g)
             self.sums["p"] += p
             self.sums["q"] += q
             self.sums["delta"] += delta
@@ -227,7 +230,7 @@ class _LayerSums:
                 return Exact(_symmetrize_matrix(mean["matrix"]))
 
 
-def trace_factors(
+def sum_gradient_products(
     layer: Layer, a: Tensor, g: Tensor, by_positions: bool | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return Σ Mᵀ M [w, w], Σ M Mᵀ [o, o] and Σ |M|² over examples, for one probe.
@@ -240,8 +243,10 @@ def trace_factors(
             exact arithmetic. None: the way with fewer multiplications.
     """
     if by_positions is None:
-        positions = g[0].numel() // layer.outputs
-        by_positions = _cheaper_by_positions(positions, layer.outputs, layer.width)
+        positions = g[0].numel() // layer.output_count
+        by_positions = _is_cheaper_by_positions(
+            positions, layer.output_count, layer.displacement_columns
+        )
     if not by_positions:
         m = compute_example_gradients(layer, a, g)
         rows, columns = m.flatten(0, 1), m.transpose(0, 1).flatten(1)
@@ -253,7 +258,7 @@ def trace_factors(
     return p, q, (of_x * of_y).sum()
 
 
-def _cheaper_by_positions(t: int, o: int, w: int) -> bool:
+def _is_cheaper_by_positions(t: int, o: int, w: int) -> bool:
     """Return true if [T, T] products need fewer multiplications per example than M [o, w]."""
     return 2 * t * t * (o + w) + t * (w * w + o * o) <= o * w * (t + w + o)
 

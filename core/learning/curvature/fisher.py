@@ -55,7 +55,7 @@ def estimate_diagonal_fisher(
     squares = PerSampleGradients(network, forward, names, torch.square)
     for x, y in examples:
         squares.add_examples(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
-    return squares.compute_means()
+    return squares.compute_example_means()
 
 
 def log_p_gradients(
@@ -90,7 +90,9 @@ def make_basis_cotangents(outputs: Tensor) -> list[Tensor]:
     return [row.expand_as(outputs) for row in eye]
 
 
-def rademacher_cotangents(outputs: Tensor, draws: int, generator: torch.Generator) -> list[Tensor]:
+def draw_rademacher_cotangents(
+    outputs: Tensor, draws: int, generator: torch.Generator
+) -> list[Tensor]:
     """Return S = `draws` tensors [B, C] of random signs / √S for outputs [B, C], with E Σ v vᵀ = I.
 
     Args:

@@ -39,22 +39,22 @@ class Layer:
     key: str = ""  # name of a bare parameter in its module
 
     @property
-    def outputs(self) -> int:
+    def output_count(self) -> int:
         """Number of rows of a displacement, o."""
         return self.weight.shape[0]
 
     @property
-    def width(self) -> int:
+    def displacement_columns(self) -> int:
         """Number of columns of a displacement with the bias, w."""
-        return self.weight.numel() // self.outputs + (self.bias is not None)
+        return self.weight.numel() // self.output_count + (self.bias is not None)
 
     @property
-    def grouped(self) -> bool:
+    def is_grouped_convolution(self) -> bool:
         """True for a convolution whose outputs have different inputs, such as a depthwise one."""
         return isinstance(self.module, nn.Conv2d) and self.module.groups > 1
 
     @property
-    def kernel(self) -> int:
+    def kernel_pixels(self) -> int:
         """Pixels in a convolution's kernel; 1 for other layers."""
         return self.weight[0, 0].numel() if self.form == "convolution" else 1
 
@@ -70,7 +70,7 @@ def list_layer_names(network: nn.Module, parameters: Iterable[str]) -> list[str]
     names: dict[str, None] = {}
     for name in parameters:
         prefix, _, key = name.rpartition(".")
-        if key in ("weight", "bias") and _get_form(modules[prefix]) is not None:
+        if key in ("weight", "bias") and _get_layer_form(modules[prefix]) is not None:
             names[prefix] = None
         elif key in ("in_proj_weight", "in_proj_bias") and isinstance(
             modules[prefix], nn.MultiheadAttention
@@ -81,13 +81,13 @@ def list_layer_names(network: nn.Module, parameters: Iterable[str]) -> list[str]
     return list(names)
 
 
-def find_layer(network: nn.Module, name: str) -> Layer:
+def find_measurable_layer(network: nn.Module, name: str) -> Layer:
     """Return the layer with a name from `list_layer_names`. Raises ValueError if it cannot be
     measured.
     """
     modules = dict(network.named_modules())
     if name in modules:
-        return _describe_module(name, modules[name])
+        return _describe_layer(name, modules[name])
     prefix, _, key = name.rpartition(".")
     owner = modules.get(prefix)
     if name.endswith(PROJECTION) and isinstance(owner, nn.MultiheadAttention):
@@ -95,14 +95,14 @@ def find_layer(network: nn.Module, name: str) -> Layer:
     weight = owner._parameters.get(key) if owner is not None else None
     if owner is None or weight is None:
         raise ValueError(f"the network has no layer or parameter {name!r}")
-    if not (_has_batch_dimension(weight) or _scales_channels(weight)):
+    if not (_has_batch_dimension(weight) or _is_channel_scale(weight)):
         raise ValueError(
             f"{name}: a bare parameter must be [1, …, …] or [channels, 1, 1] to be measured"
         )
     return Layer(name, "bare", owner, weight, None, key)
 
 
-def _get_form(module: nn.Module) -> Form | None:
+def _get_layer_form(module: nn.Module) -> Form | None:
     """Return the form of a module; None for a module that is no layer."""
     if isinstance(module, nn.Conv2d):
         return "convolution"
@@ -113,9 +113,9 @@ def _get_form(module: nn.Module) -> Form | None:
     return None
 
 
-def _describe_module(name: str, module: nn.Module) -> Layer:
+def _describe_layer(name: str, module: nn.Module) -> Layer:
     """Describe a module as a layer. Raises ValueError if it cannot be measured."""
-    form = _get_form(module)
+    form = _get_layer_form(module)
     if form is None:
         raise ValueError(f"{name}: no curvature is known for a {type(module).__name__}")
     if isinstance(module, nn.Conv2d) and (
@@ -147,7 +147,7 @@ def _has_batch_dimension(parameter: Tensor) -> bool:
     return parameter.dim() >= 3 and parameter.shape[0] == 1
 
 
-def _scales_channels(parameter: Tensor) -> bool:
+def _is_channel_scale(parameter: Tensor) -> bool:
     """Return true for [channels, 1, 1], which multiplies [B, channels, height, width]."""
     return parameter.dim() == 3 and parameter.shape[1:] == (1, 1)
 
@@ -203,21 +203,21 @@ def compute_example_gradients(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
     """
     batch, module = g.shape[0], layer.module
     if layer.form == "bare":
-        return g.reshape(batch, layer.outputs, layer.width)
+        return g.reshape(batch, layer.output_count, layer.displacement_columns)
     if isinstance(module, nn.Conv2d):
         weight = compute_conv_gradients(module, a, g).flatten(2)
         return weight if layer.bias is None else torch.cat([weight, g.sum((2, 3))[..., None]], 2)
     if layer.form != "norm":
         return arrange_output_gradients(layer, g).transpose(1, 2) @ arrange_inputs(layer, a)
-    first = isinstance(module, nn.BatchNorm2d) or _channels_first(module)
+    first = isinstance(module, nn.BatchNorm2d) or _is_channels_first_norm(module)
     x = (
         normalise_by_running_stats(module, a)
         if isinstance(module, nn.BatchNorm2d)
-        else _normalise_layer(module, a)
+        else _normalise_by_layer_norm(module, a)
     )
     if first:
         x, g = x.movedim(1, -1), g.movedim(1, -1)
-    shape = (batch, -1, layer.outputs)
+    shape = (batch, -1, layer.output_count)
     weight = (x * g).reshape(shape).sum(1)
     return torch.stack([weight] if layer.bias is None else [weight, g.reshape(shape).sum(1)], 2)
 
@@ -250,17 +250,17 @@ def normalise_by_running_stats(module: nn.BatchNorm2d, a: Tensor) -> Tensor:
     return (a - mean[:, None, None]) * torch.rsqrt(var + module.eps)[:, None, None]
 
 
-def _normalise_layer(module: nn.Module, a: Tensor) -> Tensor:
+def _normalise_by_layer_norm(module: nn.Module, a: Tensor) -> Tensor:
     """Return a layer norm's normalised input, before scale and shift."""
     assert isinstance(module, nn.LayerNorm)
-    if not _channels_first(module):
+    if not _is_channels_first_norm(module):
         return functional.layer_norm(a, module.normalized_shape, eps=module.eps)
     return functional.layer_norm(a.movedim(1, -1), module.normalized_shape, eps=module.eps).movedim(
         -1, 1
     )
 
 
-def _channels_first(module: nn.Module) -> bool:
+def _is_channels_first_norm(module: nn.Module) -> bool:
     """Return true for torchvision's LayerNorm2d, which permutes [B, C, H, W].
 
     Recognised by name: torchvision's import is slow.

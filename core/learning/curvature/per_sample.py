@@ -55,7 +55,7 @@ class PerSampleGradients:
             name: torch.zeros_like(p, requires_grad=False) for name, p in self._chosen.items()
         }
         self.n = 0
-        self._layers = _closed_form_layers(network, self._chosen)
+        self._layers = _find_closed_form_layers(network, self._chosen)
 
     def add_examples(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
         """Add examples. Parameters that the forward pass does not use get zeros.
@@ -65,17 +65,17 @@ class PerSampleGradients:
             scalars: logits [B, K] → gradients ∂s/∂logits [B, K], one per scalar.
         """
         self.n += x.shape[0]
-        if self._layers is not None and self._by_layer(self._layers, x, scalars):
+        if self._layers is not None and self._add_by_layer_formulas(self._layers, x, scalars):
             return
         # A layer ran twice, or on other shapes: use vmap from now on.
         self._layers = None
-        self._by_vmap(x, scalars)
+        self._add_by_vmap(x, scalars)
 
-    def compute_means(self) -> dict[str, Tensor]:
+    def compute_example_means(self) -> dict[str, Tensor]:
         """Return the sums divided by the number of examples."""
         return {name: value / max(self.n, 1) for name, value in self.total.items()}
 
-    def _by_layer(
+    def _add_by_layer_formulas(
         self, layers: list[_Layer], x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]
     ) -> bool:
         """Add a batch's sizes by closed forms of the layers.
@@ -101,7 +101,9 @@ class PerSampleGradients:
                 hook.remove()
         used = [layer for layer in layers if layer.module in captured]
         # No sum has changed yet, so vmap can start from here.
-        if twice or any(not _as_expected(layer.module, *captured[layer.module]) for layer in used):
+        if twice or any(
+            not _has_expected_shape(layer.module, *captured[layer.module]) for layer in used
+        ):
             return False
         outputs = [captured[layer.module][1] for layer in used]
         passes = scalars(logits.detach())
@@ -116,10 +118,10 @@ class PerSampleGradients:
             )
             for layer, a, delta in zip(used, prepared, deltas, strict=True):
                 if delta is not None:
-                    self._add_layer(layer, a, delta)
+                    self._add_layer_sizes(layer, a, delta)
         return True
 
-    def _add_layer(self, layer: _Layer, a: Tensor, delta: Tensor) -> None:
+    def _add_layer_sizes(self, layer: _Layer, a: Tensor, delta: Tensor) -> None:
         """Add one layer's sizes, from its prepared input and its output gradient."""
         module, size = layer.module, self._size
         if isinstance(module, nn.Conv2d):
@@ -140,7 +142,7 @@ class PerSampleGradients:
         if layer.bias is not None:
             self.total[layer.bias] += bias
 
-    def _by_vmap(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
+    def _add_by_vmap(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
         """Add with one gradient per example and scalar, through torch.func."""
         with torch.no_grad():
             passes = scalars(self._forward(x))
@@ -174,7 +176,9 @@ class _Layer:
     bias: str | None = None
 
 
-def _closed_form_layers(network: nn.Module, chosen: dict[str, nn.Parameter]) -> list[_Layer] | None:
+def _find_closed_form_layers(
+    network: nn.Module, chosen: dict[str, nn.Parameter]
+) -> list[_Layer] | None:
     """Return the layers that own the chosen parameters; None if one has no closed form."""
     owner: dict[str, nn.Module] = {}
     for prefix, module in network.named_modules():
@@ -197,7 +201,7 @@ def _has_closed_form(module: nn.Module) -> bool:
     return type(module) in (nn.Linear, nn.BatchNorm2d) or isinstance(module, Head)
 
 
-def _as_expected(module: nn.Module, a: Tensor, z: Tensor) -> bool:
+def _has_expected_shape(module: nn.Module, a: Tensor, z: Tensor) -> bool:
     """Return true for an input of the expected dimensions and an output with a graph."""
     dimensions = 2 if isinstance(module, nn.Linear | Head) else 4
     return a.dim() == dimensions and z.requires_grad

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.learning.data import rand_augment
-from core.learning.data.transfer import send_tensor
+from core.learning.data.transfer import move_tensor_to_device
 
 COLUMNS = 3  # Columns of a table: vertical shift, horizontal shift, flip; each uniform in [0, 1).
 WINDOW_BYTES, SLICE_BYTES = 512, 16_000
@@ -65,16 +65,16 @@ class Augmentation:
         self._size = size
 
     @property
-    def active(self) -> bool:
+    def changes_images(self) -> bool:
         """True if any image is changed."""
         return bool(self.shift) or self.flip
 
-    def place_table(self, table: Tensor, device: torch.device) -> Tensor:
+    def move_table_to_device(self, table: Tensor, device: torch.device) -> Tensor:
         """Return a CPU table [n, columns] on the images' device, where `__call__` reads it.
 
         A table of RandAugment stays on the CPU: the host has to know which operations it calls.
         """
-        return table if self.rand else send_tensor(table, device)
+        return table if self.rand else move_tensor_to_device(table, device)
 
     def __call__(self, images: Tensor, index: Tensor | None, table: Tensor) -> Tensor:
         """Augment images uint8 [N, S, S, C] by table [B, columns] → [B, S, S, C].
@@ -84,21 +84,21 @@ class Augmentation:
             index: rows int64 [B], on the device of the images; None: all.
             table: on either device; with RandAugment on the CPU.
         """
-        if not self.active:
+        if not self.changes_images:
             return images if index is None else images.index_select(0, index)
         if index is None:
             index = torch.arange(len(images), device=images.device)
-        numbers = send_tensor(table[:, :COLUMNS], images.device)
+        numbers = move_tensor_to_device(table[:, :COLUMNS], images.device)
         # Uniform whole numbers from -shift to shift.
         offsets = (numbers[:, :2] * (2 * self.shift + 1)).floor_().long().sub_(self.shift)
         flips = numbers[:, 2] < 0.5 if self.flip else None
         bytes_each = images[0].numel()
         if images.device.type != "cpu" or bytes_each < WINDOW_BYTES:
-            moved = _move_by_pixel(images, index, offsets, flips)
+            moved = _shift_by_pixel_lookup(images, index, offsets, flips)
         elif bytes_each < SLICE_BYTES:
-            moved = _move_by_window(images, index, offsets, flips, self.shift)
+            moved = _shift_by_window_copy(images, index, offsets, flips, self.shift)
         else:
-            moved = _move_by_slice(images, index, offsets, flips)
+            moved = _shift_by_slice_copy(images, index, offsets, flips)
         return rand_augment.rand_augment(moved, table[:, COLUMNS:]) if self.rand else moved
 
 
@@ -107,7 +107,9 @@ class Augmentation:
 # top left corner) and flips bool [B] or None, and returns [B, S, S, C], contiguous.
 
 
-def _move_by_pixel(images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None) -> Tensor:
+def _shift_by_pixel_lookup(
+    images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None
+) -> Tensor:
     """Look up every pixel: a single kernel, which suits an accelerator and tiny images."""
     size = images.shape[1]
     positions = torch.arange(size, device=images.device)
@@ -118,7 +120,7 @@ def _move_by_pixel(images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor
     return images[index[:, None, None], rows[:, :, None], columns[:, None, :]]
 
 
-def _move_by_window(
+def _shift_by_window_copy(
     images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None, shift: int
 ) -> Tensor:
     """Widen the images by `shift` repeated pixels on each side, then copy a window of each."""
@@ -145,7 +147,9 @@ def _move_by_window(
     return moved
 
 
-def _move_by_slice(images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None) -> Tensor:
+def _shift_by_slice_copy(
+    images: Tensor, index: Tensor, offsets: Tensor, flips: Tensor | None
+) -> Tensor:
     """Copy a rectangle of each image, then repeat its edges.
 
     This suits images so large that calls cost little.

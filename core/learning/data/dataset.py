@@ -15,7 +15,11 @@ import torch
 from torch import Tensor
 
 from core.learning.data.augment import Augmentation
-from core.learning.data.transfer import free_bytes, send_rows, send_tensor
+from core.learning.data.transfer import (
+    count_free_device_bytes,
+    move_rows_to_device,
+    move_tensor_to_device,
+)
 from core.learning.precision import Inputs
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import DataError, Problem
@@ -61,7 +65,7 @@ class Dataset:
             raise DataError(f"labels must lie between 0 and {len(names) - 1}")
 
     @staticmethod
-    def read_file(
+    def read_dataset_file(
         path: Path, names: Sequence[str], problem: Problem[Any] = CLASSIFICATION
     ) -> Dataset:
         """Read a dataset file. Raises DataError when it is not one."""
@@ -75,20 +79,20 @@ class Dataset:
     def __len__(self) -> int:
         return self.labels.shape[0]
 
-    def take_every(self, stride: int) -> Dataset:
+    def select_every_nth_image(self, stride: int) -> Dataset:
         """Return the dataset of every image, or every second, third …"""
         if stride == 1:
             return self
         return type(self)(self.images[::stride], self.labels[::stride], self.names, self.problem)
 
-    def to_targets(self, outputs: Sequence[str]) -> Tensor:
+    def convert_labels_to_targets(self, outputs: Sequence[str]) -> Tensor:
         """Return labels as targets [N, …] of a head with these outputs.
 
         Raises DataError for labels that the head has no output for.
         """
         return self.problem.read_labels(self.labels, self.names, outputs)
 
-    def list_needed_outputs(self) -> list[str]:
+    def list_outputs_with_images(self) -> list[str]:
         """Return the outputs that a version needs to be measured on these images."""
         # Every phase of an evaluation asks for those of all earlier tasks.
         if self._needed_outputs is None:
@@ -112,16 +116,20 @@ class BatchSource:
         self._augment = augment
         self._task = task
         self._collate = data.problem.collate
-        self.labels = data.to_targets(known)
+        self.labels = data.convert_labels_to_targets(known)
         images = data.images
         # Images on the device need no copy for each batch.
-        if device.type != "cpu" and images.nbytes <= DEVICE_SHARE * free_bytes(device):
+        if device.type != "cpu" and images.nbytes <= DEVICE_SHARE * count_free_device_bytes(device):
             images = images.to(device)
         self._images = images
         # Labels are small: on the device once, they are never sent again.
         self._y = self.labels.to(device)
         self._scaled: Tensor | None = None
-        if not augment.active and not inputs.has_features and 4 * images.nbytes <= CACHE_BYTES:
+        if (
+            not augment.changes_images
+            and not inputs.has_features
+            and 4 * images.nbytes <= CACHE_BYTES
+        ):
             # Stored as [N, S, S, C]: selected rows are then channels_last without a copy.
             self._scaled = inputs(images).permute(0, 2, 3, 1)
 
@@ -133,20 +141,20 @@ class BatchSource:
             table: [B, columns], drives their augmentation; None: unaugmented.
             at: the same rows on the device, if they are there already.
         """
-        at = send_tensor(index, self._inputs.device) if at is None else at
+        at = move_tensor_to_device(index, self._inputs.device) if at is None else at
         if self._scaled is not None:
             x = self._scaled.index_select(0, at).permute(0, 3, 1, 2)
-        elif table is None or not self._augment.active:
+        elif table is None or not self._augment.changes_images:
             x = self._inputs(self._select_images(index, at))
         elif self._images.device.type == at.device.type:
             x = self._inputs(self._augment(self._images, at, table))
         else:  # too large for the device: send and augment only these rows
             x = self._inputs(self._augment(self._select_images(index, at), None, table))
-        return self.wrap_inputs(index, x, at)
+        return self.make_batch_from_inputs(index, x, at)
 
-    def wrap_inputs(self, index: Tensor, x: Tensor, at: Tensor | None = None) -> Batch:
+    def make_batch_from_inputs(self, index: Tensor, x: Tensor, at: Tensor | None = None) -> Batch:
         """Return the batch of the images `index` int64 [B] with given inputs x [B, …]."""
-        at = send_tensor(index, self._inputs.device) if at is None else at
+        at = move_tensor_to_device(index, self._inputs.device) if at is None else at
         return Batch(
             x,
             self._collate(self._y, at),
@@ -156,7 +164,7 @@ class BatchSource:
             lambda rows: self._select_images(index[rows]),
         )
 
-    def iterate_in_order(self, rows: Tensor, size: int) -> Iterator[Batch]:
+    def iterate_batches_in_order(self, rows: Tensor, size: int) -> Iterator[Batch]:
         """Yield batches of up to `size` images: these rows in this order, unaugmented."""
         for index in rows.split(size):  # type: ignore[no-untyped-call]
             yield self.make_batch(index, None)
@@ -165,5 +173,7 @@ class BatchSource:
         """Return images uint8 [B, S, S, C] on the device."""
         device = self._inputs.device
         if self._images.device.type != device.type:
-            return send_rows(self._images, index, device)
-        return self._images.index_select(0, send_tensor(index, device) if at is None else at)
+            return move_rows_to_device(self._images, index, device)
+        return self._images.index_select(
+            0, move_tensor_to_device(index, device) if at is None else at
+        )

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from core.learning.data.dataset import BatchSource
-from core.learning.data.transfer import send_rows, send_tensor
+from core.learning.data.transfer import move_rows_to_device, move_tensor_to_device
 from core.learning.methods.method import Method
-from core.learning.recipe import is_head
+from core.learning.recipe import is_head_parameter
 from core.learning.training.context import Batch, Context
 
 MEMORY_BYTES = 256 << 20
@@ -52,9 +52,9 @@ class CachedSource:
         self._table = create_feature_table(
             (len(self.labels), ctx.network.backbone.width), ctx.folder, ctx.device
         )
-        with use_frozen_network(ctx):
+        with use_network_frozen(ctx):
             for part in parts:
-                features = ctx.network.features(source.make_batch(part, None).x, ctx.head_task)
+                features = ctx.network.features(source.make_batch(part, None).x, ctx.head_argument)
                 # One table for all rows of the dataset, so that a batch reads by the dataset's own
                 # numbers.
                 self._table[part.to(self._table.device)] = features.to(self._table)
@@ -65,10 +65,12 @@ class CachedSource:
         `table` must be None: cached features are of unaugmented images.
         """
         assert table is None, "cached features are of unaugmented images"
-        at = send_tensor(index, self._device) if at is None else at
+        at = move_tensor_to_device(index, self._device) if at is None else at
         if self._table.device.type == at.device.type:
-            return self._source.wrap_inputs(index, self._table.index_select(0, at), at)
-        return self._source.wrap_inputs(index, send_rows(self._table, index, self._device), at)
+            return self._source.make_batch_from_inputs(index, self._table.index_select(0, at), at)
+        return self._source.make_batch_from_inputs(
+            index, move_rows_to_device(self._table, index, self._device), at
+        )
 
 
 class StoredFeatures:
@@ -83,15 +85,17 @@ class StoredFeatures:
         self._bytes = 0
 
     def __call__(self, images: Tensor) -> Tensor:
-        with use_frozen_network(self._ctx):
-            return torch.cat([self._get_features(image) for image in images.split(1)])  # type: ignore[no-untyped-call]
+        with use_network_frozen(self._ctx):
+            return torch.cat([self._get_stored_features(image) for image in images.split(1)])  # type: ignore[no-untyped-call]
 
-    def _get_features(self, image: Tensor) -> Tensor:
+    def _get_stored_features(self, image: Tensor) -> Tensor:
         # Keyed by content, since the rows of a memory change.
         key = hashlib.sha256(image.cpu().contiguous().numpy().tobytes()).digest()
         if key in self._known:
             return self._known[key]
-        features = self._ctx.network.features(self._ctx.inputs(image), self._ctx.head_task).float()
+        features = self._ctx.network.features(
+            self._ctx.inputs(image), self._ctx.head_argument
+        ).float()
         # Beyond the limit features are computed again: the result is the same, only slower.
         if self._bytes + features.nbytes <= MEMORY_BYTES:
             self._known[key] = features
@@ -100,9 +104,9 @@ class StoredFeatures:
 
 
 @contextmanager
-def use_frozen_network(ctx: Context) -> Iterator[None]:
+def use_network_frozen(ctx: Context) -> Iterator[None]:
     """Run the context without gradients, in eval mode and in the run's number format."""
-    with torch.no_grad(), ctx.use_evaluation_mode(), ctx.use_mixed_precision():
+    with torch.no_grad(), ctx.use_exact_evaluation_mode(), ctx.use_mixed_precision():
         yield
 
 
@@ -130,14 +134,14 @@ def compute_table_bytes(n: int, width: int) -> int:
     return 4 * n * width
 
 
-def find_caching_obstacle(ctx: Context, method: Method) -> str:
+def explain_caching_obstacle(ctx: Context, method: Method) -> str:
     """Return the reason why this stage's features cannot be cached, for a person; "" if they can.
 
     The trainable parameters must be selected, and every module in its training mode.
     """
     if method.no_feature_cache:
         return f"{method.name}: {method.no_feature_cache}"
-    moving = [name for name in ctx.trainable if not is_head(name)]
+    moving = [name for name in ctx.trainable if not is_head_parameter(name)]
     if moving:
         return (
             f"the backbone moves ({moving[0]} and {len(moving) - 1:,} other tensors); only "
@@ -148,7 +152,7 @@ def find_caching_obstacle(ctx: Context, method: Method) -> str:
             "a layer of the backbone is in training mode, so that its features change from step "
             "to step"
         )
-    if ctx.augment.active:
+    if ctx.augment.changes_images:
         return (
             f'images are augmented again in every epoch (augment "{ctx.recipe.augment}"); send '
             f'augment "none"'
@@ -169,7 +173,7 @@ def make_cached_source(
     """
     # Before the decision: the features of an earlier stage may be of a backbone that has moved.
     ctx.cached = None
-    why_not = find_caching_obstacle(ctx, method)
+    why_not = explain_caching_obstacle(ctx, method)
     if ctx.recipe.features != "cached":
         if ctx.recipe.depth == 1 and not method.no_feature_cache:
             ctx.log(

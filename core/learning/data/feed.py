@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from core.learning.data.augment import derive_seed, draw_epoch_table
-from core.learning.data.sampler import shuffle_batches, stratify_batches
-from core.learning.data.transfer import send_tensor
+from core.learning.data.sampler import make_shuffled_batches, make_stratified_batches
+from core.learning.data.transfer import move_tensor_to_device
 from core.learning.methods.method import Method
 from core.learning.training.context import Batch, Context
 
@@ -85,13 +85,19 @@ class Feed:
         table = draw_epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
         rows = self._plan_batches(ctx, number, table[:, 0])
         # All batches of the epoch in one copy: a copy in each step would make a GPU wait.
-        placed = send_tensor(torch.cat(rows), ctx.device).split([part.numel() for part in rows])  # type: ignore[no-untyped-call]
-        numbers = ctx.augment.place_table(table[:, 1:], ctx.device) if self.augmented else None
+        placed = move_tensor_to_device(torch.cat(rows), ctx.device).split(
+            [part.numel() for part in rows]
+        )  # type: ignore[no-untyped-call]
+        numbers = (
+            ctx.augment.move_table_to_device(table[:, 1:], ctx.device) if self.augmented else None
+        )
         return Epoch(self.source, rows, placed, numbers)
 
     def _plan_batches(self, ctx: Context, epoch: int, order: Tensor) -> list[Tensor]:
         """Return the index batches of an epoch; `order`, float [N], ranks the source's rows."""
         if self.sampler == "shuffled":
-            return shuffle_batches(order, self.rows, self.size)
+            return make_shuffled_batches(order, self.rows, self.size)
         seed = derive_seed(ctx.recipe.seed, ctx.task)
-        return stratify_batches(seed, epoch, self.rows, self.source.labels, self.size, self.steps)
+        return make_stratified_batches(
+            seed, epoch, self.rows, self.source.labels, self.size, self.steps
+        )

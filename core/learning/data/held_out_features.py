@@ -53,7 +53,9 @@ class HeldOutFeatures:
         self.kept: dict[int, Tensor] = {}
         self.new: dict[int, Tensor] = {}
 
-    def read_stored(self, spec: JobSpec, network: Network, parts: Mapping[int, Dataset]) -> None:
+    def read_stored_features(
+        self, spec: JobSpec, network: Network, parts: Mapping[int, Dataset]
+    ) -> None:
         """Read the stored features of held-out parts; skip any that do not fit images or network.
 
         Only for plain networks: features of other families depend on more than the backbone, whose
@@ -72,7 +74,7 @@ class HeldOutFeatures:
             if rows.dtype == torch.float32 and rows.shape == (len(data), network.backbone.width):
                 self.kept[task.number] = rows
 
-    def collect_new(self, seen: Mapping[int, Dataset], own: int) -> None:
+    def collect_new_features(self, seen: Mapping[int, Dataset], own: int) -> None:
         """Collect the computed features to store: of the task `own`, and of tasks without any."""
         computed = [
             task
@@ -96,7 +98,7 @@ class HeldOutFeatures:
         return files
 
 
-def replace_images(
+def replace_images_by_features(
     network: Network,
     parts: Mapping[int, Dataset],
     inputs: Inputs,

@@ -72,7 +72,7 @@ def list_state_parts(
         packs: the parent's packs by type and task.
     """
     parts: list[Part] = []
-    for kind, tensors in state.collect_tensors(without=(TOTALS,)).items():
+    for kind, tensors in state.collect_tensors_by_type(without=(TOTALS,)).items():
         # Parts of earlier tasks are stored with the versions that learned them.
         if kind in PER_TASK:
             parts += select_task_parts(kind, task, tensors)

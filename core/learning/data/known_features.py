@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from core.contract.architecture import Normalisation
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, place_network, use_full_precision
+from core.learning.precision import Inputs, move_network_to_device, use_full_precision
 
 BATCH = 32
 """Images per forward pass."""
@@ -54,7 +54,9 @@ class KnownFeatures(Inputs):
                 return torch.stack([row for row in features if row is not None]).to(self.device)
         return super().__call__(images)
 
-    def remember_images(self, network: Network, images: Tensor, alive: Callable[[], None]) -> None:
+    def compute_dataset_features(
+        self, network: Network, images: Tensor, alive: Callable[[], None]
+    ) -> None:
         """Compute the features of a dataset's images, uint8 [N, S, S, C], in batches in their
         order.
 
@@ -77,7 +79,7 @@ class KnownFeatures(Inputs):
                 self._known[key] = row
                 self._bytes += row.nbytes
 
-    def remember_all(
+    def cache_features(
         self,
         parent: Network,
         base: Network | None,
@@ -98,16 +100,16 @@ class KnownFeatures(Inputs):
         ):
             return
         # Known features would be mistaken for those of the other version.
-        if base is not None and not _are_equal(parent.backbone, base.backbone):
+        if base is not None and not _have_equal_tensors(parent.backbone, base.backbone):
             return
-        place_network(parent, self.device)
+        move_network_to_device(parent, self.device)
         for images in parts:
-            self.remember_images(parent, images, alive)
+            self.compute_dataset_features(parent, images, alive)
         # Back on the CPU, where the caller expects it.
         parent.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
 
-def _are_equal(a: nn.Module, b: nn.Module) -> bool:
+def _have_equal_tensors(a: nn.Module, b: nn.Module) -> bool:
     """Return True if both modules have the same tensors, bit for bit."""
     ours, theirs = a.state_dict(), b.state_dict()
     return ours.keys() == theirs.keys() and all(

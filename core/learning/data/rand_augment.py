@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.data.transfer import send_tensor
+from core.learning.data.transfer import move_tensor_to_device
 
 DRAWS = 2
 COLUMNS = 4 * DRAWS
@@ -55,7 +55,7 @@ def rand_augment(images: Tensor, table: Tensor) -> Tensor:
         # device.
         counts = chosen.bincount(minlength=len(names) + 1).tolist()
         # One copy to the device for all three; rows are exact in float64.
-        placed = send_tensor(
+        placed = move_tensor_to_device(
             torch.stack([order.double(), level[order], sign[order].double()]), x.device
         )
         rows, level, sign = placed[0].long(), placed[1].float(), placed[2].float()

@@ -23,7 +23,7 @@ from core.learning.training.context import Context
 HEAD = "head.weight"
 
 
-def shuffle_batches(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
+def make_shuffled_batches(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
     """Return index batches of one epoch: the training rows int64, ranked by `order` float [N].
 
     A last batch of one image joins the batch before it: BatchNorm cannot train on a single image.
@@ -35,7 +35,7 @@ def shuffle_batches(order: Tensor, rows: Tensor, size: int) -> list[Tensor]:
     return parts
 
 
-def stratify_batches(
+def make_stratified_batches(
     seed: int, epoch: int, rows: Tensor, labels: Tensor, size: int, batches: int | None = None
 ) -> list[Tensor]:
     """Return index batches of an epoch with equal shares of the N classes present.
@@ -66,7 +66,9 @@ def stratify_batches(
             len(present), rounding_mode="floor"
         )
         chosen.append(
-            _draw_from_cycle(members[place], derive_seed(seed, c), int(picks[0]), int(picks[-1]))
+            _draw_from_shuffled_cycle(
+                members[place], derive_seed(seed, c), int(picks[0]), int(picks[-1])
+            )
         )
         # The batch of each pick: the difference of running counts is what a batch takes.
         places.append(torch.arange(per_epoch).repeat_interleave(picks.diff()))
@@ -78,7 +80,7 @@ def stratify_batches(
 def count_batches(sampler: str, n: int, size: int) -> int:
     """Return the number of batches in an epoch of n training rows."""
     full = -(-n // size)
-    # A last batch of one image joins the one before it, as in `shuffle_batches`.
+    # A last batch of one image joins the one before it, as in `make_shuffled_batches`.
     return full - 1 if sampler == "shuffled" and full > 1 and size > 1 and n % size == 1 else full
 
 
@@ -103,7 +105,7 @@ def compute_batch_share(ctx: Context, method: Method, labels: Tensor) -> float:
     return present.numel() / len(ctx.network.classes)
 
 
-def _draw_from_cycle(members: Tensor, seed: int, start: int, stop: int) -> Tensor:
+def _draw_from_shuffled_cycle(members: Tensor, seed: int, start: int, stop: int) -> Tensor:
     """Return entries start … stop - 1 of a class's endless cycle of shuffled passes."""
     n = members.numel()
     first, last = start // n, -(-stop // n)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def send_tensor(tensor: Tensor, device: torch.device) -> Tensor:
+def move_tensor_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a CPU tensor of any shape and type on a device; a tensor already there is returned.
 
     On CUDA it goes through pinned memory: a copy from other memory makes the host wait for all
@@ -20,17 +20,17 @@ def send_tensor(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def send_rows(source: Tensor, rows: Tensor, device: torch.device) -> Tensor:
+def move_rows_to_device(source: Tensor, rows: Tensor, device: torch.device) -> Tensor:
     """Return the rows int64 [B] of a tensor [N, …] on a device; rows and tensor are on the CPU."""
     if device.type != "cuda":
-        return send_tensor(source.index_select(0, rows), device)
+        return move_tensor_to_device(source.index_select(0, rows), device)
     # Gathered straight into pinned memory: a second copy would cost as much as the gathering.
     picked = source.new_empty((rows.numel(), *source.shape[1:]), pin_memory=True)
     torch.index_select(source, 0, rows, out=picked)
     return picked.to(device, non_blocking=True)
 
 
-def free_bytes(device: torch.device) -> int:
+def count_free_device_bytes(device: torch.device) -> int:
     """Return an accelerator's unused memory, in bytes."""
     # Of the device and not of this process: others may use it too.
     return int(torch.get_device_module(device).mem_get_info(device)[0])

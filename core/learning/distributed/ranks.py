@@ -39,27 +39,27 @@ class Ranks:
     count = 1
 
     @property
-    def writes(self) -> bool:
+    def is_writing_rank(self) -> bool:
         """True for the rank that reports, writes snapshots and stores the result."""
         return self.rank == 0
 
     def open_scratch_folder(self, out: Path) -> Path:
         """Return the folder for this rank's scratch files: the job's, or its own within it."""
-        if self.writes:
+        if self.is_writing_rank:
             return out
         # Ranks of one host share the job's folder, and their scratch files have the same names.
         rank_folder = out / f"rank-{self.rank}"
         rank_folder.mkdir(parents=True, exist_ok=True)
         return rank_folder
 
-    def get_slice_numbers(self, slices: int) -> range:
+    def get_slices_of_rank(self, slices: int) -> range:
         """Return the numbers of the slices that this rank computes.
 
         All ranks compute the single slice of a batch that is too small to cut.
         """
         if slices < self.count:
             return range(slices)
-        # Exact, since `choose_ranks` picks a divisor.
+        # Exact, since `choose_rank_count` picks a divisor.
         each = slices // self.count
         return range(self.rank * each, (self.rank + 1) * each)
 
@@ -95,7 +95,7 @@ class Group(Ranks):
         each: list[Tensor] = [part for flat in gathered for part in flat.split(len(own[0]))]  # type: ignore[no-untyped-call]
         return each[:slices]  # where every rank computed the only slice, take rank 0's
 
-    def leave_group(self) -> None:
+    def leave_process_group(self) -> None:
         """Leave the group in an orderly way."""
         self._dist.destroy_process_group()
 
@@ -117,11 +117,11 @@ class SharedControl:
         request, self._asked, self.pending = self._asked, None, False
         return request
 
-    def encode_pending(self) -> int:
+    def encode_pending_request(self) -> int:
         """Return a number for this rank's pending request; 0 for none."""
         return _REQUESTS.index(self._control.take_request()) if self._control.pending else 0
 
-    def store_request(self, number: int) -> None:
+    def store_received_request(self, number: int) -> None:
         """Store the request that rank 0 sent."""
         self._asked = _REQUESTS[number]
         self.pending = self._asked is not None

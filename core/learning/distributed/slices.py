@@ -34,15 +34,15 @@ class Slice:
         begin = self.number * each + min(self.number, more)
         return slice(begin, begin + each + (self.number < more))
 
-    def count_rows(self, count: int) -> int:
+    def count_slice_rows(self, count: int) -> int:
         """Return the slice's number of rows, of `count` in all."""
         rows = self.get_row_range(count)
         return int(rows.stop - rows.start)
 
     @property
-    def weight(self) -> float:
+    def loss_weight(self) -> float:
         """Weight of the slice's loss: the share n_s/n of the batch's images."""
-        return self.count_rows(self.images) / self.images
+        return self.count_slice_rows(self.images) / self.images
 
     def compute_mean_correction(self, taken: int, count: int) -> float:
         """Return the factor for a mean over `taken` of `count` things.
@@ -50,20 +50,20 @@ class Slice:
         Multiplied by `weight`, it makes `taken` / `count`.
         """
         # Exactly 1 for a whole batch: a multiplication could change a bit.
-        return 1.0 if self.of == 1 else taken / count / self.weight
+        return 1.0 if self.of == 1 else taken / count / self.loss_weight
 
 
 WHOLE = Slice()
 """The only slice of an uncut batch."""
 
 
-def count_slices(shards: int, images: int) -> int:
+def count_batch_slices(shards: int, images: int) -> int:
     """Return the number of slices of a batch: `shards`, or one for fewer images than that."""
     # A slice without images would have no loss.
     return shards if images >= shards else 1
 
 
-def choose_ranks(shards: int, devices: int) -> int:
+def choose_rank_count(shards: int, devices: int) -> int:
     """Return the number of processes that share the slices.
 
     It is the greatest divisor of `shards` up to `devices`, and at least 1.

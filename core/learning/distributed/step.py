@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
-from core.learning.data.transfer import send_tensor
+from core.learning.data.transfer import move_tensor_to_device
 from core.learning.distributed.ranks import Ranks, SharedControl
-from core.learning.distributed.slices import WHOLE, Slice, count_slices
+from core.learning.distributed.slices import WHOLE, Slice, count_batch_slices
 from core.learning.networks.norms import BatchNorm
 from core.learning.training.context import Batch, Context
 
@@ -30,7 +30,7 @@ _SLICED = 6
 """Key that separates the seeds of slices from those of the epochs' tables."""
 
 
-def check_shards(ctx: Context) -> None:
+def require_shardable_network(ctx: Context) -> None:
     """Refuse slices of a network whose BatchNorm still has to learn its statistics.
 
     With slices BatchNorm is in eval mode, also in a first task, since statistics of a slice are not
@@ -64,18 +64,18 @@ class ShardedStep:
         whole batch, [B, …].
         """
         images = batch.y.shape[0]
-        slices = count_slices(self.shards, images)
+        slices = count_batch_slices(self.shards, images)
         parameters = list(ctx.trainable.values())
         # All vectors need one length to be gathered; slice 0 has the most rows.
-        widest = Slice(0, slices, images).count_rows(images)
-        request_number = 0 if self.control is None else self.control.encode_pending()
+        widest = Slice(0, slices, images).count_slice_rows(images)
+        request_number = 0 if self.control is None else self.control.encode_pending_request()
         vectors: list[Tensor] = []
         shapes: dict[str, torch.Size] = {}
         devices = [ctx.device] if ctx.device.type == "cuda" else []
         # The state of the generators after a step must not depend on how many slices this rank
         # computed.
         with torch.random.fork_rng(devices):
-            for number in self.ranks.get_slice_numbers(slices):
+            for number in self.ranks.get_slices_of_rank(slices):
                 part = ctx.part = Slice(number, slices, images)
                 # Random draws depend on the slice's number, not on the rank that computes it.
                 torch.manual_seed(derive_seed(ctx.recipe.seed, ctx.task, ctx.step, _SLICED, number))
@@ -83,7 +83,10 @@ class ShardedStep:
                     parameter.grad = None
                 with ctx.use_mixed_precision():
                     terms = method.loss_terms(ctx, slice_batch(batch, part))
-                loss = torch.stack([value.float() for value in terms.values()]).sum() * part.weight
+                loss = (
+                    torch.stack([value.float() for value in terms.values()]).sum()
+                    * part.loss_weight
+                )
                 loss.backward()  # type: ignore[no-untyped-call]
                 gathered = {name: ctx.scratch[name] for name in method.gathered}
                 shapes = {name: tensor.shape[1:] for name, tensor in gathered.items()}
@@ -122,7 +125,7 @@ class ShardedStep:
         # One copy for flags and request, since the host waits for the device at each.
         *present, _, request_number = total[end:].tolist()
         if self.control is not None:
-            self.control.store_request(int(request_number))
+            self.control.store_received_request(int(request_number))
         for parameter, gradient, is_present in zip(parameters, parts, present, strict=True):
             parameter.grad = None
             # An optimizer skips a parameter without a gradient; with zeros it would apply momentum
@@ -132,7 +135,8 @@ class ShardedStep:
                 parameter.grad = torch.empty_like(parameter, memory_format=torch.preserve_format)
                 parameter.grad.copy_(gradient.view(parameter.shape))
         counts = [
-            Slice(number, len(vectors), images).count_rows(images) for number in range(len(vectors))
+            Slice(number, len(vectors), images).count_slice_rows(images)
+            for number in range(len(vectors))
         ]
         begin = head + 1
         for name, shape in shapes.items():
@@ -165,7 +169,7 @@ def _flatten_slice(
         (torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters
     ]
     present = [float(p.grad is not None) for p in parameters]
-    flags = send_tensor(torch.tensor(present), loss.device)
+    flags = move_tensor_to_device(torch.tensor(present), loss.device)
     filled = [
         torch.cat([t, t.new_zeros(widest - len(t), *t.shape[1:])]).reshape(-1).float() for t in rows
     ]

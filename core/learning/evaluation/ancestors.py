@@ -56,14 +56,14 @@ class Ancestors:
     def read_dataset(self, path: Path, classes: list[str]) -> Dataset:
         """Read a file of a task whose labels have these names, in the spec's problem.
 
-        Raises DataError as `Dataset.read_file` does.
+        Raises DataError as `Dataset.read_dataset_file` does.
         """
         # Each phase reads the held-out parts of all earlier tasks. Their images stay on disk.
         names = self.resolve_label_names(classes)
         # By names too: equal images sent under other classes are one file.
         key = path, tuple(names)
         if key not in self._datasets:
-            self._datasets[key] = Dataset.read_file(path, names, self.problem)
+            self._datasets[key] = Dataset.read_dataset_file(path, names, self.problem)
         return self._datasets[key]
 
     def get_manifest(self, which: Which) -> Manifest:
@@ -71,7 +71,7 @@ class Ancestors:
 
         In the data scenario it has the model's classes from version 0 on.
         """
-        source = self._get_version(which)
+        source = self._get_ancestor_version(which)
         manifest = source.manifest.model_copy(update={"version": source.version})
         if self._spec.scenario == "data" and not manifest.classes:
             return manifest.model_copy(
@@ -103,31 +103,31 @@ class Ancestors:
 
     def get_temperature(self, which: Which) -> float:
         """Return the number that a version's logits are divided by before their softmax."""
-        return self.get_manifest(which).divisor
+        return self.get_manifest(which).logit_divisor
 
     def load_part_tensors(self, which: Which, kind: str) -> dict[str, Tensor]:
         """Return the tensors of a version's part of a type; an empty dict when it has none."""
-        for part in self._get_version(which).parts:
+        for part in self._get_ancestor_version(which).parts:
             if part.type == kind:
                 return load_tensors(part.path)
         return {}
 
-    def may_answer(self, which: Which, task: int, names: list[str]) -> bool:
-        """Apply `evaluate.can_answer` to the manifest alone, without building a network."""
+    def can_version_answer(self, which: Which, task: int, names: list[str]) -> bool:
+        """Apply `evaluate.can_predict_task` to the manifest alone, without building a network."""
         manifest = self.get_manifest(which)
         if manifest.scenario == "task":
-            return manifest.head_of(task) is not None
+            return manifest.find_task_head(task) is not None
         # Without images no class is present, and nothing can be measured.
         return bool(names) and set(names) <= set(manifest.classes or [])
 
-    def _get_version(self, which: Which) -> SpecVersion:
+    def _get_ancestor_version(self, which: Which) -> SpecVersion:
         return self._spec.parent if which == "parent" else self._spec.base
 
     def _map_part_paths(self, which: Which) -> dict[str, Path]:
-        return {part.name: part.path for part in self._get_version(which).parts}
+        return {part.name: part.path for part in self._get_ancestor_version(which).parts}
 
 
-def check_trainable(network: Network, method: Method, spec: JobSpec) -> None:
+def require_trainable_network(network: Network, method: Method, spec: JobSpec) -> None:
     """Raise DataError when the method cannot train a network of this architecture or family, or
     cannot learn the spec's problem."""
     name, version = spec.architecture.name, spec.parent.version

@@ -21,7 +21,7 @@ Accuracy = dict[str, float]
 """Accuracy on a task's held-out part by the task's number, as text as in JSON."""
 
 
-def is_validated(step: int) -> bool:
+def is_validation_step(step: int) -> bool:
     """Return true if the state after `step` updates is validated.
 
     These steps are 0, 1, 3, 6, 10, 15, …, 45, 55, 65, 75, …
@@ -29,15 +29,15 @@ def is_validated(step: int) -> bool:
     grown = MAX_GAP * (MAX_GAP + 1) // 2
     if step >= grown:
         return (step - grown) % MAX_GAP == 0
-    return _is_square(8 * step + 1)  # a triangular number
+    return _is_square_number(8 * step + 1)  # a triangular number
 
 
-def is_checkpoint(step: int) -> bool:
+def is_adp_checkpoint(step: int) -> bool:
     """Return true if ADP has a checkpoint after `step` updates: 0, 1, 2, 3, 5, 8, 13, …
 
     A number n is a Fibonacci number exactly if 5n² + 4 or 5n² - 4 is a square.
     """
-    return _is_square(5 * step * step + 4) or _is_square(5 * step * step - 4)
+    return _is_square_number(5 * step * step + 4) or _is_square_number(5 * step * step - 4)
 
 
 class Curve:
@@ -69,7 +69,7 @@ class Curve:
         self.points.append(point)
         return point
 
-    def compute_task_means(self) -> Accuracy:
+    def compute_adp_means(self) -> Accuracy:
         """Return ADP-mean per task, over the checkpoints from step 1 on: an average over log time.
 
         Only tasks tested at all of them are included: data may be deleted between an interruption
@@ -83,6 +83,6 @@ class Curve:
         }
 
 
-def _is_square(n: int) -> bool:
+def _is_square_number(n: int) -> bool:
     # In integers: a float root is wrong for large numbers.
     return n >= 0 and math.isqrt(n) ** 2 == n

@@ -25,7 +25,7 @@ from torch.nn import functional
 from core.contract.figures import Baseline, Counts
 from core.learning.analytic import discriminant
 from core.learning.analytic.sums import Sums
-from core.learning.evaluation.probe import Sample, group_samples
+from core.learning.evaluation.probe import Sample, group_duplicate_samples
 from core.learning.networks import Network
 
 FOLDS = 5
@@ -89,7 +89,7 @@ def evaluate_baselines(
         right: task → which of the version's predictions are right, bool [N].
         rows: int64 [labels], the row of the head that each label of the samples is; None: they are
             rows.
-        alike: the result of `group_samples` for all samples; None: it is not known.
+        alike: the result of `group_duplicate_samples` for all samples; None: it is not known.
     """
     tasks = [task for task in samples if task in right]
     groups = [[task] for task in tasks] if network.scenario == "task" else [tasks]
@@ -104,7 +104,7 @@ def evaluate_baselines(
         head = group[0] if network.scenario == "task" else None
         # Groups of some tasks alone may be smaller: images of others may join two of them.
         known = alike if group == list(samples) else None
-        duplicates = group_samples(parts) if known is None else known
+        duplicates = group_duplicate_samples(parts) if known is None else known
         usable_images = find_usable_images(labels, len(network.list_classes(head)), duplicates)
         phi = torch.cat([part.features for part in parts])
         # A network that has diverged has no features to classify by.
@@ -116,14 +116,18 @@ def evaluate_baselines(
         right_parts.append(
             torch.cat([right[task][samples[task].rows] for task in group])[usable_images]
         )
-        results = classify_in_five_folds(
+        results = classify_by_cross_validation(
             phi[usable_images.to(phi.device)],
             labels[usable_images],
             rows,
             duplicates[usable_images],
         )
-        ncm |= _count_by_task(results.ncm, of[usable_images], group)
-        lda |= {} if results.lda is None else _count_by_task(results.lda, of[usable_images], group)
+        ncm |= _count_correct_by_task(results.ncm, of[usable_images], group)
+        lda |= (
+            {}
+            if results.lda is None
+            else _count_correct_by_task(results.lda, of[usable_images], group)
+        )
         if grows and results.first is not None:
             own_rows = labels if rows is None else rows[labels]
             later |= _count_later_confusions(
@@ -158,7 +162,7 @@ def find_usable_images(labels: Tensor, classes: int, groups: Tensor | None = Non
     return (counts >= FEWEST_OF_A_CLASS)[labels]
 
 
-def assign_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
+def assign_group_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
     """Return the fold of each image, int64 [n], 0 to 4; the first image of class c is in fold c mod
     5.
 
@@ -166,7 +170,7 @@ def assign_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
     near duplicates of a class are in the fold of the first of them.
     """
     first, of = find_first_of_each_group(labels, groups)
-    return _deal_folds(labels[first])[of]
+    return _assign_folds_by_class(labels[first])[of]
 
 
 def find_first_of_each_group(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -188,7 +192,7 @@ def find_first_of_each_group(labels: Tensor, groups: Tensor | None) -> tuple[Ten
     return first[order], place[kind]
 
 
-def _deal_folds(labels: Tensor) -> Tensor:
+def _assign_folds_by_class(labels: Tensor) -> Tensor:
     # Stable, so that the images of a class are dealt in their order.
     order = labels.argsort(stable=True)
     turn_of = torch.empty_like(labels)
@@ -198,7 +202,7 @@ def _deal_folds(labels: Tensor) -> Tensor:
     return (turn_of - first[labels] + labels) % FOLDS
 
 
-def classify_in_five_folds(
+def classify_by_cross_validation(
     features: Tensor, labels: Tensor, rows: Tensor | None = None, groups: Tensor | None = None
 ) -> Answers:
     """Classify each image by classifiers that were fitted without its fold.
@@ -210,7 +214,7 @@ def classify_in_five_folds(
         groups: as of `find_usable_images`; two or more in each class.
     """
     number, label = torch.unique(labels, return_inverse=True)
-    fold = assign_folds(label, groups).to(features.device)
+    fold = assign_group_folds(label, groups).to(features.device)
     label = label.to(features.device)
     wide = features.shape[1] > WIDEST
     # In float64: sums without a fold are differences of sums.
@@ -227,7 +231,7 @@ def classify_in_five_folds(
             h[out] @ functional.normalize(discriminant.compute_class_means(made_of)).T
         ).argmax(1)
         if not wide:
-            scores = discriminant.solve_classifier(made_of)(h[out])
+            scores = discriminant.solve_discriminant(made_of)(h[out])
             lda[out] = scores.argmax(1)
             first[out] = find_first_better_row(scores, label[out], of_head)
     if wide:
@@ -256,7 +260,7 @@ def find_first_better_row(scores: Tensor, labels: Tensor, rows: Tensor) -> Tenso
 def compute_class_sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
     """Return sums over images by class; `wide` leaves out second moments."""
     if not wide:
-        sums = Sums.make_empty(h.shape[1], classes, h.device)
+        sums = Sums.make_empty_sums(h.shape[1], classes, h.device)
         sums.add_examples(h, labels)
         return sums
     cross = h.new_zeros(classes, h.shape[1]).index_add_(0, labels, h).T
@@ -268,7 +272,7 @@ def subtract_sums(whole: Sums, part: Sums) -> Sums:
     return Sums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
 
 
-def _count_by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Counts]:
+def _count_correct_by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Counts]:
     """Return task → correct predictions and total; tasks without an image are left out."""
     counts = {task: (int(right[of == task].sum()), int((of == task).sum())) for task in tasks}
     return {str(task): pair for task, pair in counts.items() if pair[1]}

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import Predict, can_answer, predict_task
+from core.learning.evaluation.evaluate import Predict, can_predict_task, predict_task
 from core.learning.evaluation.probe import Probe
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.precision import Inputs
 from core.learning.problems.problem import Prediction
-from core.learning.recipe import is_head
+from core.learning.recipe import is_head_parameter
 from core.statistics.near import Hashes
 
 Report = Callable[[str, dict[str, Any], float | None], None]
@@ -63,7 +63,7 @@ def count_changed_predictions(
     for task, after in right.items():
         data = parts[task]
         # A task with a class that the parent lacks has no prediction to compare with.
-        if not can_answer(parent.network, task, data.list_needed_outputs()):
+        if not can_predict_task(parent.network, task, data.list_outputs_with_images()):
             continue
         before = parent.known.get(task)
         if before is None:
@@ -71,14 +71,14 @@ def count_changed_predictions(
                 parent.network, data, task, parent.predict, inputs, parent.temperature
             )
             before = data.problem.is_right(scores)
-        counts = count_changes(before, after)
+        counts = count_correctness_changes(before, after)
         gained = (counts["improved"] - counts["regressed"]) / counts["total"]
         report("accuracy_change", {"task": task, **counts}, gained)
         changes[str(task)] = counts
     return changes, predictions
 
 
-def count_changes(before: Tensor, after: Tensor) -> dict[str, int]:
+def count_correctness_changes(before: Tensor, after: Tensor) -> dict[str, int]:
     """Count changes from masks bool [N] of the correct predictions of two versions for the same
     images."""
     return {
@@ -88,7 +88,7 @@ def count_changes(before: Tensor, after: Tensor) -> dict[str, int]:
     }
 
 
-def probe_new_version(
+def run_knn_probe(
     probe: Probe,
     parts: Mapping[int, Dataset],
     hashes: Mapping[int, Hashes | None],
@@ -105,10 +105,10 @@ def probe_new_version(
     """
     tasks: dict[str, list[int]] = {}
     for number, data in parts.items():
-        correct, total = tasks[str(number)] = probe.measure_task(number, data, hashes.get(number))
+        correct, total = tasks[str(number)] = probe.probe_task(number, data, hashes.get(number))
         share = correct / total if total else None
         report("knn_probe", {"task": number, "correct": correct, "total": total}, share)
-    return {"all": probe.measure_all(), "tasks": tasks}
+    return {"all": probe.probe_all_tasks(), "tasks": tasks}
 
 
 def update_norm(
@@ -126,7 +126,7 @@ def update_norm(
         # New parameters have no start: their length is no distance.
         if name not in names or name not in start:
             continue
-        group = "head" if is_head(name) else "backbone"
+        group = "head" if is_head_parameter(name) else "backbone"
         moved[group] += _compute_squared_distance(parameter, start[name])
         # In float64: millions of small squares are added.
         norm += float(start[name].double().square().sum())
@@ -138,7 +138,7 @@ def update_norm(
     }
 
 
-def measure_drift(network: Network, base: Mapping[str, Tensor]) -> float:
+def measure_weight_drift(network: Network, base: Mapping[str, Tensor]) -> float:
     """Return ‖θ - θ_0‖₂ over the backbone of version 0, whether or not this task may move it.
 
     For a linearised network it is the norm of the displacement from its frozen weights.
@@ -150,7 +150,7 @@ def measure_drift(network: Network, base: Mapping[str, Tensor]) -> float:
         ]
         return float(sum(moved) ** 0.5)
     parameters = dict(network.named_parameters())
-    shared = [name for name in base if name in parameters and not is_head(name)]
+    shared = [name for name in base if name in parameters and not is_head_parameter(name)]
     return float(
         sum(_compute_squared_distance(parameters[name], base[name]) for name in shared) ** 0.5
     )

@@ -64,7 +64,7 @@ class HeldBack:
     problem: Problem[Any] = CLASSIFICATION
 
 
-def can_answer(network: Network, task: int, outputs: Sequence[str]) -> bool:
+def can_predict_task(network: Network, task: int, outputs: Sequence[str]) -> bool:
     """Return true if a version can be measured on a task.
 
     It must have the task's head, or all outputs that the task needs.
@@ -74,7 +74,7 @@ def can_answer(network: Network, task: int, outputs: Sequence[str]) -> bool:
     return bool(outputs) and set(outputs) <= set(network.classes)
 
 
-def score_task(
+def compute_task_scores(
     network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs
 ) -> Tensor:
     """Return the scores [N] of a version's predictions on `data`."""
@@ -91,12 +91,12 @@ def predict_task(
 ) -> tuple[Prediction, Tensor]:
     """Return the predictions on `data`, and their scores [N]."""
     head = task if network.scenario == "task" else None
-    problem, targets = data.problem, data.to_targets(network.list_classes(head))
+    problem, targets = data.problem, data.convert_labels_to_targets(network.list_classes(head))
     parts, start = [], 0
     for outputs in _predict_batches(network, data.images, head, predict, inputs):
         parts.append(problem.decode(outputs, targets[start : start + len(outputs)], temperature))
         start += len(outputs)
-    predictions = problem.join(parts, len(network.list_classes(head)))
+    predictions = problem.join_predictions(parts, len(network.list_classes(head)))
     return predictions, problem.score(predictions, targets)
 
 
@@ -109,7 +109,9 @@ def compute_task_logits(
     parts = [
         part.float().cpu() for part in _predict_batches(network, data.images, head, predict, inputs)
     ]
-    return Logits(torch.cat([torch.zeros(0, len(classes)), *parts]), data.to_targets(classes))
+    return Logits(
+        torch.cat([torch.zeros(0, len(classes)), *parts]), data.convert_labels_to_targets(classes)
+    )
 
 
 def compute_mean_loss(
@@ -117,7 +119,7 @@ def compute_mean_loss(
 ) -> float:
     """Return the mean loss over the images of a held-out part, in eval mode; nan without images."""
     head = task if network.scenario == "task" else None
-    targets = data.to_targets(network.list_classes(head))
+    targets = data.convert_labels_to_targets(network.list_classes(head))
     # In float64 on the CPU: the sum does not depend on the device.
     total = torch.zeros((), dtype=torch.float64)
     with use_eval_mode(network), use_full_precision(inputs.device), torch.inference_mode():
@@ -134,7 +136,7 @@ def choose_batch_size(images: Tensor) -> int:
     return max(1, min(BATCH, PIXELS // (images.shape[1] * images.shape[2])))
 
 
-def count_scores(data: Dataset, scores: Tensor) -> Result:
+def count_correct_by_class(data: Dataset, scores: Tensor) -> Result:
     """Count the scores [N] of `predict_task`, in total and by class."""
     problem, right = data.problem, data.problem.is_right(scores)
     per_class = problem.count_by_class(right, data.labels, data.names)

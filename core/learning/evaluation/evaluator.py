@@ -16,7 +16,7 @@ from core.contract.jobs.job_spec import EarlierTask, JobSpec
 from core.contract.jobs.trial import TrialScore
 from core.contract.manifest import Temperature
 from core.learning.data.dataset import Dataset
-from core.learning.data.held_out_features import HeldOutFeatures, replace_images
+from core.learning.data.held_out_features import HeldOutFeatures, replace_images_by_features
 from core.learning.evaluation import stored_predictions
 from core.learning.evaluation.ancestors import Ancestors, Which
 from core.learning.evaluation.anytime import Accuracy
@@ -25,31 +25,31 @@ from core.learning.evaluation.calibration.error import measure_calibration
 from core.learning.evaluation.calibration.held_out import (
     Logits,
     choose_logits_stride,
-    concatenate_tasks,
+    concatenate_task_logits,
 )
 from core.learning.evaluation.calibration.temperature import choose_temperature
 from core.learning.evaluation.comparison import (
     Parent,
     count_changed_predictions,
-    measure_drift,
-    probe_new_version,
+    measure_weight_drift,
+    run_knn_probe,
 )
 from core.learning.evaluation.evaluate import (
-    can_answer,
+    can_predict_task,
     compute_mean_loss,
     compute_task_logits,
-    count_scores,
+    compute_task_scores,
+    count_correct_by_class,
     predict_task,
-    score_task,
 )
 from core.learning.evaluation.probe import Probe
 from core.learning.evaluation.trial import score_trial
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, place_network
+from core.learning.precision import Inputs, move_network_to_device
 from core.learning.problems.problem import Prediction
-from core.learning.reports.duplicates import read_hashes
+from core.learning.reports.duplicates import read_or_compute_hashes
 from core.learning.training import log_lines
 from core.learning.training.context import Context
 from core.learning.training.loop import NonFinite
@@ -84,7 +84,7 @@ class Evaluator:
         self._number = spec.task.number
         self._problem = ancestors.problem
 
-    def measure_ancestors(self, network: Network) -> None:
+    def measure_base_and_parent(self, network: Network) -> None:
         """Measure base and parent as they are on the new task's held-out part.
 
         The parent is `network`, which is back on the CPU afterwards.
@@ -92,15 +92,17 @@ class Evaluator:
         if not self._spec.task.held_out:
             return
         held_out = self._read_held_out(self._spec.task)
-        outputs = held_out.list_needed_outputs()
+        outputs = held_out.list_outputs_with_images()
         same = self._ancestors.same
         versions: tuple[Which, ...] = ("parent",) if same else ("base", "parent")
         for version in versions:
             # By the manifest: no network is loaded only to find that it cannot answer.
-            if not self._ancestors.may_answer(version, self._number, outputs) or not len(held_out):
+            if not self._ancestors.can_version_answer(version, self._number, outputs) or not len(
+                held_out
+            ):
                 continue
             measured = network if version == "parent" else self._ancestors.load_network("base")
-            place_network(measured, self._inputs.device)
+            move_network_to_device(measured, self._inputs.device)
             predictions = predict_task(
                 measured,
                 held_out,
@@ -109,7 +111,7 @@ class Evaluator:
                 self._inputs,
                 self._ancestors.get_temperature(version),
             )
-            self._record_cell(version, self._number, held_out, predictions)
+            self._record_matrix_cell(version, self._number, held_out, predictions)
         if same:
             # In a first task base and parent are one version: its cells are copied, not measured
             # again.
@@ -126,26 +128,26 @@ class Evaluator:
             return self._measure_new_version(network, method, ctx)
 
     def _measure_new_version(self, network: Network, method: Method, ctx: Context) -> Figures:
-        parts = self.list_held_out_parts()
+        parts = self.read_held_out_parts()
         stored_features = self._features.kept
-        measured_parts = replace_images(
+        measured_parts = replace_images_by_features(
             network, parts, self._inputs, stored_features, lambda: self._emit(AliveEvent())
         )
         if self._features.is_on and self._spec.held_out_stays:
-            self._features.collect_new(measured_parts, self._number)
-        right, calibration = self._measure_cells(network, method, ctx, measured_parts)
+            self._features.collect_new_features(measured_parts, self._number)
+        right, calibration = self._measure_matrix_cells(network, method, ctx, measured_parts)
         # Loaded again: the one that the task started from has been trained.
         older = {"parent": self._ancestors.load_network("parent")}
         if not self._ancestors.same:
             older["base"] = self._ancestors.load_network("base")
         for ancestor in older.values():
-            place_network(ancestor, self._inputs.device)
+            move_network_to_device(ancestor, self._inputs.device)
         base = dict(older.get("base", older["parent"]).named_parameters())
         parent = Parent(
             older["parent"],
             self._ancestors.load_predict("parent"),
             self._ancestors.get_temperature("parent"),
-            self._read_answers(older["parent"], parts),
+            self._read_parent_correctness(older["parent"], parts),
         )
         changes, parent_predictions = count_changed_predictions(
             parent, parts, right, self._inputs, self._emit_metric
@@ -154,7 +156,7 @@ class Evaluator:
             # Those of the new task were measured before training, and stay.
             self.answers.setdefault(("parent", task), predictions)
         figures = Figures(
-            drift=measure_drift(network, base),
+            drift=measure_weight_drift(network, base),
             changes={task: Change(**counts) for task, counts in changes.items()},
         )
         # The others compare classes.
@@ -162,8 +164,8 @@ class Evaluator:
             return figures
         probe = Probe(network, len(parts), self._inputs, self._read_parent_probe())
         hashes = self._collect_hashes(parts)
-        neighbours = probe_new_version(probe, measured_parts, hashes, self._emit_metric)
-        neighbours["before"] = self._probe_ancestors(older, parts, hashes)
+        neighbours = run_knn_probe(probe, measured_parts, hashes, self._emit_metric)
+        neighbours["before"] = self._run_ancestor_probes(older, parts, hashes)
         baselines = self._evaluate_baselines(network, probe, right)
         return figures.model_copy(
             update={
@@ -175,7 +177,7 @@ class Evaluator:
             }
         )
 
-    def to_result_fields(self) -> dict[str, object]:
+    def build_result_fields(self) -> dict[str, object]:
         """Return the measured cells and the temperature, as fields of a result."""
         return {"results": self.rows, "temperature": self.temperature}
 
@@ -189,7 +191,7 @@ class Evaluator:
             task: probe.tasks[str(task)] for task in self._features.kept if str(task) in probe.tasks
         }
 
-    def _probe_ancestors(
+    def _run_ancestor_probes(
         self,
         older: Mapping[str, Network],
         parts: Mapping[int, Dataset],
@@ -200,7 +202,7 @@ class Evaluator:
         if data is None:
             return {}
         return {
-            name: Probe(network, 1, self._inputs).measure_task(number, data, hashes.get(number))
+            name: Probe(network, 1, self._inputs).probe_task(number, data, hashes.get(number))
             for name, network in older.items()
         }
 
@@ -208,10 +210,13 @@ class Evaluator:
         """Return the hashes of the held-out images of each task."""
         traces = {task.number: task.traces for task in (*self._spec.history, self._spec.task)}
         return {
-            task: read_hashes(traces.get(task), "held_out", data) for task, data in parts.items()
+            task: read_or_compute_hashes(traces.get(task), "held_out", data)
+            for task, data in parts.items()
         }
 
-    def _read_answers(self, parent: Network, parts: Mapping[int, Dataset]) -> dict[int, Tensor]:
+    def _read_parent_correctness(
+        self, parent: Network, parts: Mapping[int, Dataset]
+    ) -> dict[int, Tensor]:
         """Return task → mask of the parent's correct predictions; tasks without stored ones are
         left out."""
         right_by_task: dict[int, Tensor] = {}
@@ -220,13 +225,15 @@ class Evaluator:
             if task.answers is None or data is None:
                 continue
             head = self._get_head(task.number)
-            if not can_answer(parent, task.number, data.list_needed_outputs()):
+            if not can_predict_task(parent, task.number, data.list_outputs_with_images()):
                 continue
             problem = data.problem
             stored = stored_predictions.read_prediction_file(task.answers, problem)
             # Images may have been deleted since the predictions were stored.
             if len(stored) == len(data):
-                scores = problem.score(stored, data.to_targets(parent.list_classes(head)))
+                scores = problem.score(
+                    stored, data.convert_labels_to_targets(parent.list_classes(head))
+                )
                 right_by_task[task.number] = problem.is_right(scores)
         return right_by_task
 
@@ -243,7 +250,7 @@ class Evaluator:
             # A class that the version does not know gets a row behind the head: no task that it can
             # answer has it.
             rows = torch.tensor(
-                [row_of.get(name, len(row_of)) for name in probe.classes], dtype=torch.int64
+                [row_of.get(name, len(row_of)) for name in probe.class_names], dtype=torch.int64
             )
         baselines = evaluate_baselines(network, probe.samples, right, rows, probe.groups)
         for name, baseline in (("ncm", baselines.ncm), ("lda", baselines.lda)):
@@ -264,12 +271,12 @@ class Evaluator:
         weighs tasks alike.
         """
         parent = self._ancestors.load_network("parent")
-        place_network(parent, self._inputs.device)
+        move_network_to_device(parent, self._inputs.device)
         tasks: dict[str, LossRise] = {}
         rises: list[float] = []
-        for task, data in self.list_held_out_parts().items():
-            outputs = data.list_needed_outputs()
-            if task == self._number or not len(data) or not can_answer(parent, task, outputs):
+        for task, data in self.read_held_out_parts().items():
+            outputs = data.list_outputs_with_images()
+            if task == self._number or not len(data) or not can_predict_task(parent, task, outputs):
                 continue
             before, after = (
                 compute_mean_loss(n, data, task, method.compute_example_losses, self._inputs)
@@ -291,10 +298,14 @@ class Evaluator:
         new one included."""
         accuracies: Accuracy = {}
         with use_eval_mode(network):
-            for task, data in self.list_held_out_parts().items():
-                if not len(data) or not can_answer(network, task, data.list_needed_outputs()):
+            for task, data in self.read_held_out_parts().items():
+                if not len(data) or not can_predict_task(
+                    network, task, data.list_outputs_with_images()
+                ):
                     continue
-                scores = score_task(network, data, task, method.predict_logits, self._inputs)
+                scores = compute_task_scores(
+                    network, data, task, method.predict_logits, self._inputs
+                )
                 accuracies[str(task)] = data.problem.sum_scores(scores) / len(data)
                 self._emit(AliveEvent())  # measuring many tasks takes long
         return accuracies
@@ -304,7 +315,7 @@ class Evaluator:
     ) -> None:
         self._emit(MetricEvent(name=name, step=None, value=value, data=dict(data)))
 
-    def _measure_cells(
+    def _measure_matrix_cells(
         self, network: Network, method: Method, ctx: Context, parts: Mapping[int, Dataset]
     ) -> tuple[dict[int, Tensor], Calibration | None]:
         """Choose the new version's temperature and measure its cells.
@@ -316,7 +327,7 @@ class Evaluator:
         answerable = {
             task: data
             for task, data in parts.items()
-            if len(data) and can_answer(network, task, data.list_needed_outputs())
+            if len(data) and can_predict_task(network, task, data.list_outputs_with_images())
         }
         sizes = [
             (len(data), len(network.list_classes(self._get_head(task))))
@@ -325,7 +336,7 @@ class Evaluator:
         predict = method.predict_logits
         # Outputs that are no scores of classes have no temperature.
         if not self._problem.has_classes:
-            return self._record_cells(
+            return self._record_matrix_cells(
                 (task, data, predict_task(network, data, task, predict, self._inputs))
                 for task, data in answerable.items()
             ), None
@@ -334,11 +345,11 @@ class Evaluator:
         logits: dict[int, Logits] = {}
         for task, data in answerable.items():
             logits[task] = compute_task_logits(
-                network, data.take_every(stride), task, predict, self._inputs
+                network, data.select_every_nth_image(stride), task, predict, self._inputs
             )
             self._emit(AliveEvent())
         together, parent = (
-            concatenate_tasks(logits),
+            concatenate_task_logits(logits),
             self._ancestors.get_manifest("parent").temperature,
         )
         self.temperature = choose_temperature(
@@ -362,22 +373,27 @@ class Evaluator:
             return predictions, data.problem.score(predictions, targets)
 
         cells = ((task, data, predict_by_logits(task, data)) for task, data in answerable.items())
-        return self._record_cells(cells), calibration
+        return self._record_matrix_cells(cells), calibration
 
-    def _record_cells(
+    def _record_matrix_cells(
         self, cells: Iterable[tuple[int, Dataset, tuple[Prediction, Tensor]]]
     ) -> dict[int, Tensor]:
         """Store and report the new version's cells; return task → mask of right predictions."""
         return {
-            task: self._record_cell("new", task, data, answers) for task, data, answers in cells
+            task: self._record_matrix_cell("new", task, data, answers)
+            for task, data, answers in cells
         }
 
-    def _record_cell(
+    def _record_matrix_cell(
         self, version: Measured, task: int, data: Dataset, answers: tuple[Prediction, Tensor]
     ) -> Tensor:
         """Store and report one cell; return the mask of right predictions."""
         self.answers[version, task], scores = answers
-        counts = {name: n for name, n in vars(count_scores(data, scores)).items() if n is not None}
+        counts = {
+            name: n
+            for name, n in vars(count_correct_by_class(data, scores)).items()
+            if n is not None
+        }
         row = MeasuredCell(version=version, task=task, **counts)
         self.rows.append(row)
         self._emit_metric("result", row.to_json())
@@ -397,7 +413,7 @@ class Evaluator:
             return {}
         return {"score": score_trial(network, method, ctx, self._spec.selection, self._ancestors)}
 
-    def list_held_out_parts(self) -> dict[int, Dataset]:
+    def read_held_out_parts(self) -> dict[int, Dataset]:
         """Return held-out parts by task, in the order of numbers: those of earlier tasks that still
         exist, and the new one."""
         # The order decides the last bits of sums over all images, whichever task is learned last.
@@ -409,7 +425,9 @@ class Evaluator:
         return self._ancestors.read_dataset(task.held_out, task.classes)
 
 
-def forecast_loss_rise(method: Method, ctx: Context) -> tuple[float | None, dict[int, float]]:
+def compute_forecast_loss_rise(
+    method: Method, ctx: Context
+) -> tuple[float | None, dict[int, float]]:
     """Return the method's forecast of the loss rise of earlier tasks, mean and by task; None for
     the first task."""
     predicted = None if ctx.first else method.forecast_loss_rise(ctx)

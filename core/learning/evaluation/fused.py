@@ -12,10 +12,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from core.learning.networks import Network
-from core.learning.precision import place_network
+from core.learning.precision import move_network_to_device
 
 
-def fuse_network(network: Network, image: Tensor, task: int | None) -> Network | None:
+def fuse_batch_norms(network: Network, image: Tensor, task: int | None) -> Network | None:
     """Return a copy for prediction, or None if no batch norm directly follows a convolution.
 
     Args:
@@ -25,23 +25,23 @@ def fuse_network(network: Network, image: Tensor, task: int | None) -> Network |
     """
     fused = copy.deepcopy(network).eval()
     # By a pass and not by the order of declaration, which need not be that of the calls.
-    pairs = _find_pairs(fused, image, task)
+    pairs = _find_fusable_pairs(fused, image, task)
     for conv_name, norm_name in pairs:
         conv, norm = fused.get_submodule(conv_name), fused.get_submodule(norm_name)
         assert isinstance(conv, nn.Conv2d) and isinstance(norm, _BatchNorm)
         fused.set_submodule(conv_name, fuse_conv_bn_eval(conv, norm))
         # timm's normalisation has its dropout and activation as children, in this order.
         fused.set_submodule(norm_name, nn.Sequential(*norm.children()))
-    place_network(fused, torch.device("cpu"))  # to channels_last
+    move_network_to_device(fused, torch.device("cpu"))  # to channels_last
     return fused if pairs else None
 
 
-def _find_pairs(network: Network, image: Tensor, task: int | None) -> list[tuple[str, str]]:
+def _find_fusable_pairs(network: Network, image: Tensor, task: int | None) -> list[tuple[str, str]]:
     """Return pairs of names: a convolution, and the batch norm that reads its output."""
     outputs: dict[int, tuple[str, Tensor]] = {}  # holds the tensors, so that no id is reused
     pairs: list[tuple[str, str]] = []
 
-    def watch_module(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
+    def record_module_io(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
         def hook(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
             if isinstance(module, nn.Conv2d):
                 outputs[id(output)] = name, output
@@ -53,7 +53,7 @@ def _find_pairs(network: Network, image: Tensor, task: int | None) -> list[tuple
         return module.register_forward_hook(hook)
 
     handles = [
-        watch_module(name, module)
+        record_module_io(name, module)
         for name, module in network.named_modules()
         if isinstance(module, nn.Conv2d | _BatchNorm)
     ]

@@ -16,10 +16,10 @@ from core.contract.jobs.measure_job import MeasureResult, MeasureSpec
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting, stored_predictions
 from core.learning.evaluation.calibration.error import measure_calibration
-from core.learning.evaluation.evaluate import compute_task_logits, count_scores
-from core.learning.precision import Inputs, open_device, place_network
+from core.learning.evaluation.evaluate import compute_task_logits, count_correct_by_class
+from core.learning.precision import Inputs, move_network_to_device, open_device_with_limit
 from core.learning.problems.registry import get_problem
-from core.learning.training.child import Emit, end_when_asked, run_with_events
+from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
 
 RESULT = "result.json"
 _VERSION: Measured = "new"
@@ -33,18 +33,20 @@ def measure_version(spec: MeasureSpec, emit: Emit) -> Path:
     """
     torch.set_num_threads(spec.threads)
     emit(PhaseEvent(phase="measure"))
-    device = open_device(spec.device, spec.gpu_memory_share)
+    device = open_device_with_limit(spec.device, spec.gpu_memory_share)
     manifest, paths = spec.manifest, {part.name: part.path for part in spec.parts}
     network = predicting.load_network(manifest, paths)
     method = predicting.load_method(manifest, paths, device)
-    place_network(network, device)
+    move_network_to_device(network, device)
     problem = get_problem(manifest.problem)
-    data = Dataset.read_file(spec.held_out, spec.classes, problem)
+    data = Dataset.read_dataset_file(spec.held_out, spec.classes, problem)
     inputs = Inputs(manifest.normalise, manifest.image.channels, device)
     logits = compute_task_logits(network, data, spec.task, method.predict_logits, inputs)
-    predictions = problem.decode(logits.values, logits.targets, manifest.divisor)
+    predictions = problem.decode(logits.values, logits.targets, manifest.logit_divisor)
     scores = problem.score(predictions, logits.targets)
-    counts = {name: n for name, n in vars(count_scores(data, scores)).items() if n is not None}
+    counts = {
+        name: n for name, n in vars(count_correct_by_class(data, scores)).items() if n is not None
+    }
     cell = MeasuredCell(version=_VERSION, task=spec.task, **counts)
     emit(MetricEvent(name="result", step=None, value=None, data=cell.to_json()))
     text = f"Version {manifest.version} predicts {cell.correct:,} of {cell.total:,} images right."
@@ -56,7 +58,7 @@ def measure_version(spec: MeasureSpec, emit: Emit) -> Path:
     result = MeasureResult(
         results=[cell],
         answers=files,
-        calibration=measure_calibration(logits, manifest.divisor),
+        calibration=measure_calibration(logits, manifest.logit_divisor),
     )
     (spec.out / RESULT).write_text(json.dumps(result.to_json()))
     return spec.out
@@ -69,8 +71,8 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_measurement(emit: Emit) -> None:
-        end_when_asked(control_fd, out_fd)
+        exit_on_stop_request(control_fd, out_fd)
         spec = MeasureSpec.from_json(json.loads(Path(spec_path).read_text()))
         emit(DoneEvent(path=measure_version(spec, emit)))
 
-    return run_with_events(out_fd, before, run_measurement)
+    return run_with_event_output(out_fd, before, run_measurement)

@@ -58,7 +58,7 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
     backbone = {name for name in part_paths if get_part_type(name) == "backbone"}
     if first and BASE_PART in part_paths:
         network = build_empty_network(architecture, image, scenario, heads)
-        network.backbone.load_base(load_file(part_paths[BASE_PART]))
+        network.backbone.load_base_weights(load_file(part_paths[BASE_PART]))
     elif backbone or not first:
         description = None if manifest.network is None else manifest.network.to_json()
         network = rebuild_network(

@@ -21,7 +21,7 @@ from core.learning.evaluation.evaluate import choose_batch_size
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
 from core.learning.precision import Inputs, use_full_precision
-from core.learning.reports.duplicates import group_alike
+from core.learning.reports.duplicates import group_near_duplicates
 from core.statistics.near import Hashes
 
 NEIGHBOURS = 20
@@ -47,22 +47,22 @@ class Sample:
     hashes: Hashes | None = None
 
 
-def group_samples(samples: Sequence[Sample]) -> Tensor:
+def group_duplicate_samples(samples: Sequence[Sample]) -> Tensor:
     """Return a group number per image of all samples, equal for near duplicates, int64 [n]."""
-    return group_alike([(len(sample.labels), sample.hashes) for sample in samples])
+    return group_near_duplicates([(len(sample.labels), sample.hashes) for sample in samples])
 
 
 class Probe:
     """The probe of one version, task by task.
 
     Args:
-        tasks: number of tasks that will be measured. With more tasks, `measure_all` takes fewer
+        tasks: number of tasks that will be measured. With more tasks, `probe_all_tasks` takes fewer
             images of each.
         measured: task → [correct, total] of an earlier version with the same features of its
             images. They are not counted again while the task has as many images.
 
-    `samples`: task → the images that `measure_all` takes of it. `groups`: group number of each of
-    these images, equal for near duplicates, int64 [n]; None before `measure_all`.
+    `samples`: task → the images that `probe_all_tasks` takes of it. `groups`: group number of each
+    of these images, equal for near duplicates, int64 [n]; None before `probe_all_tasks`.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class Probe:
         self.groups: Tensor | None = None
 
     @property
-    def classes(self) -> list[str]:
+    def class_names(self) -> list[str]:
         """Labels of the samples' classes, in the order of their numbers."""
         return [name for _, name in self._classes]
 
-    def measure_task(self, task: int, data: Dataset, hashes: Hashes | None = None) -> list[int]:
+    def probe_task(self, task: int, data: Dataset, hashes: Hashes | None = None) -> list[int]:
         """Return [correct, total] of a task's held-out part among its own images.
 
         hashes: of all its images, uint64 [N, 2]; None: near duplicates are not known.
@@ -109,9 +109,11 @@ class Probe:
         correct, total = self._measured.get(task, (0, 0))
         if total and total == len(at):
             return [correct, total]
-        return _count_correct(features, labels, group_alike([(len(labels), looks)]))
+        return _count_correct_neighbours(
+            features, labels, group_near_duplicates([(len(labels), looks)])
+        )
 
-    def measure_all(self) -> list[int]:
+    def probe_all_tasks(self) -> list[int]:
         """Return [correct, total] among the images of all tasks measured so far.
 
         A class that two tasks share is one class, except with a head per task.
@@ -119,8 +121,8 @@ class Probe:
         if not self.samples:
             return [0, 0]
         samples = list(self.samples.values())
-        self.groups = group_samples(samples)
-        return _count_correct(
+        self.groups = group_duplicate_samples(samples)
+        return _count_correct_neighbours(
             torch.cat([s.features for s in samples]),
             torch.cat([s.labels for s in samples]),
             self.groups,
@@ -149,7 +151,9 @@ def choose_neighbour_count(labels: Tensor) -> int:
     return max(1, min(NEIGHBOURS, labels.numel() // (2 * classes)))
 
 
-def leave_one_out(features: Tensor, labels: Tensor, k: int, groups: Tensor | None = None) -> Tensor:
+def classify_by_other_neighbours(
+    features: Tensor, labels: Tensor, k: int, groups: Tensor | None = None
+) -> Tensor:
     """Return bool [N]: True if the majority of the k nearest others has an image's own class.
 
     Args:
@@ -193,10 +197,10 @@ def choose_evenly_spaced(n: int, most: int) -> Tensor:
     return torch.arange(count) * n // max(1, count)
 
 
-def _count_correct(features: Tensor, labels: Tensor, groups: Tensor) -> list[int]:
+def _count_correct_neighbours(features: Tensor, labels: Tensor, groups: Tensor) -> list[int]:
     if labels.numel() < 2:
         return [0, 0]
-    right = leave_one_out(
+    right = classify_by_other_neighbours(
         features, labels, min(choose_neighbour_count(labels), labels.numel() - 1), groups
     )
     return [int(right.sum()), labels.numel()]

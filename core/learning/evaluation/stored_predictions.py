@@ -44,7 +44,7 @@ def read_prediction_file(path: Path, problem: Problem[P]) -> P:
     return problem.read_prediction(load(path.read_bytes()))
 
 
-def convert_to_tensors(kept: Kept) -> dict[str, Tensor]:
+def convert_predictions_to_tensors(kept: Kept) -> dict[str, Tensor]:
     """Return predictions as tensors of a snapshot, by name."""
     tensors: dict[str, Tensor] = {}
     for (version, task), predictions in kept.items():
@@ -55,7 +55,7 @@ def convert_to_tensors(kept: Kept) -> dict[str, Tensor]:
     return tensors
 
 
-def take_stored_predictions(
+def pop_stored_predictions(
     tensors: dict[str, Tensor], problem: Problem[P]
 ) -> dict[tuple[Measured, int], Prediction]:
     """Remove the predictions from a snapshot's tensors, and return them.

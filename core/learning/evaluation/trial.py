@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from core.contract.jobs.job_spec import SelectionPart
 from core.contract.jobs.trial import TrialScore
-from core.learning.analytic.choice import average_classes
+from core.learning.analytic.choice import average_over_classes
 from core.learning.evaluation.ancestors import Ancestors
-from core.learning.evaluation.evaluate import can_answer, score_task
+from core.learning.evaluation.evaluate import can_predict_task, compute_task_scores
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import Inputs
@@ -42,8 +42,8 @@ def _score_selection(
     counts: dict[str, list[int]] = {}
     for part in parts:
         data = ancestors.read_dataset(part.path, part.classes)
-        if len(data) and can_answer(network, part.task, data.list_needed_outputs()):
-            scores = score_task(network, data, part.task, method.predict_logits, inputs)
+        if len(data) and can_predict_task(network, part.task, data.list_outputs_with_images()):
+            scores = compute_task_scores(network, data, part.task, method.predict_logits, inputs)
             counts[str(part.task)] = [int(data.problem.is_right(scores).sum()), len(data)]
         elif len(data):
             # A version that lost the task's classes gets none of its images right.
@@ -71,5 +71,5 @@ def _score_left_out(method: Method, ctx: Context) -> TrialScore | None:
     if left_out is None or not len(left_out[1]):
         return None
     scores, labels = left_out
-    value, error = average_classes((scores.argmax(1) == labels).double(), labels)
+    value, error = average_over_classes((scores.argmax(1) == labels).double(), labels)
     return TrialScore(source="left-out", value=value, error=error, images=len(labels))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from core.contract.architecture import Normalisation
-from core.contract.jobs.export_job import name_output, name_sure_output
+from core.contract.jobs.export_job import get_output_name, get_sure_output_name
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import Inputs
@@ -50,13 +50,13 @@ class Answers(nn.Module):
         self.register_buffer("scale", torch.tensor([[[1 / (255 * std)]] for std in resolved.std]))
 
     @property
-    def outputs(self) -> list[str]:
+    def output_names(self) -> list[str]:
         """Names of the graph's outputs, in their order."""
-        names = [name_output(task) for task in self.tasks]
+        names = [get_output_name(task) for task in self.tasks]
         return (
             names
             if self.sure_from is None
-            else names + [name_sure_output(task) for task in self.tasks]
+            else names + [get_sure_output_name(task) for task in self.tasks]
         )
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:

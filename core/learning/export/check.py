@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from core.contract.jobs.export_job import INPUT, name_output, name_sure_output
+from core.contract.jobs.export_job import INPUT, get_output_name, get_sure_output_name
 from core.learning.evaluation import predicting
 from core.learning.export.answers import Answers
 from core.learning.export.graph import ExportFailed
@@ -64,7 +64,7 @@ class Checked:
     held_out_images: int
 
 
-def compare_graph(
+def compare_graph_with_version(
     path: Path,
     answers: Answers,
     image: tuple[int, int],
@@ -92,16 +92,16 @@ def compare_graph(
     noise = [
         rng.integers(0, 256, (count, size, size, channels), dtype=np.uint8) for count in BATCHES
     ]
-    run = open_graph(path, threads)
+    run = load_onnx_graph(path, threads)
     worst, tolerance, compared = 0.0, 0.0, 0
-    for batch, tasks in _iter_batches(answers, noise, held_out, most):
+    for batch, tasks in _iterate_check_batches(answers, noise, held_out, most):
         outputs = run(batch)
         for task in tasks:
-            ours, may = _predict_expected(answers, batch, task)
-            theirs = outputs[name_output(task)]
+            ours, may = _compute_expected_probabilities(answers, batch, task)
+            theirs = outputs[get_output_name(task)]
             _compare_probabilities(ours, theirs, may)
             if answers.sure_from is not None:
-                _compare_sure(theirs, outputs[name_sure_output(task)], answers.sure_from)
+                _compare_sure_masks(theirs, outputs[get_sure_output_name(task)], answers.sure_from)
             worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
             tolerance = max(tolerance, float(may.max(initial=0.0)))
         compared += len(batch)
@@ -120,16 +120,16 @@ def compute_allowed_differences(
     # Keep the logarithms below finite at probabilities of 0 and 1.
     p = np.clip(probabilities.astype(np.float64), 1e-300, 1 - 1e-16)
     lead, by = np.log(p) - np.log1p(-p), 2 * moved[:, None].astype(np.float64)
-    far = np.maximum(_sigmoid(lead + by) - p, p - _sigmoid(lead - by))
+    far = np.maximum(_compute_sigmoid(lead + by) - p, p - _compute_sigmoid(lead - by))
     return np.clip(far, least, MOST_TOLERANCE)
 
 
-def _sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
+def _compute_sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
     # Never overflows, where 1 / (1 + exp(−x)) would.
     return np.exp(-np.logaddexp(0, -lead))
 
 
-def _predict_expected(
+def _compute_expected_probabilities(
     answers: Answers, batch: Images, task: int | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Return the version's probabilities [N, C], and the allowed difference of each."""
@@ -166,7 +166,7 @@ def _compare_probabilities(
         )
 
 
-def _compare_sure(
+def _compare_sure_masks(
     probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float
 ) -> None:
     """Raise ExportFailed unless the sure answers are those of the graph's own probabilities."""
@@ -177,7 +177,7 @@ def _compare_sure(
         )
 
 
-def _iter_batches(
+def _iterate_check_batches(
     answers: Answers, noise: Sequence[Images], held_out: Mapping[int, Images], most: int
 ) -> Iterator[tuple[Images, list[int | None]]]:
     """Yield batches, and the heads to compare on each."""
@@ -191,7 +191,7 @@ def _iter_batches(
             yield images[start : min(share, start + batch_size)], heads
 
 
-def open_graph(path: Path, threads: int) -> Run:
+def load_onnx_graph(path: Path, threads: int) -> Run:
     """Load a graph into ONNX Runtime.
 
     Raises ExportFailed if it cannot be loaded. The returned function raises it if it cannot be run.
@@ -207,20 +207,20 @@ def open_graph(path: Path, threads: int) -> Run:
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise _build_run_error(error) from error
+        raise _build_graph_error(error) from error
     names = [output.name for output in session.get_outputs()]
 
     def run_graph(images: Images) -> dict[str, NDArray[np.float32]]:
         try:
             outputs = session.run(None, {INPUT: np.ascontiguousarray(images.transpose(0, 3, 1, 2))})
         except Exception as error:
-            raise _build_run_error(error) from error
+            raise _build_graph_error(error) from error
         return dict(zip(names, outputs, strict=True))
 
     return run_graph
 
 
-def _build_run_error(error: Exception) -> ExportFailed:
+def _build_graph_error(error: Exception) -> ExportFailed:
     """Return the error for a graph that ONNX Runtime cannot run."""
     first_line = str(error).strip().partition("\n")[0]
     return ExportFailed(

@@ -53,14 +53,14 @@ class Engine:
             ExportFailed: as `run`.
         """
         probabilities = self.run(images, task)
-        unclear = find_answers_within_tolerance(probabilities, self.tolerance, sure_from)
+        unclear = find_uncertain_images(probabilities, self.tolerance, sure_from)
         if unclear.any():
             # Only these: the network is slower, and few images are unclear.
             probabilities[unclear] = predict_exactly(images[unclear])
         return probabilities
 
 
-def find_answers_within_tolerance(
+def find_uncertain_images(
     probabilities: Probabilities, tolerance: float, sure_from: float | None
 ) -> NDArray[np.bool_]:
     """Return bool [N], true for images whose result a difference by `tolerance` may change.

@@ -33,15 +33,17 @@ class ExportFailed(Exception):
     """
 
 
-def write_graph(answers: Answers, channels: int, size: int, folder: Path) -> list[str]:
+def write_onnx_graph(answers: Answers, channels: int, size: int, folder: Path) -> list[str]:
     """Write the graph into a folder; return the names of its files, the graph first.
 
     Raises:
         ExportFailed: the exporter has no rule for one of the network's operations, or fixes the
             batch.
     """
-    model = _trace_graph(answers, torch.zeros(_TRACED, channels, size, size, dtype=torch.uint8))
-    _forget_sources(model)
+    model = _trace_onnx_graph(
+        answers, torch.zeros(_TRACED, channels, size, size, dtype=torch.uint8)
+    )
+    _remove_source_metadata(model)
     from onnx_ir import save
 
     weights = sum(
@@ -52,7 +54,7 @@ def write_graph(answers: Answers, channels: int, size: int, folder: Path) -> lis
     return [GRAPH] if data is None else [GRAPH, data]
 
 
-def _trace_graph(answers: Answers, images: torch.Tensor) -> Any:
+def _trace_onnx_graph(answers: Answers, images: torch.Tensor) -> Any:
     """Return the graph of `answers` with a dynamic batch, an `onnx_ir.Model`."""
     fast = torch.backends.mha.get_fastpath_enabled()
     # The fast path fuses operations for which ONNX has no node.
@@ -70,13 +72,13 @@ def _trace_graph(answers: Answers, images: torch.Tensor) -> Any:
                 dynamo=True,
                 opset_version=OPSET,
                 input_names=[INPUT],
-                output_names=answers.outputs,
+                output_names=answers.output_names,
                 dynamic_shapes=({0: BATCH},),
                 verbose=False,
             )
     except Exception as error:
         raise ExportFailed(
-            f"PyTorch cannot write it as an ONNX graph ({_first_line(error)})"
+            f"PyTorch cannot write it as an ONNX graph ({_get_first_error_line(error)})"
         ) from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -84,7 +86,7 @@ def _trace_graph(answers: Answers, images: torch.Tensor) -> Any:
     return program.model
 
 
-def _forget_sources(model: Any) -> None:
+def _remove_source_metadata(model: Any) -> None:
     """Remove all metadata, which names source lines of this machine."""
     model.metadata_props.clear()
     # Functions have bodies of their own, whose nodes name source lines as well.
@@ -100,7 +102,7 @@ def _forget_sources(model: Any) -> None:
         value.metadata_props.clear()
 
 
-def _first_line(error: BaseException) -> str:
+def _get_first_error_line(error: BaseException) -> str:
     """Return the first line of an error's root cause, in at most 300 characters."""
     while error.__cause__ is not None:
         error = error.__cause__

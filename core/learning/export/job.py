@@ -16,9 +16,9 @@ from core.contract.jobs.job_event import DoneEvent, PhaseEvent
 from core.learning.evaluation import predicting
 from core.learning.export import graph
 from core.learning.export.answers import Answers
-from core.learning.export.check import BATCHES, MAX_HELD_OUT, Images, compare_graph
+from core.learning.export.check import BATCHES, MAX_HELD_OUT, Images, compare_graph_with_version
 from core.learning.state import load_tensors
-from core.learning.training.child import Emit, end_when_asked, run_with_events
+from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
 
 RESULT = "result.json"
 
@@ -38,15 +38,15 @@ def export_graph(spec: ExportSpec, emit: Emit) -> Path:
         predicting.load_method(manifest, paths),
     )
     module = Answers(
-        network, method, manifest.normalise, image.channels, manifest.divisor, spec.sure_from
+        network, method, manifest.normalise, image.channels, manifest.logit_divisor, spec.sure_from
     )
     spec.out.mkdir(parents=True, exist_ok=True)
     emit(PhaseEvent(phase="export"))
-    files = graph.write_graph(module, image.channels, image.size, spec.out)
+    files = graph.write_onnx_graph(module, image.channels, image.size, spec.out)
     emit(PhaseEvent(phase="check"))
     held_out = {each.task: _load_images(each.path) for each in spec.held_out}
     size = (image.size, image.channels)
-    checked = compare_graph(spec.out / files[0], module, size, held_out, spec.threads)
+    checked = compare_graph_with_version(spec.out / files[0], module, size, held_out, spec.threads)
     result = ExportResult(
         opset=OPSET,
         files=files,
@@ -81,8 +81,8 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_export(emit: Emit) -> None:
-        end_when_asked(control_fd, out_fd)
+        exit_on_stop_request(control_fd, out_fd)
         spec = ExportSpec.from_json(json.loads(Path(spec_path).read_text()))
         emit(DoneEvent(path=export_graph(spec, emit)))
 
-    return run_with_events(out_fd, before, run_export)
+    return run_with_event_output(out_fd, before, run_export)

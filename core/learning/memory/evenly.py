@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 
-def draw_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
+def draw_rows_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """Return min(n, N) different rows int64, equally many per class as far as possible; ties by
     chance.
 
@@ -21,14 +21,14 @@ def draw_evenly(classes: Tensor, n: int, generator: torch.Generator) -> Tensor:
         classes: int64 [N], on the CPU.
     """
     order = torch.randperm(classes.numel(), generator=generator)
-    earlier_counts = _count_before(classes[order])
+    earlier_counts = _count_earlier_of_class(classes[order])
     chance = torch.rand(classes.numel(), generator=generator, dtype=torch.float64)
     # The count rises class by class, so the draw goes round the classes; the fraction orders each
     # round by chance.
     return order[(earlier_counts + chance).argsort(stable=True)[:n]]
 
 
-def _count_before(classes: Tensor) -> Tensor:
+def _count_earlier_of_class(classes: Tensor) -> Tensor:
     """Return the number of earlier items of the same class for each item, int64 [N]."""
     by_class = classes.argsort(stable=True)
     _, sizes = classes[by_class].unique_consecutive(return_counts=True)  # type: ignore[no-untyped-call]
@@ -38,7 +38,7 @@ def _count_before(classes: Tensor) -> Tensor:
     return counts
 
 
-def choose_slots_evenly(
+def choose_balanced_slots(
     draws: Sequence[float],
     classes: Sequence[int],
     held: Sequence[int],

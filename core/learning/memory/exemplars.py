@@ -40,11 +40,13 @@ class Exemplars:
         """Labels, int64 [N]."""
         return self._section.tensors["labels"]
 
-    def trim_lists(self, count: int) -> None:
+    def trim_class_lists(self, count: int) -> None:
         """Keep the first `count` items of every class."""
         if self.size:
             labels = self.labels.unique().tolist()  # type: ignore[no-untyped-call]
-            self._retain_rows(torch.cat([self._find_rows(label)[:count] for label in labels]))
+            self._keep_only_rows(
+                torch.cat([self._find_label_rows(label)[:count] for label in labels])
+            )
 
     def append_images(self, lists: Mapping[int, Tensor], task: int, count: int) -> None:
         """Append images of some classes, then cut each of these classes to at most `count`.
@@ -67,16 +69,16 @@ class Exemplars:
             stored[name] = torch.cat([stored[name], value]) if name in stored else value
         selected = [(~torch.isin(self.labels, labels)).nonzero().squeeze(1)]
         for label, added in zip(lists, sizes, strict=True):
-            rows = self._find_rows(label)  # old items first
+            rows = self._find_label_rows(label)  # old items first
             # Old items go to even places, new ones to odd places.
             alternating = torch.cat(
                 [2 * torch.arange(len(rows) - added), 2 * torch.arange(added) + 1]
             ).argsort()
             selected.append(rows[alternating[:count].to(rows.device)])
         # One copy at the end, however many classes were added.
-        self._retain_rows(torch.cat(selected))
+        self._keep_only_rows(torch.cat(selected))
 
-    def drop_tasks(self, tasks: set[int]) -> bool:
+    def remove_items_of_tasks(self, tasks: set[int]) -> bool:
         """Remove all items that came with these tasks; return true if there were any."""
         if not self.size:
             return False
@@ -85,14 +87,14 @@ class Exemplars:
         # apart.
         gone = torch.isin(tasks_of_items, torch.tensor(sorted(tasks), device=tasks_of_items.device))
         if gone.any():
-            self._retain_rows((~gone).nonzero().squeeze(1))
+            self._keep_only_rows((~gone).nonzero().squeeze(1))
         return bool(gone.any())
 
-    def _find_rows(self, label: int) -> Tensor:
+    def _find_label_rows(self, label: int) -> Tensor:
         """Return the rows of a label's items, int64."""
         return (self.labels == label).nonzero().squeeze(1)
 
-    def _retain_rows(self, rows: Tensor) -> None:
+    def _keep_only_rows(self, rows: Tensor) -> None:
         """Keep the items at `rows` alone; without any, remove the tensors."""
         for name, tensor in list(self._section.tensors.items()):
             if rows.numel():

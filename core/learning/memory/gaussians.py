@@ -38,7 +38,7 @@ class Gaussians:
 
     section: Section
 
-    def store_task(
+    def store_task_gaussians(
         self, task: int, features: Tensor, labels: Tensor, rows: Tensor, kind: Covariance
     ) -> None:
         """Store the Gaussians of a task's features, in place of any that were stored for it.
@@ -74,7 +74,9 @@ class Gaussians:
         }
         self.section.tensors.update({f"{task}.{name}": tensor for name, tensor in stored.items()})
 
-    def draw_features(self, each: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def draw_gaussian_features(
+        self, each: int, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
         """Draw the same number of features of every class, one class after the other within a task.
 
         Args:
@@ -85,10 +87,10 @@ class Gaussians:
             Features float32 [n, D] and rows of the head int64 [n].
         """
         features, labels = [], []
-        shares = self._split_draws(each)
-        for task in self.list_tasks():
+        shares = self._split_draws_by_task(each)
+        for task in self.list_stored_tasks():
             rows, means = self._get_tensor(task, "rows"), self._get_tensor(task, "means")
-            roots = _factor_covariances(self._get_tensor(task, "covariance"), means.shape[1])
+            roots = _compute_covariance_roots(self._get_tensor(task, "covariance"), means.shape[1])
             for at, row in enumerate(rows.tolist()):
                 # Drawn on the CPU, so that a GPU trains on the same features.
                 noise = torch.randn(shares[task, at], means.shape[1], generator=generator).to(
@@ -105,7 +107,7 @@ class Gaussians:
 
         Several Gaussians of one task with the same number are a mixture.
         """
-        for task in self.list_tasks():
+        for task in self.list_stored_tasks():
             names = ("rows", "counts", "means", "covariance")
             tensors = {name: self._get_tensor(task, name) for name in names}
             rows = classes.renumber_labels(tensors["rows"])
@@ -120,21 +122,21 @@ class Gaussians:
                 else:
                     del self.section.tensors[f"{task}.{name}"]
 
-    def list_tasks(self) -> list[int]:
+    def list_stored_tasks(self) -> list[int]:
         """Return the numbers of the stored tasks, ascending."""
         return sorted({int(name.split(".")[0]) for name in self.section.tensors})
 
     def _get_tensor(self, task: int, name: str) -> Tensor:
         return self.section.tensors[f"{task}.{name}"]
 
-    def _split_draws(self, each: int) -> dict[tuple[int, int], int]:
+    def _split_draws_by_task(self, each: int) -> dict[tuple[int, int], int]:
         """Return the draws of each (task, Gaussian of it): a class is split in the shares of its
         images.
 
         The remainder goes to the newest task.
         """
         images: dict[int, list[tuple[int, int, int]]] = {}
-        for task in self.list_tasks():
+        for task in self.list_stored_tasks():
             rows, counts = (self._get_tensor(task, name).tolist() for name in ("rows", "counts"))
             for at, (row, count) in enumerate(zip(rows, counts, strict=True)):
                 images.setdefault(row, []).append((task, at, count))
@@ -156,7 +158,7 @@ def _compute_covariance(away: Tensor, freedom: int) -> Tensor:
     return covariance[rows, columns]
 
 
-def _factor_covariances(stored: Tensor, width: int) -> list[Tensor]:
+def _compute_covariance_roots(stored: Tensor, width: int) -> list[Tensor]:
     """Return a square root L of each covariance plus a ridge, L Lᵀ = Σ + ridge · I, float32.
 
     L is [D, D], or [D] for diagonals.

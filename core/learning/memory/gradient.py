@@ -23,7 +23,7 @@ Parameters = Sequence[nn.Parameter]
 PIXELS = 256 * 32 * 32
 
 
-def read_step_gradient(parameters: Parameters) -> Tensor:
+def read_gradient_vector(parameters: Parameters) -> Tensor:
     """Return the parameters' `.grad` as one vector [d]."""
     return _flatten_gradients([parameter.grad for parameter in parameters], parameters)
 
@@ -38,7 +38,7 @@ def compute_memory_gradient(
     n = items.labels.shape[0]
     size = max(ctx.recipe.batch_size, PIXELS // (items.images.shape[1] * items.images.shape[2]))
     total: Tensor | None = None
-    with ctx.use_evaluation_mode():
+    with ctx.use_exact_evaluation_mode():
         for start in range(0, n, size):
             part = slice(start, min(n, start + size))
             with ctx.use_mixed_precision():
@@ -59,7 +59,7 @@ def compute_memory_gradient(
     return total
 
 
-def add_to_step(vector: Tensor, parameters: Parameters) -> None:
+def add_vector_to_gradient(vector: Tensor, parameters: Parameters) -> None:
     """Add a vector [d] to the parameters' `.grad`."""
     parts: Sequence[Tensor] = vector.split([p.numel() for p in parameters])  # type: ignore[no-untyped-call]
     for parameter, part in zip(parameters, parts, strict=True):

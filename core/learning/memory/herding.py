@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 @torch.no_grad()
-def order_by_herding(features: Tensor, count: int) -> Tensor:
+def select_rows_by_herding(features: Tensor, count: int) -> Tensor:
     """Return rows of features [N, D] in herding order, each once, int64 [min(count, N)].
 
     p_k = argmin over the remaining rows of ‖μ - (φ + Σ_{j<k} φ(p_j)) / k‖; ties go to the lowest

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from core.learning.memory.reservoir import Items, rescale_counters
+from core.learning.memory.reservoir import Items, rescale_reservoir_counters
 from core.learning.state import Section
 from core.learning.training.context import Batch
 
@@ -28,27 +28,29 @@ class TaskMemory:
         self.share = share
 
     @property
-    def tasks(self) -> list[int]:
+    def stored_tasks(self) -> list[int]:
         """Tasks with at least one example, ascending: the oldest first."""
         if "tasks" not in self._section.tensors:
             return []
-        return sorted(set(self._section.copy_to_host("tasks").tolist()))
+        return sorted(set(self._section.copy_tensor_to_host("tasks").tolist()))
 
-    def begin_task(self) -> None:
+    def fit_buffer_to_share(self) -> None:
         """Fit the stored buffer, perhaps another method's, to the share before a task begins."""
         # Logits are of another method, and nothing would keep them up to date.
-        rescale_counters(self._section, offers=1, logits=False)
+        rescale_reservoir_counters(self._section, offers=1, logits=False)
         stored = self._section.tensors
         if not stored:
             return
-        left = dict.fromkeys(self.tasks, self.share)
+        left = dict.fromkeys(self.stored_tasks, self.share)
         keep: list[bool] = []
         for task in stored["tasks"].tolist():
             keep.append(left[task] > 0)
             left[task] -= 1
-        self._apply_mask(torch.tensor(keep, dtype=torch.bool, device=stored["tasks"].device))
+        self._keep_masked_examples(
+            torch.tensor(keep, dtype=torch.bool, device=stored["tasks"].device)
+        )
 
-    def store_task(self, batches: Iterable[Batch], task: int) -> None:
+    def store_task_examples(self, batches: Iterable[Batch], task: int) -> None:
         """Store min(share, N) of a task's N examples, given all of its batches, shuffled."""
         stored, room = self._section.tensors, self.share
         for batch in batches:
@@ -68,19 +70,21 @@ class TaskMemory:
             for name, value in new.items():
                 stored[name] = torch.cat([stored[name], value]) if name in stored else value
 
-    def get_items(self, tasks: Iterable[int]) -> Items:
+    def get_task_examples(self, tasks: Iterable[int]) -> Items:
         """Return all examples of these tasks."""
-        is_selected = torch.isin(self._section.copy_to_host("tasks"), torch.tensor(list(tasks)))
-        return Items.from_section(self._section, is_selected.nonzero().squeeze(1))
+        is_selected = torch.isin(
+            self._section.copy_tensor_to_host("tasks"), torch.tensor(list(tasks))
+        )
+        return Items.get_section_rows(self._section, is_selected.nonzero().squeeze(1))
 
-    def drop_tasks(self, tasks: set[int]) -> None:
+    def remove_items_of_tasks(self, tasks: set[int]) -> None:
         """Remove all examples of these tasks."""
         tasks_of_items = self._section.tensors.get("tasks")
         if tasks_of_items is not None:
-            self._apply_mask(
+            self._keep_masked_examples(
                 ~torch.isin(tasks_of_items, torch.tensor(list(tasks), device=tasks_of_items.device))
             )
 
-    def _apply_mask(self, mask: Tensor) -> None:
+    def _keep_masked_examples(self, mask: Tensor) -> None:
         for name, tensor in self._section.tensors.items():
             self._section.tensors[name] = tensor[mask]

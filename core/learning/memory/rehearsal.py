@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.data.augment import derive_seed, draw_epoch_table
-from core.learning.data.transfer import send_tensor
+from core.learning.data.transfer import move_tensor_to_device
 from core.learning.memory.exemplars import Exemplars
-from core.learning.memory.herding import order_by_herding
+from core.learning.memory.herding import select_rows_by_herding
 from core.learning.networks import Network
 from core.learning.training.context import Batch, Context
 
@@ -33,16 +33,16 @@ def choose_exemplars(
         count: images per class.
         alive: called for each class, see `Context`.
     """
-    features, labels, images = _read_batches(network, batches)
+    features, labels, images = _compute_batch_features(network, batches)
     lists: dict[int, Tensor] = {}
     for label in labels.unique().tolist():  # type: ignore[no-untyped-call]
         alive()
         rows = (labels == label).nonzero().squeeze(1)
-        lists[label] = images(rows[order_by_herding(features[rows], count)])
+        lists[label] = images(rows[select_rows_by_herding(features[rows], count)])
     return lists
 
 
-def draw_step_exemplars(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor] | None:
+def draw_exemplars_for_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor] | None:
     """Return the exemplars for this step's batch: augmented inputs and their labels.
 
     Each epoch has its own order of the exemplars and gives every batch its share, so each is used
@@ -63,7 +63,7 @@ def draw_step_exemplars(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Ten
 def draw_exemplar_batch(ctx: Context, exemplars: Exemplars) -> tuple[Tensor, Tensor]:
     """Return a whole batch of exemplars, in cycles through the epoch's order.
 
-    There must be at least one exemplar. Shapes as in `draw_step_exemplars`.
+    There must be at least one exemplar. Shapes as in `draw_exemplars_for_batch`.
     """
     size = min(exemplars.size, ctx.recipe.batch_size)
     return _build_exemplar_inputs(ctx, exemplars, ctx.batch * size, (ctx.batch + 1) * size)
@@ -80,8 +80,8 @@ def _build_exemplar_inputs(
         table = draw_epoch_table(seed, ctx.task, ctx.epoch, exemplars.size, columns)
         order, device = table[:, 0].argsort(stable=True), exemplars.images.device
         # In the epoch's order, so that a run of exemplars reads a run of the table.
-        numbers = ctx.augment.place_table(table[order, 1:], device)
-        ctx.cache |= {"epoch": key, "order": send_tensor(order, device), "table": numbers}
+        numbers = ctx.augment.move_table_to_device(table[order, 1:], device)
+        ctx.cache |= {"epoch": key, "order": move_tensor_to_device(order, device), "table": numbers}
     order, table = ctx.cache["order"], ctx.cache["table"]
     # Wraps around, so that a whole batch can be drawn near the end of the order.
     rows = order[torch.arange(begin, end, device=order.device) % exemplars.size]
@@ -90,7 +90,7 @@ def _build_exemplar_inputs(
     return ctx.make_replay_inputs(images), exemplars.labels[rows]
 
 
-def _read_batches(
+def _compute_batch_features(
     network: Network, batches: Iterable[Batch]
 ) -> tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]:
     """Return features [N, D] and labels int64 [N] of all batches, and a loader of raw images.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.data.transfer import send_tensor
+from core.learning.data.transfer import move_tensor_to_device
 from core.learning.memory.reservoir import Items, Reservoir
 from core.learning.methods.method import Method
 from core.learning.training.context import Context
@@ -25,7 +25,7 @@ Draw = tuple[Items, Tensor, Items]
 """Items of a slice, their augmentation table [b, columns], and the items of all slices."""
 
 
-def draw_parts(ctx: Context, reservoir: Reservoir, size: int, count: int) -> list[Draw]:
+def draw_replay_items(ctx: Context, reservoir: Reservoir, size: int, count: int) -> list[Draw]:
     """Make `count` draws of up to `size` items, and return each one's part in `ctx.part`.
 
     The slices of a batch share the draws of its step, which are made with its first slice.
@@ -41,11 +41,11 @@ def draw_parts(ctx: Context, reservoir: Reservoir, size: int, count: int) -> lis
     for whole, table in ctx.scratch["draws"]:
         # Each slice replays its part of the draw, so that all slices together see it once.
         rows = ctx.part.get_row_range(whole.labels.shape[0])
-        draws.append((whole.slice_rows(rows), table[rows], whole))
+        draws.append((whole.slice_item_rows(rows), table[rows], whole))
     return draws
 
 
-def make_replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
+def make_inputs_of_items(ctx: Context, items: Items, table: Tensor) -> Tensor:
     """Return augmented, normalised inputs of the items, or their cached features.
 
     Args:
@@ -58,10 +58,10 @@ def make_replay_inputs(ctx: Context, items: Items, table: Tensor) -> Tensor:
 
 def compute_logits_by_head(method: Method, ctx: Context, x: Tensor, tasks: Tensor) -> Groups:
     """Return logits of items x [B, C, S, S] by head, for their tasks int64 [B] on the CPU."""
-    return compute_joint_logits(method, ctx, [(x, tasks)])[0]
+    return compute_logits_jointly(method, ctx, [(x, tasks)])[0]
 
 
-def compute_joint_logits(
+def compute_logits_jointly(
     method: Method, ctx: Context, parts: Sequence[tuple[Tensor, Tensor]]
 ) -> list[Groups]:
     """Return the logits of several (items, tasks) pairs, computed in one forward pass over all of
@@ -84,7 +84,7 @@ def _compute_logits_by_head(ctx: Context, features: Tensor, tasks: Tensor) -> Gr
     """Compute each item's logits with the head of its task."""
     out: Groups = []
     for task in tasks.unique(sorted=True).tolist():  # type: ignore[no-untyped-call]
-        rows = send_tensor((tasks == task).nonzero().squeeze(1), features.device)
+        rows = move_tensor_to_device((tasks == task).nonzero().squeeze(1), features.device)
         out.append((rows, ctx.network.logits(features.index_select(0, rows), int(task)).float()))
     return out
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from core.learning.data.augment import COLUMNS, derive_seed
-from core.learning.data.transfer import send_tensor
-from core.learning.memory.evenly import choose_slots_evenly, draw_evenly
+from core.learning.data.transfer import move_tensor_to_device
+from core.learning.memory.evenly import choose_balanced_slots, draw_rows_evenly
 from core.learning.state import Section
 from core.learning.training.context import Context
 
@@ -40,11 +40,11 @@ class Items:
     widths: Tensor | None
 
     @staticmethod
-    def from_section(section: Section, rows: Tensor) -> Items:
+    def get_section_rows(section: Section, rows: Tensor) -> Items:
         """Return the rows int64 [B], on the CPU, of a section's buffer."""
         tensors = section.tensors
-        tasks = section.copy_to_host("tasks").index_select(0, rows)
-        rows = send_tensor(rows, tensors["labels"].device)
+        tasks = section.copy_tensor_to_host("tasks").index_select(0, rows)
+        rows = move_tensor_to_device(rows, tensors["labels"].device)
         picked = {
             name: tensor.index_select(0, rows)
             for name, tensor in tensors.items()
@@ -54,7 +54,7 @@ class Items:
             picked["images"], picked["labels"], tasks, picked.get("logits"), picked.get("widths")
         )
 
-    def slice_rows(self, rows: slice) -> Items:
+    def slice_item_rows(self, rows: slice) -> Items:
         """Return the items of a range of rows."""
         logits = None if self.logits is None else self.logits[rows]
         widths = None if self.widths is None else self.widths[rows]
@@ -87,21 +87,21 @@ class Reservoir:
     @property
     def generator(self) -> torch.Generator:
         """The section's generator, created at the first draw: erasing alone creates none."""
-        return self._section.get_generator("reservoir", self._seed)
+        return self._section.get_named_generator("reservoir", self._seed)
 
     @property
-    def size(self) -> int:
+    def item_count(self) -> int:
         """Number of items."""
         labels = self._section.tensors.get("labels")
         return 0 if labels is None else labels.shape[0]
 
     @property
-    def seen(self) -> int:
+    def offered_count(self) -> int:
         """Number of items offered since the stream began."""
         # A buffer without the count has been offered its items at least.
-        return max(int(self._section.json.get("seen", 0)), self.size)
+        return max(int(self._section.json.get("seen", 0)), self.item_count)
 
-    def begin_task(self, *, offers: int = 1, logits: bool = False) -> None:
+    def prepare_buffer_for_task(self, *, offers: int = 1, logits: bool = False) -> None:
         """Prepare the stored buffer, perhaps of another method, for its use in a task.
 
         Args:
@@ -112,25 +112,25 @@ class Reservoir:
 
         A buffer beyond the capacity shrinks by a uniform choice.
         """
-        rescale_counters(self._section, offers=offers, logits=logits)
-        if self.size > self.capacity:
+        rescale_reservoir_counters(self._section, offers=offers, logits=logits)
+        if self.item_count > self.capacity:
             # Sorted, so that the items stay in their order.
-            self._retain_rows(self._choose_rows(self.capacity).sort().values)
+            self._keep_only_rows(self._choose_random_rows(self.capacity).sort().values)
 
-    def drop_tasks(self, tasks: set[int]) -> int:
+    def remove_items_of_tasks(self, tasks: set[int]) -> int:
         """Remove all items of these tasks from the reservoir; return their number."""
-        if self.size == 0:
+        if self.item_count == 0:
             return 0
-        stored_tasks = self._section.copy_to_host("tasks").tolist()
+        stored_tasks = self._section.copy_tensor_to_host("tasks").tolist()
         keep = torch.tensor(
             [i for i, task in enumerate(stored_tasks) if task not in tasks], dtype=torch.int64
         )
-        removed = self.size - keep.numel()
+        removed = self.item_count - keep.numel()
         if removed:
-            self._retain_rows(keep)
+            self._keep_only_rows(keep)
         return removed
 
-    def offer_items(
+    def offer_items_to_reservoir(
         self,
         images: Callable[[Tensor], Tensor],
         labels: Tensor,
@@ -148,14 +148,14 @@ class Reservoir:
         # Drawn for every item, retained or not: the draws of later items then do not depend on the
         # outcome.
         u = torch.rand(labels.shape[0], generator=self.generator, dtype=torch.float64).tolist()
-        offered, stored = self.seen, self.size
-        slots = self._choose_slots(u, labels, task)
+        offered, stored = self.offered_count, self.item_count
+        slots = self._choose_slots_of_batch(u, labels, task)
         size = max([stored, *(slot + 1 for slot in slots)])
         self._section.json["seen"] = offered + len(u)
         if slots:
             # Both in one tensor, so that a GPU gets one copy.
             host = torch.tensor([list(slots), list(slots.values())])
-            at, rows = send_tensor(host, labels.device)
+            at, rows = move_tensor_to_device(host, labels.device)
             values = {
                 "images": images(host[1]),
                 "labels": labels.index_select(0, rows),
@@ -164,7 +164,7 @@ class Reservoir:
             if logits is not None:
                 values["logits"] = logits.detach().float().index_select(0, rows)
                 values["widths"] = torch.full_like(rows, logits.shape[1])
-            tasks = self._section.copy_to_host("tasks") if stored else None
+            tasks = self._section.copy_tensor_to_host("tasks") if stored else None
             for name, value in values.items():
                 self._section.tensors[name] = self._write_rows(
                     self._section.tensors.get(name), at, value, size
@@ -172,33 +172,35 @@ class Reservoir:
             if at.device.type != "cpu":
                 tasks = self._write_rows(tasks, host[0], torch.full_like(host[0], task), size)
                 # Written on both sides: reading it back would make the host wait for the GPU.
-                self._section.keep_on_host("tasks", tasks)
+                self._section.store_host_copy("tasks", tasks)
 
     def draw_items(self, n: int, columns: int = COLUMNS) -> tuple[Items, Tensor]:
         """Draw min(n, size) different items, and a table rand(B, columns) for their
         augmentation."""
-        rows = self._choose_rows(n)
+        rows = self._choose_random_rows(n)
         table = torch.rand(rows.numel(), columns, generator=self.generator, dtype=torch.float64)
-        return Items.from_section(self._section, rows), table
+        return Items.get_section_rows(self._section, rows), table
 
-    def _choose_rows(self, n: int) -> Tensor:
+    def _choose_random_rows(self, n: int) -> Tensor:
         """Return min(n, size) different random rows, int64."""
-        if self._balanced and self.size:
-            return draw_evenly(self._get_classes(), n, self.generator)
-        return torch.randperm(self.size, generator=self.generator)[:n]
+        if self._balanced and self.item_count:
+            return draw_rows_evenly(self._get_classes(), n, self.generator)
+        return torch.randperm(self.item_count, generator=self.generator)[:n]
 
-    def _choose_slots(self, draws: Sequence[float], labels: Tensor, task: int) -> dict[int, int]:
+    def _choose_slots_of_batch(
+        self, draws: Sequence[float], labels: Tensor, task: int
+    ) -> dict[int, int]:
         """Return slot → position in the batch for the retained items of a batch."""
         if not self._balanced:
             self._section.json.pop(SEEN, None)  # counts by class would cover only some batches
-            return choose_slots(draws, self.seen, self.size, self.capacity)
+            return choose_reservoir_slots(draws, self.offered_count, self.item_count, self.capacity)
         new = labels.cpu()
         classes = _number_classes(new, torch.full_like(new, task)) if self._heads else new
-        slot_classes = self._get_classes().tolist() if self.size else []
+        slot_classes = self._get_classes().tolist() if self.item_count else []
         offered_by_class = {
             int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()
         }
-        slots = choose_slots_evenly(
+        slots = choose_balanced_slots(
             draws, classes.tolist(), slot_classes, offered_by_class, self.capacity
         )
         # Sorted, so that a resumed run writes the same JSON.
@@ -209,12 +211,14 @@ class Reservoir:
 
     def _get_classes(self) -> Tensor:
         """Return the class of each item, int64 [size], on the CPU."""
-        labels = self._section.copy_to_host("labels")
+        labels = self._section.copy_tensor_to_host("labels")
         return (
-            _number_classes(labels, self._section.copy_to_host("tasks")) if self._heads else labels
+            _number_classes(labels, self._section.copy_tensor_to_host("tasks"))
+            if self._heads
+            else labels
         )
 
-    def _retain_rows(self, rows: Tensor) -> None:
+    def _keep_only_rows(self, rows: Tensor) -> None:
         tensors = self._section.tensors
         for name in list(tensors):
             tensors[name] = tensors[name].index_select(0, rows.to(tensors[name].device))
@@ -250,7 +254,9 @@ def _number_classes(labels: Tensor, tasks: Tensor) -> Tensor:
     return (tasks << 32) + labels
 
 
-def choose_slots(draws: Sequence[float], seen: int, size: int, capacity: int) -> dict[int, int]:
+def choose_reservoir_slots(
+    draws: Sequence[float], seen: int, size: int, capacity: int
+) -> dict[int, int]:
     """Return slot → position in the batch for the retained items of a batch (algorithm R).
 
     Args:
@@ -271,7 +277,7 @@ def choose_slots(draws: Sequence[float], seen: int, size: int, capacity: int) ->
     return slots
 
 
-def rescale_counters(section: Section, *, offers: int, logits: bool) -> None:
+def rescale_reservoir_counters(section: Section, *, offers: int, logits: bool) -> None:
     """Rescale a buffer's counters to `offers` per example, and drop logits that are no longer
     stored."""
     json = section.json

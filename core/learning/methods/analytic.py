@@ -30,14 +30,25 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.contract.manifest import FEATURES, ORDER, REST, STATISTICS, TOTALS
-from core.contract.projection import count_columns
+from core.contract.projection import count_random_features
 from core.learning.analytic import balance, choice, discriminant, ridge
-from core.learning.analytic.choice import LeftOut, count_examples
+from core.learning.analytic.choice import LeftOut, count_examples_to_score
 from core.learning.analytic.classes import SUMS, renumber_features, renumber_statistics
-from core.learning.analytic.linear import Linear, append_ones, draw_matrix, project_features
-from core.learning.analytic.offsets import fit_offsets
-from core.learning.analytic.rows import FIELDS, Rows, digest_images, draw_rows, order_by_key
-from core.learning.analytic.sums import Sums, sum_tasks
+from core.learning.analytic.linear import (
+    Linear,
+    append_ones,
+    draw_projection_matrix,
+    project_features,
+)
+from core.learning.analytic.offsets import fit_class_offsets
+from core.learning.analytic.rows import (
+    FIELDS,
+    Rows,
+    digest_images,
+    draw_rows_per_class,
+    order_by_key,
+)
+from core.learning.analytic.sums import Sums, add_task_sums
 from core.learning.class_map import ClassMap
 from core.learning.methods.method import Accepts, Footprint, Method, Stage
 from core.learning.methods.registration import register
@@ -201,21 +212,23 @@ class Analytic(Method):
             ctx.warn(UNTRAINED)
         # Trained or not, this task's logits are the network's until `end_task` solves for a
         # classifier.
-        self.state["own"].clear_content()
-        columns = count_columns(self.hyper.projection, ctx.network.backbone.width)
+        self.state["own"].clear_section()
+        columns = count_random_features(self.hyper.projection, ctx.network.backbone.width)
         if columns and PROJECTION not in self.state["projection"].tensors:
-            projection = draw_matrix(columns, ctx.network.backbone.width, ctx.recipe.seed)
+            projection = draw_projection_matrix(
+                columns, ctx.network.backbone.width, ctx.recipe.seed
+            )
             self.state["projection"].tensors[PROJECTION] = projection.to(ctx.device)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Add the task's images to the stored sums, and solve for the classifier of all classes."""
-        with ctx.use_evaluation_mode(), torch.no_grad():
-            self._store_task(ctx)
-            self._store_classifier(self._solve_classifier(ctx))
+        with ctx.use_exact_evaluation_mode(), torch.no_grad():
+            self._store_task_sums(ctx)
+            self._store_classifier(self._solve_for_classifier(ctx))
 
     def renumber_classes(self, classes: ClassMap) -> None:
         """Merge or drop classes in the stored sums and features."""
-        tasks, sums = self._list_tasks(), self.state[STATISTICS].tensors
+        tasks, sums = self._list_stored_tasks(), self.state[STATISTICS].tensors
         renumbered = renumber_statistics(sums, tasks, classes)
         sums.clear()
         sums.update(renumbered)
@@ -226,12 +239,12 @@ class Analytic(Method):
             if rows is not None and len(rows):
                 # Drawn again: of a merged class, those that one class would have had.
                 self._store_features(task, rows)
-        self.state[TOTALS].clear_content()
+        self.state[TOTALS].clear_section()
 
     def after_patch(self, ctx: Context) -> None:
         """Solve for the classifier again."""
-        with ctx.use_evaluation_mode(), torch.no_grad():
-            self._store_classifier(self._solve_classifier(ctx))
+        with ctx.use_exact_evaluation_mode(), torch.no_grad():
+            self._store_classifier(self._solve_for_classifier(ctx))
 
     def compute_left_out_scores(self, ctx: Context) -> tuple[Tensor, Tensor] | None:
         """Return the left-out scores of retained examples and their classes; None for `ncm`."""
@@ -246,15 +259,15 @@ class Analytic(Method):
         for name in [name for name in stored if int(name.split(".")[0]) in tasks]:
             del stored[name]
 
-    def _store_task(self, ctx: Context) -> None:
+    def _store_task_sums(self, ctx: Context) -> None:
         """Store the task's sums and its images' features, in one pass in the dataset's order."""
-        first = ctx.network.find_first_class(ctx.head_task)
+        first = ctx.network.find_first_class(ctx.head_argument)
         sums: Sums | None = None
         batches: list[Rows] = []
         for batch in ctx.in_order():
             phi = ctx.network.features(batch.x, batch.task).float()
             h = self._add_bias_column(self._project_features(phi))
-            sums = sums or Sums.make_empty(h.shape[1], len(ctx.class_rows), h.device)
+            sums = sums or Sums.make_empty_sums(h.shape[1], len(ctx.class_rows), h.device)
             sums.add_examples(h, torch.searchsorted(ctx.class_rows, batch.y))
             images = batch.raw(torch.arange(len(phi))).cpu()
             keys = (
@@ -271,7 +284,7 @@ class Analytic(Method):
 
     def _store_features(self, task: int, rows: Rows) -> None:
         """Store the features that later jobs read, and the remaining ones separately."""
-        is_drawn = draw_rows(rows, SAMPLE[self.hyper.keep])
+        is_drawn = draw_rows_per_class(rows, SAMPLE[self.hyper.keep])
         stored = self.state[FEATURES].tensors
         stored.update(
             {
@@ -285,7 +298,7 @@ class Analytic(Method):
             remaining[ORDER] = torch.cat([is_drawn.nonzero(), (~is_drawn).nonzero()]).squeeze(1)
             stored.update({f"{task}.{REST}.{name}": tensor for name, tensor in remaining.items()})
 
-    def _draw_left_out(self, classes: int) -> Rows | None:
+    def _draw_retained_examples(self, classes: int) -> Rows | None:
         """Draw retained examples of all tasks, equally many of each class where possible.
 
         Returns None if none are stored. The number of classes never falls, so today's draw contains
@@ -294,23 +307,23 @@ class Analytic(Method):
         """
         tensors, totals = self.state[FEATURES].tensors, self.state[TOTALS].tensors
         tasks = sorted(
-            {int(name.split(".")[0]) for name in tensors} - set(self._get_covered_tasks())
+            {int(name.split(".")[0]) for name in tensors} - set(self._get_tasks_of_totals())
         )
         parts = [Rows(*(totals[name].cpu() for name in FIELDS))] if FIELDS[0] in totals else []
         parts += [Rows(*(tensors[f"{task}.{name}"].cpu() for name in FIELDS)) for task in tasks]
         if not parts:
             return None
         rows = Rows.concatenate_rows(parts)
-        return rows.select_rows(draw_rows(rows, max(1, LEFT_OUT // classes)))
+        return rows.select_rows(draw_rows_per_class(rows, max(1, LEFT_OUT // classes)))
 
-    def _get_covered_tasks(self) -> list[int]:
+    def _get_tasks_of_totals(self) -> list[int]:
         """Return the numbers of the tasks that the totals cover."""
         covered = self.state[TOTALS].tensors.get(TASKS)
         return [] if covered is None else covered.tolist()
 
-    def _keep_totals(self, sums: Sums, rows: Rows | None) -> None:
+    def _store_totals_and_examples(self, sums: Sums, rows: Rows | None) -> None:
         """Store the sums of all tasks, and the examples of them that later jobs may draw from."""
-        covered = [*self._get_covered_tasks(), *self._list_tasks()]
+        covered = [*self._get_tasks_of_totals(), *self._list_stored_tasks()]
         stored = self.state[TOTALS].tensors
         # Replaced, not added to: the new totals contain the old ones.
         stored.clear()
@@ -339,20 +352,20 @@ class Analytic(Method):
 
     def _add_bias_column(self, h: Tensor) -> Tensor:
         """Return the features to sum over: plain ones get a column of ones for a ridge's bias."""
-        return h if self._is_projected else append_ones(h)
+        return h if self._has_projection else append_ones(h)
 
     @property
-    def _is_projected(self) -> bool:
+    def _has_projection(self) -> bool:
         return PROJECTION in self.state["projection"].tensors
 
-    def _list_tasks(self) -> list[int]:
+    def _list_stored_tasks(self) -> list[int]:
         return sorted({int(name.split(".")[0]) for name in self.state["statistics"].tensors})
 
     def _sum_tasks(self, classes: int) -> Sums:
         """Return the sums of all tasks, added in their order."""
-        return sum_tasks(self._iter_sums(), classes)
+        return add_task_sums(self._iterate_task_sums(), classes)
 
-    def _iter_sums(self) -> Iterator[tuple[Sums, Sequence[int]]]:
+    def _iterate_task_sums(self) -> Iterator[tuple[Sums, Sequence[int]]]:
         """Yield the totals, then each further task's sums, with their classes.
 
         They are unpacked one at a time.
@@ -361,7 +374,7 @@ class Analytic(Method):
         if totals:
             yield Sums.from_tensors(totals), range(len(totals["counts"]))
         # Yielded one at a time, so that only one unpacked G is in memory.
-        for task in sorted(set(self._list_tasks()) - set(self._get_covered_tasks())):
+        for task in sorted(set(self._list_stored_tasks()) - set(self._get_tasks_of_totals())):
             stored = {name: tensors[f"{task}.{name}"] for name in SUMS}
             yield Sums.from_tensors(stored), stored["rows"].tolist()
 
@@ -370,32 +383,32 @@ class Analytic(Method):
         # Solved in float64, stored in float32: predictions are in float32.
         own_tensors[WEIGHT], own_tensors[BIAS] = linear.weight.float(), linear.bias.float()
 
-    def _solve_classifier(self, ctx: Context) -> Linear:
+    def _solve_for_classifier(self, ctx: Context) -> Linear:
         classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())
-        sums, rows = self._sum_tasks(classes), self._draw_left_out(classes)
+        sums, rows = self._sum_tasks(classes), self._draw_retained_examples(classes)
         # Stored before the solution: the next job starts from them, whatever the head.
-        self._keep_totals(sums, rows)
+        self._store_totals_and_examples(sums, rows)
         if self.hyper.head == "ncm":
             means = (
                 functional.normalize(discriminant.compute_class_means(self._drop_bias_column(sums)))
                 / COSINE_TEMPERATURE
             )
             return Linear(means, means.new_zeros(classes))
-        examples = self._take_examples(ctx, sums, rows)
+        examples = self._select_evaluation_examples(ctx, sums, rows)
         solvers = {"lda": self._solve_discriminant, "ridge": self._solve_ridge}
         names = list(solvers) if self.hyper.head == "auto" else [self.hyper.head]
         solved = {name: solvers[name](ctx, sums, examples) for name in names}
         labels = examples.labels.cpu()
         scores = {name: each.left_out.cpu() for name, each in solved.items()}
-        head = self._choose_head(ctx, scores, labels) if len(names) > 1 else names[0]
+        head = self._choose_better_head(ctx, scores, labels) if len(names) > 1 else names[0]
         ctx.cache[LEFT_OUT_SCORES] = scores[head], labels
         return solved[head].linear
 
-    def _choose_head(self, ctx: Context, scores: dict[str, Tensor], labels: Tensor) -> str:
+    def _choose_better_head(self, ctx: Context, scores: dict[str, Tensor], labels: Tensor) -> str:
         """Choose the head with the better left-out scores, and record them in the manifest."""
         own_json = self.state["own"].json
         before = own_json.get("auto", {}).get("head")
-        chosen = choice.choose_head(scores, labels, before)
+        chosen = choice.choose_better_head(scores, labels, before)
         own_json["auto"] = {"head": chosen.head, "images": len(labels)}
         if len(labels):
             own_json["auto"] |= {"accuracy": chosen.accuracy, "standard_error": chosen.error}
@@ -407,7 +420,7 @@ class Analytic(Method):
             )
         return chosen.head
 
-    def _take_examples(self, ctx: Context, sums: Sums, rows: Rows | None) -> LeftOut:
+    def _select_evaluation_examples(self, ctx: Context, sums: Sums, rows: Rows | None) -> LeftOut:
         """Select the examples that evaluate the heads, without any that is its class's only one."""
         if rows is None:
             none = sums.counts[:0]
@@ -417,8 +430,8 @@ class Analytic(Method):
         # The order of digests is random but fixed, so that the first ones are a reproducible
         # sample.
         order, classes = order_by_key(rows.keys), len(sums.counts)
-        judged = order[: count_examples(JUDGED, classes)].sort().values
-        choosing = torch.isin(judged, order[: count_examples(CHOSEN_BY, classes)])
+        judged = order[: count_examples_to_score(JUDGED, classes)].sort().values
+        choosing = torch.isin(judged, order[: count_examples_to_score(CHOSEN_BY, classes)])
         rows = rows.select_rows(judged)
         h = self._add_bias_column(self._project_features(rows.features.to(sums.gram.device)))
         heads = [len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks()]
@@ -432,30 +445,30 @@ class Analytic(Method):
 
     def _drop_bias_column(self, sums: Sums) -> Sums:
         """Remove the column of ones, which only a ridge has."""
-        return sums if self._is_projected else sums.drop_last_feature()
+        return sums if self._has_projection else sums.drop_last_feature()
 
     def _solve_discriminant(self, ctx: Context, sums: Sums, examples: LeftOut) -> _Solved:
         plain = self._drop_bias_column(sums)
         h, share = examples.h[:, : len(plain.gram)], self.hyper.shrinkage
         left_out = discriminant.LeftOut(plain, h, examples.labels)
         if share is None and self.hyper.balanced and len(h):
-            share = left_out.select_examples(examples.choosing).choose_share()
+            share = left_out.select_examples(examples.choosing).choose_shrinkage()
         elif share is None:
             share = discriminant.compute_oas_shrinkage(
                 discriminant.compute_shared_covariance(plain), plain.examples
             )
-        linear = discriminant.solve_classifier(plain, self.hyper.prior, share)
+        linear = discriminant.solve_discriminant(plain, self.hyper.prior, share)
         scores = left_out.compute_scores(share)
         if self.hyper.prior == "empirical":
             # These scores have a uniform prior.
             scores = scores + (plain.counts / plain.examples).log()
-            return _Solved(linear, examples.mask_scores(scores))
-        return self._with_offsets(
-            linear, examples.mask_scores(scores), examples.labels, plain.counts
+            return _Solved(linear, examples.mask_other_heads(scores))
+        return self._add_class_offsets(
+            linear, examples.mask_other_heads(scores), examples.labels, plain.counts
         )
 
     def _solve_ridge(self, ctx: Context, sums: Sums, examples: LeftOut) -> _Solved:
-        weighted = balance.balance_sums(sums) if self.hyper.balanced else sums
+        weighted = balance.balance_class_sums(sums) if self.hyper.balanced else sums
         h, labels = examples.h, examples.labels
         left_out = balance.LeftOut(sums, h, labels) if self.hyper.balanced else None
         strength = self.hyper.strength
@@ -467,30 +480,30 @@ class Analytic(Method):
             strength = left_out.select_examples(examples.choosing).choose_strength(weighted)
             weight = ridge.solve_ridge(weighted, strength)
         else:
-            strength, weight = ridge.choose_strength(weighted)
+            strength, weight = ridge.choose_ridge_strength(weighted)
         if left_out is not None:
-            scores = examples.mask_scores(left_out.compute_scores(strength))
+            scores = examples.mask_other_heads(left_out.compute_scores(strength))
         else:
-            scores = examples.mask_scores(
+            scores = examples.mask_other_heads(
                 ridge.compute_left_out_scores(sums, strength, weight, h, labels)
             )
         self.state["own"].json["ridge"] = {"strength": strength}
         ctx.log_metric("ridge_strength", strength, {})
         weight = weight.T
-        if self._is_projected:
+        if self._has_projection:
             linear = Linear(weight.contiguous(), weight.new_zeros(len(weight)))
         else:
             # The column of ones is the last: its weight is the bias.
             linear = Linear(weight[:, :-1].contiguous(), weight[:, -1].contiguous())
-        return self._with_offsets(linear, scores, labels, sums.counts)
+        return self._add_class_offsets(linear, scores, labels, sums.counts)
 
-    def _with_offsets(
+    def _add_class_offsets(
         self, linear: Linear, scores: Tensor, labels: Tensor, counts: Tensor
     ) -> _Solved:
         """Return the classifier and its left-out scores, with an offset per class if requested."""
         if not (self.hyper.offsets and self.hyper.balanced):
             return _Solved(linear, scores)
-        offsets = fit_offsets(scores, labels, counts)
+        offsets = fit_class_offsets(scores, labels, counts)
         return _Solved(
             Linear(linear.weight, linear.bias + offsets.to(linear.bias.dtype)), scores + offsets
         )

@@ -17,8 +17,8 @@ from torch.nn import functional
 from core.learning.methods.expanding import (
     Expanding,
     ExpandingHyper,
-    as_growing,
     count_old_classes,
+    get_growing_network,
     make_auxiliary_targets,
 )
 from core.learning.methods.method import Accepts, Footprint
@@ -54,12 +54,12 @@ class DerNet(Expanding):
     network = ParallelNetwork
     hyper: DerNetHyper
 
-    def compute_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def compute_expert_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Return the losses of stage 1: cross-entropy over all classes, and the auxiliary loss."""
-        network = as_growing(ctx)
-        old = network.forward_older(x)
+        network = get_growing_network(ctx)
+        old = network.compute_older_features(x)
         # Older backbones run once, without a graph: their features serve all losses.
-        newest = network.forward_newest(old, x)
+        newest = network.compute_newest_features(old, x)
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         task = functional.cross_entropy(logits, y)
         # Without old classes the auxiliary classifier has nothing to separate the new ones from.

@@ -20,20 +20,20 @@ from torch import Tensor, nn
 
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
-from core.learning.memory.replay import make_replay_inputs
+from core.learning.memory.replay import make_inputs_of_items
 from core.learning.memory.reservoir import Reservoir, open_reservoir
 from core.learning.methods.dlcft_memory import (
     CurvatureMemory,
     Measurement,
-    match_shape,
-    measure_task,
+    append_zero_rows,
+    measure_task_curvature,
 )
 from core.learning.methods.method import Accepts, Footprint, Method
 from core.learning.methods.registration import register
 from core.learning.methods.squared_loss import compute_squared_errors, fit_ridge_head
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
-from core.learning.networks.norms import BatchNorm, estimate_statistics
+from core.learning.networks.norms import BatchNorm, estimate_norm_statistics
 from core.learning.recipe import NotNegative, Positive, Share, Strict
 from core.learning.training.context import Batch, Context
 
@@ -164,7 +164,7 @@ class Dlcft(Method):
             ctx.recipe.batch_size, ctx.augment.columns
         )
         logits = self.forward(
-            ctx.network, torch.cat([batch.x, make_replay_inputs(ctx, items, table)]), None
+            ctx.network, torch.cat([batch.x, make_inputs_of_items(ctx, items, table)]), None
         )
         new, old = logits.split([batch.y.shape[0], items.labels.shape[0]])  # type: ignore[no-untyped-call]
         weight = (1 - share) * (1 - self.hyper.lambda_)
@@ -182,14 +182,16 @@ class Dlcft(Method):
         )
         # Before the base is frozen there is no point of expansion, and in a first task nothing to
         # hold.
-        if not _as_linearised(ctx).frozen or (share == 1 and decay == 0):
+        if not _get_linearised_network(ctx).frozen or (share == 1 and decay == 0):
             return
-        deltas = self._compute_deltas(ctx)
+        deltas = self._compute_displacements(ctx)
         pull: dict[str, Tensor] = {}
         if strength > 0:
             # The value comes with the gradient: a forecast in the same step then needs no second
             # product.
-            pull, ctx.scratch["rise"] = self._get_memory(ctx).curvature.evaluate_penalty(deltas)
+            pull, ctx.scratch["rise"] = self._get_memory(
+                ctx
+            ).curvature.compute_penalty_and_gradient(deltas)
         gradients = (
             self._get_memory(ctx).gradient
             if self.hyper.gradient == "objective" and share < 1
@@ -203,7 +205,7 @@ class Dlcft(Method):
             if name in pull:
                 parameter.grad.add_(pull[name], alpha=strength)
             if name in gradients:
-                parameter.grad.add_(match_shape(gradients[name], delta), alpha=1 - share)
+                parameter.grad.add_(append_zero_rows(gradients[name], delta), alpha=1 - share)
             if decay > 0:
                 # λ (1/t · 1/2 ‖θ‖² + (t-1)/t · 1/2 ‖Δ‖²): over all tasks that is one λ/2 ‖θ‖².
                 parameter.grad.add_(parameter.detach(), alpha=decay * share)
@@ -214,7 +216,11 @@ class Dlcft(Method):
         strength = self._compute_penalty_weight(ctx)
         return (
             strength
-            * float(self._get_memory(ctx).curvature.evaluate_penalty(self._compute_deltas(ctx))[1])
+            * float(
+                self._get_memory(ctx).curvature.compute_penalty_and_gradient(
+                    self._compute_displacements(ctx)
+                )[1]
+            )
             if strength
             else 0.0
         )
@@ -223,9 +229,9 @@ class Dlcft(Method):
 
     def begin_task(self, ctx: Context) -> None:
         """Freeze a pretrained base, fit fixed readout rows, and warn of settings without effect."""
-        network = _as_linearised(ctx)
+        network = _get_linearised_network(ctx)
         if not network.frozen and network.pretrained:
-            _adapt_norms(ctx)
+            _set_batch_norm_statistics(ctx)
             network.freeze_backbone()
         elif not network.frozen:
             ctx.warn(
@@ -246,44 +252,44 @@ class Dlcft(Method):
                 "an update ends far from its minimum, and many such updates lose accuracy: take "
                 "more epochs or a smaller batch_size"
             )
-        if ctx.masked:
+        if ctx.masks_other_classes:
             ctx.warn(
                 "train_ce masked has no effect: a squared error needs a target for every class, 0 "
                 "for the others"
             )
         if ctx.scenario == "class":
-            self._open_reservoir(ctx).begin_task()
+            self._open_reservoir(ctx).prepare_buffer_for_task()
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Freeze a base that was just learned, measure the task's curvature, and merge it."""
-        network, hyper = _as_linearised(ctx), self.hyper
-        deltas = self._compute_deltas(ctx) if network.frozen else {}
+        network, hyper = _get_linearised_network(ctx), self.hyper
+        deltas = self._compute_displacements(ctx) if network.frozen else {}
         if not network.frozen:
             network.freeze_backbone()
             if network.fixed_head:
-                rows = network.get_head_rows(ctx.head_task).detach().clone()
+                rows = network.get_head_rows(ctx.head_argument).detach().clone()
                 # From now on the learned rows read the displacement: a fixed head must not move
                 # with later tasks.
-                network.set_reference(network.build_reference_name(ctx.head_task), rows)
+                network.set_frozen_rows(network.get_frozen_rows_name(ctx.head_argument), rows)
         measurement = Measurement(
             hyper.curvature,
             hyper.alpha,
-            self._count_probes(ctx),
+            self._count_sign_vectors(ctx),
             hyper.max_factor_bytes,
             diagonal=hyper.keep_task_curvature == "diagonal",
         )
-        with ctx.use_evaluation_mode():
-            fresh = measure_task(
+        with ctx.use_exact_evaluation_mode():
+            fresh = measure_task_curvature(
                 network,
                 ((batch.x, batch.y) for batch in batches),
-                ctx.head_task,
+                ctx.head_argument,
                 measurement,
                 generator=torch.Generator().manual_seed(derive_seed(ctx.recipe.seed, ctx.task, 2)),
                 deltas=deltas,
             )
         for name, value in fresh.health.items():
             ctx.log_metric(name, value, {})
-        self._get_memory(ctx).add_task(
+        self._get_memory(ctx).merge_task_curvature(
             fresh,
             deltas,
             share=self._compute_task_weight(ctx),
@@ -296,12 +302,12 @@ class Dlcft(Method):
         if ctx.scenario == "class":
             reservoir = self._open_reservoir(ctx)
             for batch in ctx.examples():
-                reservoir.offer_items(batch.raw, batch.y, ctx.task)
+                reservoir.offer_items_to_reservoir(batch.raw, batch.y, ctx.task)
 
     def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks. Curvature stays."""
         if self.state["buffer"]:
-            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
+            Reservoir(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
 
     # Forecasts.
 
@@ -310,28 +316,31 @@ class Dlcft(Method):
 
         None in the first task.
         """
-        if not self._tasks:
+        if not self._earlier_task_count:
             return None
-        memory, deltas = self._get_memory(ctx), self._compute_deltas(ctx)
+        memory, deltas = self._get_memory(ctx), self._compute_displacements(ctx)
         rise = ctx.scratch.get("rise")  # computed in this step at the same weights
         if rise is None:
-            rise = memory.curvature.evaluate_penalty(deltas)[1]
+            rise = memory.curvature.compute_penalty_and_gradient(deltas)[1]
         rise = memory.coupling * rise
         for name, slope in memory.gradient.items():
             if name in deltas:
-                rise = rise + (match_shape(slope, deltas[name]) * deltas[name]).sum()
+                rise = rise + (append_zero_rows(slope, deltas[name]) * deltas[name]).sum()
         return float(rise)
 
     def forecast_by_task(self, ctx: Context) -> dict[int, float]:
         """Return c/2 Δᵀ D_i Δ + q_iᵀ Δ by task: D_i its diagonal, c its coupling, q_i its gradient
         at Δ = 0."""
         rises: dict[int, float] = {}
-        deltas, memory = self._compute_deltas(ctx) if self._tasks else {}, self._get_memory(ctx)
-        for task, (diagonal, slope) in memory.read_task_curvatures().items():
+        deltas, memory = (
+            self._compute_displacements(ctx) if self._earlier_task_count else {},
+            self._get_memory(ctx),
+        )
+        for task, (diagonal, slope) in memory.read_curvatures_by_task().items():
             terms = [
                 (
-                    memory.diagonal_coupling / 2 * match_shape(diagonal[n], d) * d.square()
-                    + match_shape(slope[n], d) * d
+                    memory.diagonal_coupling / 2 * append_zero_rows(diagonal[n], d) * d.square()
+                    + append_zero_rows(slope[n], d) * d
                 ).sum()
                 for n, d in deltas.items()
                 if n in diagonal
@@ -345,23 +354,23 @@ class Dlcft(Method):
         """Return squared errors [B]."""
         return compute_squared_errors(self.forward(network, x, task), y, self.hyper.alpha)
 
-    def get_max_forecast(self) -> float | None:
+    def get_max_loss_forecast(self) -> float | None:
         """Return the recipe's `max_predicted_loss_rise`."""
         return self.hyper.max_predicted_loss_rise
 
     # Weights of the objective's terms.
 
     @property
-    def _tasks(self) -> int:
+    def _earlier_task_count(self) -> int:
         """Number of tasks before this one."""
-        return CurvatureMemory(self.state["curvature"]).tasks
+        return CurvatureMemory(self.state["curvature"]).covered_tasks
 
     def _compute_task_weight(self, ctx: Context) -> float:
         """Return the new task's weight in the objective: 1/t, or its share of all images."""
         memory = CurvatureMemory(self.state["curvature"])
         if self.hyper.weighting == "task":
-            return 1 / (memory.tasks + 1)
-        return ctx.num_images / (memory.images + ctx.num_images)
+            return 1 / (memory.covered_tasks + 1)
+        return ctx.num_images / (memory.covered_images + ctx.num_images)
 
     def _compute_penalty_weight(self, ctx: Context) -> float:
         """Return the curvature penalty's weight in the objective."""
@@ -373,7 +382,11 @@ class Dlcft(Method):
 
         Without stored images (none yet, or deleted) the penalty alone represents the earlier tasks.
         """
-        return ctx.scenario == "class" and self._tasks > 0 and self._open_reservoir(ctx).size > 0
+        return (
+            ctx.scenario == "class"
+            and self._earlier_task_count > 0
+            and self._open_reservoir(ctx).item_count > 0
+        )
 
     # Helpers.
 
@@ -384,7 +397,7 @@ class Dlcft(Method):
         memory: CurvatureMemory = ctx.cache["memory"]
         return memory
 
-    def _compute_deltas(self, ctx: Context) -> dict[str, Tensor]:
+    def _compute_displacements(self, ctx: Context) -> dict[str, Tensor]:
         """Return Δ of the parameters that move and affect earlier tasks.
 
         New head rows start at zero.
@@ -398,9 +411,9 @@ class Dlcft(Method):
     def _open_reservoir(self, ctx: Context) -> Reservoir:
         return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
-    def _count_probes(self, ctx: Context) -> int | None:
+    def _count_sign_vectors(self, ctx: Context) -> int | None:
         """Return the number of sign vectors per image; None: every output by itself."""
-        outputs = len(ctx.network.list_classes(ctx.head_task))
+        outputs = len(ctx.network.list_classes(ctx.head_argument))
         requested = self.hyper.probes
         if requested is None and outputs <= EXACT_OUTPUTS:
             return None
@@ -415,36 +428,36 @@ class Dlcft(Method):
 
         The head itself starts there.
         """
-        network = _as_linearised(ctx)
-        name = network.build_reference_name(ctx.head_task)
+        network = _get_linearised_network(ctx)
+        name = network.get_frozen_rows_name(ctx.head_argument)
         # A head learned earlier keeps its rows: predictions of its task depend on them.
-        if name in network.references:
+        if name in network.frozen_rows:
             return
-        head = network.head if ctx.head_task is None else network.heads[str(ctx.head_task)]
+        head = network.head if ctx.head_argument is None else network.heads[str(ctx.head_argument)]
         assert isinstance(head, nn.Module)
 
         def iter_features() -> Iterator[tuple[Tensor, Tensor]]:
             for batch in ctx.examples():
-                yield network.compute_expansion(batch.x)[0], batch.y
+                yield network.compute_value_and_derivative(batch.x)[0], batch.y
 
-        with torch.no_grad(), ctx.use_evaluation_mode():
+        with torch.no_grad(), ctx.use_exact_evaluation_mode():
             rows, biases = fit_ridge_head(
-                iter_features(), len(network.list_classes(ctx.head_task)), self.hyper.alpha
+                iter_features(), len(network.list_classes(ctx.head_argument)), self.hyper.alpha
             )
             head.weight.copy_(rows)  # type: ignore[operator]
             head.bias.copy_(biases)  # type: ignore[operator]
-        network.set_reference(name, head.weight.detach().clone())  # type: ignore[operator]
+        network.set_frozen_rows(name, head.weight.detach().clone())  # type: ignore[operator]
 
 
-def _as_linearised(ctx: Context) -> LinearisedNetwork:
+def _get_linearised_network(ctx: Context) -> LinearisedNetwork:
     assert isinstance(ctx.network, LinearisedNetwork)
     return ctx.network
 
 
-def _adapt_norms(ctx: Context) -> None:
+def _set_batch_norm_statistics(ctx: Context) -> None:
     """Set BatchNorm layers to the mean statistics of one pass over the task."""
     norms = [module for module in ctx.network.modules() if isinstance(module, BatchNorm)]
     if not norms:
         return
     # Without training anything: the norms are folded next, and have to fit these images first.
-    estimate_statistics(ctx.network, norms, (batch.x for batch in ctx.examples()))
+    estimate_norm_statistics(ctx.network, norms, (batch.x for batch in ctx.examples()))

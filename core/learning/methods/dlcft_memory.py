@@ -26,7 +26,7 @@ from core.learning.curvature.block import Diagonal, Gram
 from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
 from core.learning.curvature.factor import compress_matrix
-from core.learning.curvature.fisher import make_basis_cotangents, rademacher_cotangents
+from core.learning.curvature.fisher import draw_rademacher_cotangents, make_basis_cotangents
 from core.learning.curvature.layers import list_layer_names
 from core.learning.methods.squared_loss import append_ones, compute_target_residuals
 from core.learning.networks.linear.linearised import DISPLACEMENT, LinearisedNetwork
@@ -77,7 +77,7 @@ class Measurement:
     diagonal: bool = False
 
 
-def measure_task(
+def measure_task_curvature(
     network: LinearisedNetwork,
     examples: Iterable[tuple[Tensor, Tensor]],
     task: int | None,
@@ -114,16 +114,16 @@ def measure_task(
             diagonal_estimate.add_examples(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         # Measured on the first batch alone, since it takes two further passes.
         if ratio is None:
-            ratio = _trace_ratio(network, x, task, measurement.kind, cotangents)
-        change.add_batch(x, first_order.add_batch(x, y))
+            ratio = _compute_trace_ratio(network, x, task, measurement.kind, cotangents)
+        change.add_batch_changes(x, first_order.add_batch_gradient(x, y))
     gram, gradient = first_order.compute_mean_gram(), first_order.compute_mean_gradient()
     curvature = _build_curvature(main, gram, measurement.max_factor_bytes)
-    coupling = change.compute_ratio(float(curvature.evaluate_penalty(deltas)[1]))
-    health = _compute_health(curvature, gradient, ratio, coupling)
+    coupling = change.compute_change_ratio(float(curvature.compute_penalty_and_gradient(deltas)[1]))
+    health = _compute_end_metrics(curvature, gradient, ratio, coupling)
     diagonals = (
         {} if diagonal_estimate is None else _extract_diagonals(diagonal_estimate, gram, gradient)
     )
-    diagonal_coupling = change.compute_ratio(_compute_half_quadratic(diagonals, deltas))
+    diagonal_coupling = change.compute_change_ratio(_compute_half_quadratic(diagonals, deltas))
     return TaskStatistics(curvature, gradient, diagonals, coupling, diagonal_coupling, health)
 
 
@@ -134,12 +134,12 @@ class CurvatureMemory:
         self._section = section
 
     @property
-    def tasks(self) -> int:
+    def covered_tasks(self) -> int:
         """Number of tasks that the mean curvature covers."""
         return int(self._section.json.get("tasks", 0))
 
     @property
-    def images(self) -> int:
+    def covered_images(self) -> int:
         """Number of images that the mean curvature covers."""
         return int(self._section.json.get("images", 0))
 
@@ -157,7 +157,7 @@ class CurvatureMemory:
     def curvature(self) -> Curvature:
         """The mean curvature, unpacked; without layers before the first task's end."""
         return Curvature.from_tensors(
-            self._get_by_prefix("mean/"), self._section.json.get("layers", {})
+            self._get_tensors_by_prefix("mean/"), self._section.json.get("layers", {})
         )
 
     @cached_property
@@ -166,22 +166,22 @@ class CurvatureMemory:
 
         Empty unless stored.
         """
-        return self._get_by_prefix("gradient/")
+        return self._get_tensors_by_prefix("gradient/")
 
-    def read_task_curvatures(self) -> dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]]:
+    def read_curvatures_by_task(self) -> dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]]:
         """Return each task's own diagonal and its gradient, by parameter.
 
         The gradient is that at the end of the latest task.
         """
         return {
             int(task): (
-                self._get_by_prefix(f"task/{task}/diagonal/"),
-                self._get_by_prefix(f"task/{task}/gradient/"),
+                self._get_tensors_by_prefix(f"task/{task}/diagonal/"),
+                self._get_tensors_by_prefix(f"task/{task}/gradient/"),
             )
             for task in self._section.json.get("by_task", [])
         }
 
-    def add_task(
+    def merge_task_curvature(
         self,
         fresh: TaskStatistics,
         deltas: Mapping[str, Tensor],
@@ -204,27 +204,31 @@ class CurvatureMemory:
             keep_gradient: store the merged gradient as well.
         """
         curvature = (
-            self.curvature.average_with(fresh.curvature, share) if self.tasks else fresh.curvature
+            self.curvature.average_with(fresh.curvature, share)
+            if self.covered_tasks
+            else fresh.curvature
         )
         tensors = {f"mean/{key}": t for key, t in curvature.to_tensors().items()}
         if keep_gradient:
             merged = self._merge_gradients(fresh, deltas, share)
             tensors |= {f"gradient/{name}": g for name, g in merged.items()}
-        by_task = self.read_task_curvatures()
+        by_task = self.read_curvatures_by_task()
         for number, (diagonal, gradient) in by_task.items():
-            moved = _move_gradient(gradient, diagonal, deltas, fresh.diagonal_coupling)
-            tensors |= _name_task_tensors(number, diagonal, moved)
-        tensors |= _name_task_tensors(task, fresh.diagonal, fresh.gradient)
+            moved = _update_gradient_by_displacement(
+                gradient, diagonal, deltas, fresh.diagonal_coupling
+            )
+            tensors |= _build_task_tensors(number, diagonal, moved)
+        tensors |= _build_task_tensors(task, fresh.diagonal, fresh.gradient)
         json = {
-            "tasks": self.tasks + 1,
-            "images": self.images + images,
+            "tasks": self.covered_tasks + 1,
+            "images": self.covered_images + images,
             "coupling": fresh.coupling,
             "diagonal_coupling": fresh.diagonal_coupling,
             "layers": curvature.to_json(),
             "by_task": [*by_task, *([task] if fresh.diagonal else [])],
         }
         # Cleared only now: the new tensors are made of the old ones.
-        self._section.clear_content()
+        self._section.clear_section()
         self._section.tensors.update(tensors)
         self._section.json.update(json)
 
@@ -232,12 +236,14 @@ class CurvatureMemory:
         self, fresh: TaskStatistics, deltas: Mapping[str, Tensor], share: float
     ) -> dict[str, Tensor]:
         """Return the mean gradient of all tasks at the present weights, by parameter."""
-        rise = self.curvature.evaluate_penalty(deltas)[0] if self.tasks else {}
+        rise = self.curvature.compute_penalty_and_gradient(deltas)[0] if self.covered_tasks else {}
         rise = {name: fresh.coupling * h_delta for name, h_delta in rise.items()}
         merged: dict[str, Tensor] = {}
         for name, new in fresh.gradient.items():
             before = [
-                match_shape(terms[name], new) for terms in (self.gradient, rise) if name in terms
+                append_zero_rows(terms[name], new)
+                for terms in (self.gradient, rise)
+                if name in terms
             ]
             # The earlier tasks' gradient at the present weights is q + c H Δ.
             # `sum` begins at a tensor of zeros, so that a parameter without earlier terms keeps its
@@ -245,20 +251,20 @@ class CurvatureMemory:
             merged[name] = share * new + (1 - share) * sum(before, torch.zeros_like(new))
         return merged
 
-    def _get_by_prefix(self, prefix: str) -> dict[str, Tensor]:
+    def _get_tensors_by_prefix(self, prefix: str) -> dict[str, Tensor]:
         """Return the stored tensors under a prefix, which is removed from their names."""
         tensors = self._section.tensors
         return {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
 
 
-def match_shape(held: Tensor, now: Tensor) -> Tensor:
+def append_zero_rows(held: Tensor, now: Tensor) -> Tensor:
     """Return `held` with rows of zeros appended, up to the rows of `now`."""
     # Rows of new classes have no curvature from before they existed.
     missing = now.shape[0] - held.shape[0]
     return torch.cat([held, held.new_zeros(missing, *held.shape[1:])]) if missing else held
 
 
-def _move_gradient(
+def _update_gradient_by_displacement(
     gradient: Mapping[str, Tensor],
     diagonal: Mapping[str, Tensor],
     deltas: Mapping[str, Tensor],
@@ -269,12 +275,12 @@ def _move_gradient(
     for name, d in diagonal.items():
         moved[name] = gradient[name]
         if name in deltas:
-            rise = match_shape(d, deltas[name]) * deltas[name]
-            moved[name] = match_shape(gradient[name], deltas[name]) + coupling * rise
+            rise = append_zero_rows(d, deltas[name]) * deltas[name]
+            moved[name] = append_zero_rows(gradient[name], deltas[name]) + coupling * rise
     return moved
 
 
-def _name_task_tensors(
+def _build_task_tensors(
     task: int, diagonal: Mapping[str, Tensor], gradient: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Return the tensors to store for one task's diagonal and gradient."""
@@ -295,21 +301,25 @@ class _FirstOrder:
         self._gram: Tensor | None = None
 
     @torch.no_grad()
-    def add_batch(self, x: Tensor, y: Tensor) -> Tensor:
+    def add_batch_gradient(self, x: Tensor, y: Tensor) -> Tensor:
         """Add a batch; return its outputs [B, classes]."""
         network = self._network
         with use_full_precision(x.device):
-            value, tangent = network.compute_expansion(x)
+            value, tangent = network.compute_value_and_derivative(x)
             assert tangent is not None
-            outputs = network.combine_logits(value, tangent, self._task)
+            outputs = network.compute_expansion_logits(value, tangent, self._task)
             u = compute_target_residuals(outputs, y, self._alpha)
-            self._add_to_sums(network.compute_vjp(x, u @ network.get_readout_rows(self._task)))
+            self._add_gradients_to_sums(
+                network.compute_vjp(x, u @ network.get_readout_rows(self._task))
+            )
             if self._task is None:
                 # The head of a fixed readout reads the value alone.
                 z = append_ones(value if network.fixed_head else value + tangent)
                 self._gram = z.T @ z if self._gram is None else self._gram + z.T @ z
                 of_head = u.T @ z
-                self._add_to_sums({"head.weight": of_head[:, :-1], "head.bias": of_head[:, -1]})
+                self._add_gradients_to_sums(
+                    {"head.weight": of_head[:, :-1], "head.bias": of_head[:, -1]}
+                )
         self._n += x.shape[0]
         return outputs
 
@@ -329,7 +339,7 @@ class _FirstOrder:
         """
         return None if self._gram is None else (self._gram + self._gram.T) / (2 * self._n)
 
-    def _add_to_sums(self, found: Mapping[str, Tensor]) -> None:
+    def _add_gradients_to_sums(self, found: Mapping[str, Tensor]) -> None:
         for name, value in found.items():
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
 
@@ -346,7 +356,7 @@ class _OutputChange:
         self._sum, self._n = 0.0, 0
 
     @torch.no_grad()
-    def add_batch(self, x: Tensor, outputs: Tensor) -> None:
+    def add_batch_changes(self, x: Tensor, outputs: Tensor) -> None:
         """Add inputs x [B, C, S, S] and their present outputs [B, classes]."""
         if self._before:
             with use_full_precision(x.device):
@@ -355,7 +365,7 @@ class _OutputChange:
             self._sum += float((outputs - before).double().square().sum()) / 2
         self._n += x.shape[0]
 
-    def compute_ratio(self, modelled: float) -> float:
+    def compute_change_ratio(self, modelled: float) -> float:
         """Return the mean over images divided by `modelled`, an estimate from the curvature.
 
         Returns 1 where one of the two is 0.
@@ -364,7 +374,7 @@ class _OutputChange:
         return self._sum / self._n / modelled if modelled > 0 and self._sum > 0 else 1.0
 
 
-def _compute_health(
+def _compute_end_metrics(
     curvature: Curvature, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
 ) -> dict[str, float]:
     """Return the metrics of a task's end: gradient norm, trace, trace ratio and coupling."""
@@ -407,11 +417,11 @@ def _make_cotangents(
     return (
         make_basis_cotangents(outputs)
         if probes is None
-        else rademacher_cotangents(outputs, probes, generator)
+        else draw_rademacher_cotangents(outputs, probes, generator)
     )
 
 
-def _trace_ratio(
+def _compute_trace_ratio(
     network: LinearisedNetwork, x: Tensor, task: int | None, kind: Kind, cotangents: list[Tensor]
 ) -> float:
     """Return the trace of the stored form over the exact one, on a batch.
@@ -458,7 +468,7 @@ def _extract_diagonals(
     """
     curvature = _build_curvature(estimate, None, None)
     assert all(isinstance(block, Diagonal) for block in curvature.blocks.values())
-    diagonals = curvature.evaluate_penalty(
+    diagonals = curvature.compute_penalty_and_gradient(
         # A diagonal times a vector of ones is the diagonal, in the parameters' shapes.
         {name: torch.ones_like(p) for name, p in parameters.items()}
     )[0]

@@ -17,19 +17,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.data.augment import derive_seed
-from core.learning.data.transfer import send_tensor
+from core.learning.data.transfer import move_tensor_to_device
 from core.learning.methods.expanding import (
     Expanding,
     ExpandingHyper,
-    as_growing,
     count_old_classes,
+    get_growing_network,
     make_auxiliary_targets,
 )
 from core.learning.methods.method import Accepts, Footprint
 from core.learning.methods.registration import register
 from core.learning.networks.dne.chain import draw_drop_path_masks
 from core.learning.networks.dne.network import ExpandedNetwork
-from core.learning.networks.dne.packed import packing_is_faster
+from core.learning.networks.dne.packed import is_packing_faster
 from core.learning.networks.growing import OlderFeatures, apply_blockwise_linear
 from core.learning.recipe import Positive, Share
 from core.learning.training.context import Context
@@ -76,7 +76,7 @@ class Dne(Expanding):
     hyper: DneHyper
 
     @property
-    def size(self) -> int:
+    def expert_size(self) -> int:
         """Number of heads of the new expert."""
         return self.hyper.heads
 
@@ -85,22 +85,24 @@ class Dne(Expanding):
         super().begin_task(ctx)
         if self.hyper.head == "official" and not ctx.first and (old := count_old_classes(ctx)):
             seed = derive_seed(ctx.recipe.seed, 6, ctx.task)
-            as_growing(ctx).head.reinit_newest_columns(old, torch.Generator().manual_seed(seed))
+            get_growing_network(ctx).head.reinit_newest_columns(
+                old, torch.Generator().manual_seed(seed)
+            )
 
-    def compute_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def compute_expert_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Return the task, distillation and auxiliary losses of stage 1.
 
         The first task has the task loss alone.
         """
-        network = as_growing(ctx)
-        old = self._forward_older(ctx, x)
-        newest = network.forward_newest(old, x, self._draw_drop_masks(ctx, len(x)))
+        network = get_growing_network(ctx)
+        old = self._compute_older_features(ctx, x)
+        newest = network.compute_newest_features(old, x, self._draw_drop_masks(ctx, len(x)))
         logits = network.logits(torch.cat([*old.features, newest], 1)).float()
         # Without old classes there is nothing to distil, and nothing to separate the new ones from.
         if ctx.first or count_old_classes(ctx) == 0 or network.auxiliary is None:
             return {"task": self.compute_tuning_loss(logits, y)}
         # The teacher is the old head on the old features, which this pass has computed anyway.
-        weight, bias = self._old_head(ctx)
+        weight, bias = self._get_old_head(ctx)
         with torch.no_grad():
             teacher = apply_blockwise_linear(
                 torch.cat(old.features, 1), weight, bias, network.head.widths[:-1]
@@ -133,7 +135,7 @@ class Dne(Expanding):
         )
         return divergence / logits.shape[1] if self.hyper.loss == "bce" else divergence
 
-    def _old_head(self, ctx: Context) -> tuple[Tensor, Tensor]:
+    def _get_old_head(self, ctx: Context) -> tuple[Tensor, Tensor]:
         """Return the classifier's weight and bias from the start of the task."""
         if "old_head" not in ctx.cache:
             # Cached on the device: a copy in each step would make a GPU wait.
@@ -144,17 +146,17 @@ class Dne(Expanding):
         old_head: tuple[Tensor, Tensor] = ctx.cache["old_head"]
         return old_head
 
-    def _forward_older(self, ctx: Context, x: Tensor) -> OlderFeatures:
+    def _compute_older_features(self, ctx: Context, x: Tensor) -> OlderFeatures:
         """Return the features of the older experts.
 
         The decision to pack experts, once per task, depends on the device alone.
         """
-        network = as_growing(ctx)
+        network = get_growing_network(ctx)
         assert isinstance(network, ExpandedNetwork)
-        if packing_is_faster(ctx.device) and "packed" not in ctx.cache:
+        if is_packing_faster(ctx.device) and "packed" not in ctx.cache:
             # Older experts never change within a task, so one packing serves all of its steps.
-            ctx.cache["packed"] = network.use_packed_experts()
-        return network.forward_older(x, ctx.cache.get("packed"))
+            ctx.cache["packed"] = network.pack_older_experts()
+        return network.compute_older_features(x, ctx.cache.get("packed"))
 
     def _draw_drop_masks(self, ctx: Context, size: int) -> Tensor | None:
         """Return this step's masks of stochastic depth; None without it."""
@@ -164,9 +166,9 @@ class Dne(Expanding):
         generator = torch.Generator().manual_seed(
             derive_seed(ctx.recipe.seed, 5, ctx.task, ctx.step)
         )
-        network = as_growing(ctx)
+        network = get_growing_network(ctx)
         assert isinstance(network, ExpandedNetwork)
         layers = len(network.backbone.expert.layers)
-        return send_tensor(
+        return move_tensor_to_device(
             draw_drop_path_masks(layers, self.hyper.drop_path, size, generator), ctx.device
         )

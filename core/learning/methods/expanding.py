@@ -20,7 +20,7 @@ from core.learning.memory.exemplars import Exemplars
 from core.learning.memory.rehearsal import (
     choose_exemplars,
     draw_exemplar_batch,
-    draw_step_exemplars,
+    draw_exemplars_for_batch,
 )
 from core.learning.methods.method import Method, Stage
 from core.learning.networks import Network
@@ -57,11 +57,11 @@ class Expanding(Method):
     hyper: ExpandingHyper
 
     @property
-    def size(self) -> int:
+    def expert_size(self) -> int:
         """Size of the expert that this task adds, in the units of the network family."""
         return 1
 
-    def compute_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    def compute_expert_losses(self, ctx: Context, x: Tensor, y: Tensor) -> dict[str, Tensor]:
         """Return the losses of stage 1 by name.
 
         Args:
@@ -91,7 +91,7 @@ class Expanding(Method):
             # A DataError reaches the person who sent the recipe: it is at fault, not the code.
             except ValueError as error:
                 raise DataError(str(error)) from None
-        network.schedule_expert(self.size)
+        network.schedule_next_expert(self.expert_size)
         return network
 
     def plan_stages(self, ctx: Context) -> list[Stage]:
@@ -115,13 +115,13 @@ class Expanding(Method):
                 # Only the classifier is trained in stage 2.
                 features = ctx.network.features(x)
             return {"task": self.compute_tuning_loss(ctx.network.logits(features).float(), y)}
-        if (share := draw_step_exemplars(ctx, exemplars)) is not None:
+        if (share := draw_exemplars_for_batch(ctx, exemplars)) is not None:
             x, y = torch.cat([x, share[0]]), torch.cat([y, share[1]])
-        return self.compute_losses(ctx, x, y)
+        return self.compute_expert_losses(ctx, x, y)
 
     def begin_task(self, ctx: Context) -> None:
         """Warn that `train_ce` masked has no effect."""
-        if ctx.masked:
+        if ctx.masks_other_classes:
             ctx.warn(
                 "train_ce masked has no effect: exemplars are among the images, so every class is "
                 "told apart"
@@ -137,31 +137,31 @@ class Expanding(Method):
         if ctx.first:
             self._select_exemplars(ctx, batches)
         # It tells only this task's classes apart, and is no part of the version.
-        as_growing(ctx).auxiliary = None
+        get_growing_network(ctx).auxiliary = None
 
     def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every exemplar of these tasks."""
-        Exemplars(self.state["exemplars"]).drop_tasks(tasks)
+        Exemplars(self.state["exemplars"]).remove_items_of_tasks(tasks)
 
     def _select_exemplars(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Shorten the stored lists to an equal share per class, and add exemplars of the task."""
         exemplars, network = Exemplars(self.state["exemplars"]), ctx.network
         share = self.hyper.exemplars // len(network.classes)
         # Trimmed before the new ones are added, so that the memory never exceeds its limit.
-        exemplars.trim_lists(share)
+        exemplars.trim_class_lists(share)
         if share == 0:
             ctx.warn(
                 f"{self.hyper.exemplars} exemplars are fewer than {len(network.classes)} classes: "
                 "none are kept; raise method.exemplars"
             )
             return
-        with ctx.use_evaluation_mode():
+        with ctx.use_exact_evaluation_mode():
             exemplars.append_images(
                 choose_exemplars(network, batches, share, ctx.alive), ctx.task, share
             )
 
 
-def as_growing(ctx: Context) -> GrowingNetwork:
+def get_growing_network(ctx: Context) -> GrowingNetwork:
     """Return the context's network as a `GrowingNetwork`."""
     assert isinstance(ctx.network, GrowingNetwork)
     return ctx.network

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from core.learning.methods.method import Footprint, Method, Stage
 from core.learning.methods.registration import register
-from core.learning.methods.teacher import count_old_rows, get_teacher
+from core.learning.methods.teacher import count_rows_before_task, get_teacher_network
 from core.learning.recipe import NotNegative, Strict
 from core.learning.training.context import Batch, Context
 
@@ -82,7 +82,7 @@ class Lwf(Method):
         """Return the cross-entropy, and after the first task the weighted distillation."""
         if ctx.first or self.hyper.lambda_o == 0:
             return super().loss_terms(ctx, batch)
-        network, old = ctx.network, get_teacher(ctx)
+        network, old = ctx.network, get_teacher_network(ctx)
         features = network.features(batch.x)
         logits = network.logits(features, batch.task)
         with torch.no_grad():
@@ -97,17 +97,17 @@ class Lwf(Method):
                         self._compute_distillation(network.logits(features, task), target)
                     )
         else:
-            rows = count_old_rows(ctx, "head.weight")
+            rows = count_rows_before_task(ctx, "head.weight")
             target = old.logits(old_features)
             if self.hyper.weight == "by-classes":
-                return self._by_classes(ctx, batch, logits, target, rows)
+                return self._weight_losses_by_classes(ctx, batch, logits, target, rows)
             distances.append(self._compute_distillation(logits[:, :rows], target[:, :rows]))
         return {
             "task": ctx.loss(logits, batch.y),
             "distillation": self.hyper.lambda_o * torch.stack(distances).sum(),
         }
 
-    def _by_classes(
+    def _weight_losses_by_classes(
         self, ctx: Context, batch: Batch, logits: Tensor, target: Tensor, rows: int
     ) -> dict[str, Tensor]:
         """Return both losses weighted by their classes.
@@ -130,14 +130,14 @@ class Lwf(Method):
         if ctx.stage != WARM_UP or ctx.first:
             return
         old = {
-            name: (count_old_rows(ctx, name), parameter)
+            name: (count_rows_before_task(ctx, name), parameter)
             for name, parameter in ctx.trainable.items()
         }
         if all(rows == parameter.shape[0] for rows, parameter in old.values()):
             return  # no new rows: the whole head warms up
         for name, (rows, parameter) in old.items():
             # Restored after the step, since momentum and decay move rows without a gradient too.
-            parameter[:rows].copy_(get_teacher(ctx).get_parameter(name)[:rows])
+            parameter[:rows].copy_(get_teacher_network(ctx).get_parameter(name)[:rows])
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Drop the teacher."""

@@ -96,7 +96,7 @@ class Stage:
     depth: int | None = None
     backbone_rate: float | None = None
 
-    def apply_rates(self, recipe: OptimizerRecipe) -> OptimizerRecipe:
+    def apply_stage_rates(self, recipe: OptimizerRecipe) -> OptimizerRecipe:
         """Return the recipe's optimizer with the stage's rates."""
         if self.backbone_rate is None:
             return recipe
@@ -202,7 +202,7 @@ class Method:
     def __setattr__(self, name: str, value: object) -> None:
         # Checked at assignment: a tensor outside the state works until the first resume, and then
         # is missing.
-        if _holds_tensors(value):
+        if _contains_tensors(value):
             raise AttributeError(
                 f"{type(self).__name__}.{name} would hold a tensor or module outside `state` and "
                 "be lost with the process: put it in self.state or in ctx.scratch"
@@ -332,7 +332,7 @@ class Method:
         """
         raise NotImplementedError(f"{self.name} does not forecast")
 
-    def get_max_forecast(self) -> float | None:
+    def get_max_loss_forecast(self) -> float | None:
         """Return the greatest forecast with which a validated state may be deployed; None: no
         limit."""
         return None
@@ -341,11 +341,11 @@ class Method:
         """Remove every stored example of these tasks."""
 
 
-def _holds_tensors(value: object) -> bool:
+def _contains_tensors(value: object) -> bool:
     if isinstance(value, Tensor | nn.Module):
         return True
     if isinstance(value, dict):
-        return any(_holds_tensors(v) for v in value.values())
+        return any(_contains_tensors(v) for v in value.values())
     if isinstance(value, list | tuple | set | frozenset):
-        return any(_holds_tensors(v) for v in value)
+        return any(_contains_tensors(v) for v in value)
     return False

@@ -84,7 +84,7 @@ class Slca(Method):
         """Return the cross-entropy of the images; in the second stage, of the batch's draws."""
         if ctx.stage != ALIGN:
             return super().loss_terms(ctx, batch)
-        features, labels, present = self._get_epoch_draws(ctx)
+        features, labels, present = self._get_shuffled_epoch_draws(ctx)
         n = len(labels)
         # The draws are spread over the epoch's batches, whatever their number.
         part = slice(n * ctx.batch // ctx.batches, n * (ctx.batch + 1) // ctx.batches)
@@ -129,17 +129,17 @@ class Slca(Method):
     def _store_gaussians(self, ctx: Context) -> None:
         """Store the Gaussians of the task's classes, in one pass over its images."""
         features, labels = [], []
-        with ctx.use_evaluation_mode(), torch.no_grad():
+        with ctx.use_exact_evaluation_mode(), torch.no_grad():
             for batch in ctx.in_order():
                 features.append(ctx.network.features(batch.x).float())
                 labels.append(batch.y)
         gaussians = Gaussians(self.state["own"])
         rows = ctx.class_rows.to(labels[0].device)
-        gaussians.store_task(
+        gaussians.store_task_gaussians(
             ctx.task, torch.cat(features), torch.cat(labels), rows, self.hyper.covariance
         )
 
-    def _get_epoch_draws(self, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
+    def _get_shuffled_epoch_draws(self, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
         """Return this epoch's draws, shuffled, their labels, and the labels that occur, ascending.
 
         The draws are a function of seed, task and epoch, so that a run can resume within an epoch.
@@ -148,7 +148,7 @@ class Slca(Method):
             generator = torch.Generator().manual_seed(
                 derive_seed(ctx.recipe.seed, ctx.task, ctx.epoch, _DRAWN)
             )
-            features, labels = Gaussians(self.state["own"]).draw_features(
+            features, labels = Gaussians(self.state["own"]).draw_gaussian_features(
                 self.hyper.draws, generator
             )
             # Shuffled: the draws come class by class.

@@ -35,7 +35,7 @@ class ImageSpec:
             )
 
     @staticmethod
-    def from_field(value: ImageSpec | ImageOut) -> ImageSpec:
+    def parse_image_field(value: ImageSpec | ImageOut) -> ImageSpec:
         """Convert the `image` field of a model or manifest; return an ImageSpec unchanged."""
         return (
             value
@@ -61,7 +61,7 @@ class Backbone(nn.Module):
         self.stage_prefixes: list[list[str]] = []
         self.layer_prefixes: list[list[str]] = []
 
-    def declare_stages(self, stages: Sequence[Sequence[Layer]]) -> None:
+    def declare_stage_layers(self, stages: Sequence[Sequence[Layer]]) -> None:
         """Declare the layers of every stage, both in forward order.
 
         Raises ValueError when a tensor of the backbone belongs to no stage or to two.
@@ -98,7 +98,7 @@ class Backbone(nn.Module):
         """Fill with first weights, in families without a rule for each module (`networks.init`)."""
         raise NotImplementedError
 
-    def load_base(self, tensors: dict[str, Tensor]) -> None:
+    def load_base_weights(self, tensors: dict[str, Tensor]) -> None:
         """Copy an uploaded base into this backbone: a state dict by the reference's names.
 
         The reference's classifier (`ignored`) is skipped. BatchNorm's batch counters may be
@@ -115,8 +115,8 @@ class Backbone(nn.Module):
             raise ValueError(f"the base holds an unknown tensor: {extra[0]}")
         for name, target in targets.items():
             if name in tensors:
-                copy_checked(name, target, tensors[name])
-            elif is_counter(name):
+                copy_tensor_checked(name, target, tensors[name])
+            elif is_batch_counter(name):
                 with torch.no_grad():
                     target.zero_()
             else:
@@ -144,12 +144,12 @@ def has_prefix(name: str, prefixes: Iterable[str]) -> bool:
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
-def is_counter(name: str) -> bool:
+def is_batch_counter(name: str) -> bool:
     """Return true for BatchNorm's batch counter: not used here, and absent from old checkpoints."""
     return name == "num_batches_tracked" or name.endswith(".num_batches_tracked")
 
 
-def copy_checked(name: str, target: Tensor, source: Tensor) -> None:
+def copy_tensor_checked(name: str, target: Tensor, source: Tensor) -> None:
     """Copy in place, with the target's device and memory format.
 
     Raises ValueError that names the tensor for another shape or dtype.
@@ -165,6 +165,6 @@ def copy_checked(name: str, target: Tensor, source: Tensor) -> None:
         target.copy_(source)
 
 
-def contiguous_copy(tensor: Tensor) -> Tensor:
+def make_contiguous_copy(tensor: Tensor) -> Tensor:
     """Return a copy on the CPU, in the standard memory format."""
     return tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)

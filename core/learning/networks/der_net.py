@@ -32,20 +32,20 @@ class ParallelNetwork(GrowingNetwork):
 
     def make_expert(self, size: int) -> nn.Module:
         """Return a copy of the backbone as the next expert; its weights are set afterwards."""
-        # A copy has the architecture; its weights are replaced by `init_expert` or a load.
+        # A copy has the architecture; its weights are replaced by `init_expert_weights` or a load.
         return copy.deepcopy(self.backbone)
 
-    def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
+    def init_expert_weights(self, expert: nn.Module, generator: torch.Generator) -> None:
         """Copy the weights of the previous expert into a new one."""
         before = self.experts[-2] if len(self.experts) > 1 else self.backbone
         expert.load_state_dict(before.state_dict())
 
-    def forward_older(self, x: Tensor) -> OlderFeatures:
+    def compute_older_features(self, x: Tensor) -> OlderFeatures:
         """Return the features of all experts but the newest, without a graph."""
         with torch.no_grad():
             return OlderFeatures([expert(x) for expert in [self.backbone, *self.experts][:-1]])
 
-    def forward_newest(
+    def compute_newest_features(
         self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None
     ) -> Tensor:
         """Return the newest backbone's features [B, width]."""

@@ -19,7 +19,7 @@ def main(argument: str) -> int:
     try:
         request = json.loads(argument)
         requirements = describe_expected_base(
-            request["architecture"], ImageSpec.from_field(request["image"])
+            request["architecture"], ImageSpec.parse_image_field(request["image"])
         )
     # Errors of the request, which the caller passes on; anything else is a mistake here, and keeps
     # its traceback.

@@ -30,7 +30,7 @@ class Classifier(Head):
         """Map features [B, sum of widths] to logits [B, rows]."""
         return apply_blockwise_linear(features, self.weight, self.bias, self.widths)
 
-    def add_block(self, width: int) -> None:
+    def append_zero_columns(self, width: int) -> None:
         """Append columns of zeros for another block. The parameter is a new object afterwards."""
         self.widths.append(width)
         self.width += width
@@ -103,7 +103,7 @@ class GrowingNetwork(Network):
         self.auxiliary: nn.Linear | None = None
         self._pending_size = 0
         for size in sizes:
-            self._add_expert(size)
+            self._append_expert(size)
 
     # Definition of an expert, by subclasses.
 
@@ -111,18 +111,18 @@ class GrowingNetwork(Network):
         """Return the next expert, of uninitialised memory."""
         raise NotImplementedError
 
-    def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
+    def init_expert_weights(self, expert: nn.Module, generator: torch.Generator) -> None:
         """Set the first weights of the expert that was added last."""
         raise NotImplementedError
 
-    def forward_older(self, x: Tensor) -> OlderFeatures:
+    def compute_older_features(self, x: Tensor) -> OlderFeatures:
         """Return outputs of all experts but the newest, for x [B, C, S, S].
 
         They are frozen, so there is no graph.
         """
         raise NotImplementedError
 
-    def forward_newest(
+    def compute_newest_features(
         self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None
     ) -> Tensor:
         """Return the newest expert's feature [B, d], with a graph. drop_path: [layers, 2, B]."""
@@ -130,7 +130,7 @@ class GrowingNetwork(Network):
 
     # Growth.
 
-    def schedule_expert(self, size: int) -> None:
+    def schedule_next_expert(self, size: int) -> None:
         """Let the next `add_task_classes` add an expert of this size."""
         # Added only by `add_task_classes`, which has the generator that draws its weights.
         self._pending_size = size
@@ -138,7 +138,7 @@ class GrowingNetwork(Network):
     def add_task_classes(
         self, task: int, classes: Sequence[str], init: str, generator: torch.Generator
     ) -> None:
-        """Grow as a plain network, after adding the expert that `schedule_expert` announced.
+        """Grow as a plain network, after adding the expert that `schedule_next_expert` announced.
 
         The expert's weights are drawn first. It comes with the classifier `auxiliary`, for training
         only. That maps the newest feature to this task's classes, after one output for all older
@@ -147,7 +147,7 @@ class GrowingNetwork(Network):
         size, self._pending_size = self._pending_size, 0
         if size:
             # Before the head's rows: the order of draws determines the weights.
-            self.init_expert(self._add_expert(size), generator)
+            self.init_expert_weights(self._append_expert(size), generator)
         super().add_task_classes(task, classes, init, generator)
         if size:
             like, width = self.head.weight, self.head.widths[-1]
@@ -161,12 +161,12 @@ class GrowingNetwork(Network):
                 )
                 self.auxiliary.bias.zero_()
 
-    def _add_expert(self, size: int) -> nn.Module:
+    def _append_expert(self, size: int) -> nn.Module:
         """Append an expert to the chain, and a block to the classifier."""
         expert = self.make_expert(size)
         like = self.head.weight
         self.experts.append(expert.to(like.device, like.dtype))
-        self.head.add_block(int(expert.width))  # type: ignore[arg-type]
+        self.head.append_zero_columns(int(expert.width))  # type: ignore[arg-type]
         return expert
 
     # Passes.
@@ -178,8 +178,8 @@ class GrowingNetwork(Network):
         """
         if x.dim() == 2:
             return x
-        old = self.forward_older(x)
-        return torch.cat([*old.features, self.forward_newest(old, x)], 1)
+        old = self.compute_older_features(x)
+        return torch.cat([*old.features, self.compute_newest_features(old, x)], 1)
 
     def compute_version_logits(self, x: Tensor, classifiers: Sequence[Classifier]) -> list[Tensor]:
         """Return logits of several versions of this chain from one pass.

@@ -29,13 +29,13 @@ class Head(nn.Module):
         """Map features [B, width] to logits [B, rows]."""
         return functional.linear(features, self.weight, self.bias)
 
-    def add_rows(self, rows: int, init: str, generator: torch.Generator) -> None:
+    def append_head_rows(self, rows: int, init: str, generator: torch.Generator) -> None:
         """Append rows: zeros, or U(-1/sqrt(width), 1/sqrt(width)) as torch's Linear ("default").
 
         The parameters are new objects afterwards: identify a parameter by its name. Draws come from
         the CPU generator, weights first. Raises ValueError for an unknown init.
         """
-        check_init(init)
+        check_initialisation_name(init)
         if rows < 1:
             return
         weight, bias = torch.zeros(rows, self.width), torch.zeros(rows)
@@ -66,7 +66,7 @@ class Head(nn.Module):
         self.bias = nn.Parameter(bias, requires_grad=self.bias.requires_grad)
 
 
-def check_init(init: str) -> None:
+def check_initialisation_name(init: str) -> None:
     """Raise ValueError for an unknown initialisation of head rows."""
     if init not in INITS:
         raise ValueError(f"unknown head init {init!r}; known: {', '.join(INITS)}")

@@ -54,7 +54,7 @@ def fill_by_torch_rule(name: str, module: nn.Module, generator: torch.Generator)
     """
     if not isinstance(module, nn.Linear | nn.Conv2d):
         return False
-    bound = 1 / math.sqrt(count_inputs(module.weight))
+    bound = 1 / math.sqrt(count_weight_inputs(module.weight))
     module.weight.uniform_(-bound, bound, generator=generator)
     if module.bias is not None:
         module.bias.uniform_(-bound, bound, generator=generator)
@@ -83,13 +83,13 @@ def fill_by_lecun_rule(name: str, module: nn.Module, generator: torch.Generator)
     """
     if not isinstance(module, nn.Linear | nn.Conv2d):
         return False
-    bound = math.sqrt(3 / count_inputs(module.weight))
+    bound = math.sqrt(3 / count_weight_inputs(module.weight))
     module.weight.uniform_(-bound, bound, generator=generator)
     if module.bias is not None:
         module.bias.zero_()
     return True
 
 
-def count_inputs(weight: Tensor) -> int:
+def count_weight_inputs(weight: Tensor) -> int:
     """Return the number of inputs of one output of a Linear or Conv2d weight."""
     return weight[0].numel()

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.class_map import ClassMap
-from core.learning.networks.backbone import Backbone, contiguous_copy, copy_checked
-from core.learning.networks.heads import Head, check_init
+from core.learning.networks.backbone import Backbone, copy_tensor_checked, make_contiguous_copy
+from core.learning.networks.heads import Head, check_initialisation_name
 
 SCENARIOS = ("data", "task", "class")
 _EVALUATED: WeakSet[Network] = WeakSet()
@@ -78,10 +78,10 @@ class Network(nn.Module):
         self.heads = nn.ModuleDict()
         if scenario == "task":
             for task, names in heads.tasks:
-                self.head_classes[task] = _check_unique(names)
+                self.head_classes[task] = _require_unique_classes(names)
                 self.heads[str(task)] = heads.make(backbone.width, len(names))
         else:
-            self.classes = _check_unique(heads.classes)
+            self.classes = _require_unique_classes(heads.classes)
             self.head = heads.make(backbone.width, len(self.classes))
 
     def describe_for_manifest(self) -> dict[str, Any] | None:
@@ -95,7 +95,7 @@ class Network(nn.Module):
                 return now + name.removeprefix(before)
         return name
 
-    def take_shape(self, names: set[str]) -> None:
+    def match_state_dict_shape(self, names: set[str]) -> None:
         """Take the shape of a state dict with these names.
 
         Only families that change shape during a task override this.
@@ -163,8 +163,8 @@ class Network(nn.Module):
         "default". Raises ValueError for an unknown class in the data scenario once its classes are
         fixed, for a repeated class, and for an unknown init.
         """
-        names = _check_unique(classes)
-        check_init(init)
+        names = _require_unique_classes(classes)
+        check_initialisation_name(init)
         if self.scenario == "task":
             known_classes = self.head_classes.setdefault(task, [])
             if str(task) not in self.heads:
@@ -184,7 +184,7 @@ class Network(nn.Module):
                 f"{', '.join(known_classes[:20])}"
             )
         assert isinstance(head, Head)
-        head.add_rows(len(new), init, generator)
+        head.append_head_rows(len(new), init, generator)
         known_classes.extend(new)
 
     def merge_classes(self, names: Sequence[str], classes: ClassMap, *, add: bool) -> None:
@@ -197,7 +197,7 @@ class Network(nn.Module):
         """
         assert self.head is not None, "a model with a head per task is not patched"
         self.head.merge_rows(classes, add=add)
-        self.classes = _check_unique(names)
+        self.classes = _require_unique_classes(names)
 
     def list_depth_groups(self) -> list[list[str]]:
         """Return state-dict names per depth: [heads, last stage, …, first].
@@ -253,7 +253,7 @@ class Network(nn.Module):
         """
         state = self.state_dict() if state is None else state
         return {
-            part: {name: contiguous_copy(state[name]) for name in names}
+            part: {name: make_contiguous_copy(state[name]) for name in names}
             for part, names in self.list_part_names().items()
         }
 
@@ -306,7 +306,7 @@ class Network(nn.Module):
             for name in names:
                 if name not in parts[part]:
                     raise ValueError(f"the part {part} lacks the tensor {name}")
-                copy_checked(name, state[name], parts[part][name])
+                copy_tensor_checked(name, state[name], parts[part][name])
 
 
 @contextmanager
@@ -337,7 +337,7 @@ def get_part_type(part: str) -> str:
     return part.partition(".")[0]
 
 
-def _check_unique(classes: Sequence[str]) -> list[str]:
+def _require_unique_classes(classes: Sequence[str]) -> list[str]:
     """Return the classes as a list. Raises ValueError for a repeated class."""
     names_so_far: set[str] = set()
     for name in classes:

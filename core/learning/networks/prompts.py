@@ -55,7 +55,7 @@ class PromptedNetwork(Network):
         self.per_task = tasks is not None
         self.prompts = nn.ParameterDict()
         for task in tasks or ():
-            self._add_prompts(str(task))
+            self._add_prompt_set(str(task))
 
     @staticmethod
     def from_description(plain: Network, description: Mapping[str, Any]) -> PromptedNetwork:
@@ -64,7 +64,7 @@ class PromptedNetwork(Network):
             plain, description["prompts"], description["deep"], description["tasks"]
         )
         if not network.per_task:
-            network._add_prompts(SHARED)
+            network._add_prompt_set(SHARED)
         return network
 
     def describe_for_manifest(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class PromptedNetwork(Network):
         """
         if x.dim() == 2:
             return x
-        name, encoder = self._get_set_name(task), self.backbone.encoder
+        name, encoder = self._get_prompt_set_name(task), self.backbone.encoder
         # Without tokens nothing is inserted: an empty tensor that requires gradients would take
         # attention off its fast path, and results would differ from a linear probe in the last
         # bits.
@@ -102,15 +102,15 @@ class PromptedNetwork(Network):
     ) -> None:
         """Grow as a plain network; then draw the task's prompt set if it does not exist."""
         super().add_task_classes(task, classes, init, generator)
-        name = self._get_set_name(task)
+        name = self._get_prompt_set_name(task)
         if name not in self.prompts:
-            bound = self.bound
-            self._add_prompts(
-                name, torch.empty(self._shape).uniform_(-bound, bound, generator=generator)
+            bound = self.init_bound
+            self._add_prompt_set(
+                name, torch.empty(self._prompt_shape).uniform_(-bound, bound, generator=generator)
             )
 
     @property
-    def bound(self) -> float:
+    def init_bound(self) -> float:
         """Bound v of the first prompts U(-v, v): sqrt(6 / (3 P² + D)).
 
         P is the pixels a side of a patch, D the width.
@@ -129,20 +129,20 @@ class PromptedNetwork(Network):
         return names
 
     @property
-    def _shape(self) -> tuple[int, int, int]:
+    def _prompt_shape(self) -> tuple[int, int, int]:
         return (
             len(self.backbone.encoder.layers) if self.deep else 1,
             self.tokens,
             self.backbone.width,
         )
 
-    def _add_prompts(self, name: str, values: Tensor | None = None) -> None:
+    def _add_prompt_set(self, name: str, values: Tensor | None = None) -> None:
         """Add a prompt set, with uninitialised values if none are given."""
         like = next(self.backbone.parameters())
-        values = torch.empty(self._shape) if values is None else values
+        values = torch.empty(self._prompt_shape) if values is None else values
         # Drawn on the CPU and then moved: every device starts from the same prompts.
         self.prompts[name] = nn.Parameter(values.to(like.device, like.dtype))
 
-    def _get_set_name(self, task: int | None) -> str:
+    def _get_prompt_set_name(self, task: int | None) -> str:
         """Return the name of a task's prompt set."""
         return str(task) if self.per_task else SHARED

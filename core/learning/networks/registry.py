@@ -86,7 +86,7 @@ _ALL = [
         resnet.SlimResNet18Hyper,
         "ResNet-18 with narrow stages (20/40/80/160) for small images.",
         "Lopez-Paz & Ranzato 2017, arXiv 1706.08840",
-        resnet.slim_resnet18,
+        resnet.build_slim_resnet18,
         fill_by_he_rule,
         4,
     ),
@@ -97,7 +97,7 @@ _ALL = [
             torchvision_resnet.ResNetHyper,
             f"ResNet-{layers} of torchvision; a 3x3 stem for images up to 64 pixels.",
             "He et al. 2015, arXiv 1512.03385; torchvision",
-            torchvision_resnet.make_builder(f"resnet{layers}"),
+            torchvision_resnet.make_resnet_builder(f"resnet{layers}"),
             fill_by_he_rule,
             4,
         )
@@ -111,7 +111,7 @@ _ALL = [
             f"Vision transformer of torchvision, {text}; smaller patches for images up to 64 "
             f"pixels.",
             "Dosovitskiy et al. 2021, arXiv 2010.11929; torchvision",
-            torchvision_vit.make_variant(*sizes),
+            torchvision_vit.make_vit_builder(*sizes),
             torchvision_vit.fill_vit_module,
             4,
         )
@@ -149,7 +149,7 @@ _ALL = [
             torchvision_convnext.ConvNextHyper,
             f"ConvNeXt-{size.title()} of torchvision; a 2x2 stem for images up to 64 pixels.",
             "Liu et al. 2022, arXiv 2201.03545; torchvision",
-            torchvision_convnext.make_builder(f"convnext_{size}"),
+            torchvision_convnext.make_convnext_builder(f"convnext_{size}"),
             torchvision_convnext.fill_convnext_module,
             16,
         )

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from core.learning.optimizers import eager
 from core.learning.optimizers.olor import Anchored, Olor
-from core.learning.recipe import OptimizerRecipe, is_head
+from core.learning.recipe import OptimizerRecipe, is_head_parameter
 
 # At import, before the first call of an optimizer's method imports the compiler.
-eager.leave_compiler_out()
+eager.disable_compiler_wrappers()
 
 
 class NamedOptimizer:
@@ -46,8 +46,8 @@ class NamedOptimizer:
         self.steps = steps
         self._warn = warn
         self._parameters = dict(parameters)
-        body = [p for name, p in self._parameters.items() if not is_head(name)]
-        head = [p for name, p in self._parameters.items() if is_head(name)]
+        body = [p for name, p in self._parameters.items() if not is_head_parameter(name)]
+        head = [p for name, p in self._parameters.items() if is_head_parameter(name)]
         self._peaks: list[float] = []
         groups: list[dict[str, object]] = []
         for members, peak in ((body, recipe.lr), (head, recipe.head_lr or recipe.lr)):
@@ -68,9 +68,9 @@ class NamedOptimizer:
             else partial(eager.take_optimizer_step, self.torch)
         )
 
-    def set_rate(self, step: int) -> None:
+    def set_rates_for_step(self, step: int) -> None:
         """Set the learning rates for a step, 0 to steps - 1."""
-        factor = rate_factor(self.recipe, step, self.steps)
+        factor = compute_rate_factor(self.recipe, step, self.steps)
         for group, peak in zip(self.torch.param_groups, self._peaks, strict=True):
             group["lr"] = peak * factor
 
@@ -96,7 +96,7 @@ class NamedOptimizer:
         Rows that a parameter has gained start at zero. Parameters that are not trained now are
         skipped. State of another kind of optimizer is skipped with a warning.
         """
-        expected_slots = _list_slots(self.recipe)
+        expected_slots = _list_optimizer_slots(self.recipe)
         if any(key.rpartition("|")[2] not in expected_slots for key in state):
             self._warn(
                 f"the state of another optimizer is not used: {self.recipe.name} starts afresh"
@@ -120,7 +120,7 @@ class NamedOptimizer:
             self.torch.state[parameter][slot] = slot_value
 
 
-def rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
+def compute_rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
     """Return the share of the peak learning rate at a step, 0 to steps - 1, in [0, 1].
 
     Linear warm-up, then constant, or cosine to zero.
@@ -151,7 +151,7 @@ def _create_optimizer(
     return torch.optim.AdamW(groups, lr=recipe.lr, weight_decay=recipe.weight_decay, fused=True)
 
 
-def _list_slots(recipe: OptimizerRecipe) -> frozenset[str]:
+def _list_optimizer_slots(recipe: OptimizerRecipe) -> frozenset[str]:
     """Return the names of the tensors that the optimizer stores for each parameter."""
     if recipe.name == "sgd":
         return frozenset({"momentum_buffer"} if recipe.momentum > 0 else ())

@@ -14,7 +14,7 @@ _MARK = "__dynamo_disable"
 """Attribute in which `torch._compile._disable_dynamo` stores the method that it calls."""
 
 
-def leave_compiler_out() -> None:
+def disable_compiler_wrappers() -> None:
     """Let methods of `torch.optim.Optimizer` that are marked as not to be compiled run directly."""
     for method in vars(Optimizer).values():
         plain = getattr(method, "__wrapped__", None)

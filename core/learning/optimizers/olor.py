@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from core.learning.networks.backbone import has_prefix
 from core.learning.optimizers import eager
-from core.learning.recipe import OlorRecipe, is_head
+from core.learning.recipe import OlorRecipe, is_head_parameter
 from core.learning.training.context import Context
 
 
@@ -98,7 +98,7 @@ class Olor:
         anchors: list[Tensor] = []
         shares: list[float] = []
         for pull in self._pulls:
-            rho = self._limit_rho(pull.iota * rates[pull.group])
+            rho = self._clamp_rho(pull.iota * rates[pull.group])
             # The optimizer did not move a parameter without a gradient, so there is no step to
             # damp.
             if rho > 0 and pull.parameter.grad is not None:
@@ -109,7 +109,7 @@ class Olor:
         if targets:
             torch._foreach_lerp_(targets, anchors, shares)
 
-    def _limit_rho(self, rho: float) -> float:
+    def _clamp_rho(self, rho: float) -> float:
         """Return rho limited to [0, 1]; warn the first time that it lies outside."""
         if 0 <= rho <= 1:
             return rho
@@ -121,13 +121,13 @@ class Olor:
         return min(max(rho, 0.0), 1.0)
 
 
-def compute_layer_iota(i: int, n: int, recipe: OlorRecipe) -> float:
+def compute_rollback_share(i: int, n: int, recipe: OlorRecipe) -> float:
     """Return iota, the rollback share, of layer i of 0 … n. A single layer (n = 0) has iota1."""
     left: float = max(0.0, 1 - i / n) ** recipe.gamma if n else 1.0
     return recipe.iota2 + left * (recipe.iota1 - recipe.iota2)
 
 
-def compute_layer_iotas(
+def compute_parameter_rollback_shares(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> dict[str, float]:
     """Return iota, the rollback share, by parameter name, for the trainable backbone.
@@ -139,24 +139,25 @@ def compute_layer_iotas(
             layer.
     """
     return {
-        name: compute_layer_iota(i, n, recipe) for i, n, name in _iter_layers(names, layers, recipe)
+        name: compute_rollback_share(i, n, recipe)
+        for i, n, name in _iterate_layer_parameters(names, layers, recipe)
     }
 
 
-def list_layer_iotas(
+def list_layer_rollback_shares(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> list[float]:
     """Return iota, the rollback share, of each trainable backbone layer, from the first on.
 
-    The arguments are those of `compute_layer_iotas`.
+    The arguments are those of `compute_parameter_rollback_shares`.
     """
     return [
-        compute_layer_iota(i, n, recipe)
-        for i, n in sorted({(i, n) for i, n, _ in _iter_layers(names, layers, recipe)})
+        compute_rollback_share(i, n, recipe)
+        for i, n in sorted({(i, n) for i, n, _ in _iterate_layer_parameters(names, layers, recipe)})
     ]
 
 
-def _iter_layers(
+def _iterate_layer_parameters(
     names: Sequence[str], layers: Sequence[Sequence[str]], recipe: OlorRecipe
 ) -> Iterator[tuple[int, int, str]]:
     """Yield (i, n, parameter name) for each trainable parameter, which is in layer i of 0 … n."""
@@ -170,14 +171,14 @@ def _iter_layers(
                 yield i, len(layers) - 1, name
 
 
-def find_anchored(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
+def find_anchored_parameters(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
     """Return the trainable parameters with iota above 0; an empty list when OLOR has no effect.
 
     Raises ValueError when the anchor lacks one of the backbone's parameters.
     """
     weights = ctx.weights_at(recipe.anchor)
     candidates: list[Anchored] = []
-    for name, iota in compute_layer_iotas(
+    for name, iota in compute_parameter_rollback_shares(
         list(ctx.trainable), ctx.network.backbone.layer_prefixes, recipe
     ).items():
         if name not in weights:
@@ -186,13 +187,13 @@ def find_anchored(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
             )
         candidates.append(Anchored(ctx.trainable[name], weights[name], iota))
     if recipe.anchor_old_head_rows:
-        candidates += _get_old_head_rows(
+        candidates += _anchor_old_head_rows(
             ctx.trainable, ctx.weights_at("update_start"), recipe.iota1
         )
     return [each for each in candidates if each.iota > 0]
 
 
-def _get_old_head_rows(
+def _anchor_old_head_rows(
     trainable: Mapping[str, nn.Parameter], weights: Mapping[str, Tensor], iota: float
 ) -> list[Anchored]:
     """Return the head rows that the parent version had, anchored at the start of the task.
@@ -202,5 +203,5 @@ def _get_old_head_rows(
     return [
         Anchored(parameter, weights[name], iota)
         for name, parameter in trainable.items()
-        if is_head(name) and name in weights and len(weights[name])
+        if is_head_parameter(name) and name in weights and len(weights[name])
     ]

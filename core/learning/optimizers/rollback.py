@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.contract.figures import Rollback
-from core.learning.optimizers.build import rate_factor
-from core.learning.optimizers.olor import find_anchored, list_layer_iotas
+from core.learning.optimizers.build import compute_rate_factor
+from core.learning.optimizers.olor import find_anchored_parameters, list_layer_rollback_shares
 from core.learning.recipe import OlorRecipe, Recipe
 from core.learning.training.context import Context
 
@@ -29,7 +29,7 @@ class StageSteps:
     steps: int
 
 
-def resolve_olor(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorRecipe | None:
+def resolve_olor_settings(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorRecipe | None:
     """Return OLOR's settings for these stages; None without OLOR.
 
     iota1 is derived from `iota_total` where that is set.
@@ -39,12 +39,12 @@ def resolve_olor(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorRecipe | N
         return olor
     # At depth 1 no stage trains the backbone: the steps of all stages then count, for old head
     # rows.
-    rates = sum(_list_rates(recipe, _select_backbone_stages(stages) or stages))
+    rates = sum(_list_step_rates(recipe, _select_backbone_stages(stages) or stages))
     # Cleared, so that settings that are resolved twice do not change.
     return olor.model_copy(update={"iota1": olor.iota_total / rates, "iota_total": None})
 
 
-def sum_rollback(
+def sum_rollback_over_steps(
     ctx: Context, olor: OlorRecipe | None, stages: Sequence[StageSteps]
 ) -> Rollback | None:
     """Return the sum of rho over a task's steps: of the first layer, and the mean over layers.
@@ -53,13 +53,15 @@ def sum_rollback(
 
     Args:
         ctx: the training context.
-        olor: OLOR's settings as `resolve_olor` returns them.
+        olor: OLOR's settings as `resolve_olor_settings` returns them.
         stages: the stages of the task.
     """
     if olor is None:
         return None
-    rates = _list_rates(ctx.recipe, _select_backbone_stages(stages))
-    iotas = list_layer_iotas(list(ctx.trainable), ctx.network.backbone.layer_prefixes, olor)
+    rates = _list_step_rates(ctx.recipe, _select_backbone_stages(stages))
+    iotas = list_layer_rollback_shares(
+        list(ctx.trainable), ctx.network.backbone.layer_prefixes, olor
+    )
     if not rates or not any(iotas):
         return None
     # A step cannot roll back by more than the whole distance, as in `Olor.step`.
@@ -69,12 +71,12 @@ def sum_rollback(
 
 def report_olor_rollback(ctx: Context, olor: OlorRecipe, stages: Sequence[StageSteps]) -> None:
     """Log the sum as a metric; warn where OLOR has no effect, or too little to matter."""
-    if not find_anchored(ctx, olor):
+    if not find_anchored_parameters(ctx, olor):
         ctx.warn(
             f"OLOR rolls nothing back in this task: nothing that moves at depth {ctx.recipe.depth} "
             "has a share above 0; see depth, iota1, iota2 and anchor_old_head_rows"
         )
-    total = sum_rollback(ctx, olor, stages)
+    total = sum_rollback_over_steps(ctx, olor, stages)
     if total is None:
         return
     ctx.log_metric("rollback", total.first, {"mean": total.mean})
@@ -92,10 +94,10 @@ def _select_backbone_stages(stages: Sequence[StageSteps]) -> list[StageSteps]:
     return [stage for stage in stages if stage.depth > 1]
 
 
-def _list_rates(recipe: Recipe, stages: Sequence[StageSteps]) -> list[float]:
+def _list_step_rates(recipe: Recipe, stages: Sequence[StageSteps]) -> list[float]:
     """Return the learning rate of every step, as a share of the peak rate."""
     return [
-        rate_factor(recipe.optimizer, step, stage.steps)
+        compute_rate_factor(recipe.optimizer, step, stage.steps)
         for stage in stages
         for step in range(stage.steps)
     ]

@@ -46,17 +46,17 @@ def predict_answers(logits: Tensor, targets: Tensor, temperature: float) -> Answ
 
     targets: int64 [N], the true rows.
     """
-    leaders, counts = find_running_maxima(logits)
+    leaders, counts = find_running_maximum_columns(logits)
     integers = choose_integer_type(logits.shape[1])
     return Answers(
-        *pick_rows(logits, temperature),
+        *choose_highest_rows(logits, temperature),
         targets.to(integers),
         leaders.to(integers).cpu(),
         counts.to(integers).cpu(),
     )
 
 
-def pick_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def choose_highest_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Return the rows with the highest logits, int32 [N], and their probabilities, float16 [N].
 
     Both are on the CPU.
@@ -67,7 +67,7 @@ def pick_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     return row.squeeze(1).int().cpu(), probabilities.squeeze(1).half().cpu()
 
 
-def join_answers(parts: Sequence[Answers], classes: int) -> Answers:
+def concatenate_answers(parts: Sequence[Answers], classes: int) -> Answers:
     """Concatenate predictions of one head with `classes` classes."""
     # An empty part, so that a task without images has tensors of the right types.
     none = torch.zeros(0, dtype=choose_integer_type(classes))
@@ -79,7 +79,7 @@ def join_answers(parts: Sequence[Answers], classes: int) -> Answers:
     return Answers(*(torch.cat([getattr(part, name) for part in listed]) for name in names))
 
 
-def find_running_maxima(scores: Tensor) -> tuple[Tensor, Tensor]:
+def find_running_maximum_columns(scores: Tensor) -> tuple[Tensor, Tensor]:
     """Find the columns that score higher than all columns before them, ascending, for each row.
 
     `argmax` of the first k columns is the last such column below k: both take the lowest of equal

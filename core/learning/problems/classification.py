@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.contract import problem as names
-from core.learning.problems.class_answers import Answers, join_answers, predict_answers
+from core.learning.problems.class_answers import Answers, concatenate_answers, predict_answers
 from core.learning.problems.problem import DataError, Learner, Measure, Problem
 from core.learning.problems.registration import PROBLEMS, register
 
@@ -91,9 +91,9 @@ class Classification(Problem[Answers]):
         """Return the predicted rows, with their softmax of outputs / temperature."""
         return predict_answers(outputs, targets, temperature)
 
-    def join(self, parts: Sequence[Answers], outputs: int) -> Answers:
+    def join_predictions(self, parts: Sequence[Answers], outputs: int) -> Answers:
         """Concatenate predictions of one head."""
-        return join_answers(parts, outputs)
+        return concatenate_answers(parts, outputs)
 
     def read_prediction(self, tensors: Mapping[str, Tensor]) -> Answers:
         """Return stored predictions; older ones lack targets and leaders."""

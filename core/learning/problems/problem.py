@@ -152,7 +152,7 @@ class Problem(ABC, Generic[P]):
         """Return the predictions of outputs [N, n], with their targets [N, …]."""
 
     @abstractmethod
-    def join(self, parts: Sequence[P], outputs: int) -> P:
+    def join_predictions(self, parts: Sequence[P], outputs: int) -> P:
         """Concatenate predictions of one head with so many outputs; there may be none."""
 
     @abstractmethod

@@ -37,18 +37,18 @@ def build_findings(
     near = data.get("near_duplicates")
     candidates = [
         _find_mislabelled(data),
-        _find_conflicts(data, train + held_out),
+        _find_label_conflicts(data, train + held_out),
         # Mislabelled classes explain most suspicious images: one finding is enough.
         None if data.get("mislabelled") else _find_suspects(data),
-        _find_shift(data),
+        _find_class_shift(data),
         _find_misread_classes(data),
         _find_small_classes(data),
     ]
     if near is not None:
         candidates += [
-            _find_leak(near, held_out),
-            _find_earlier_held_out(near, train),
-            _find_repeats(near, train + held_out),
+            _find_held_out_leak(near, held_out),
+            _find_reused_held_out(near, train),
+            _find_repeated_images(near, train + held_out),
         ]
     findings: list[Finding] = [
         {**one, "holds": one["holds"] and one["kind"] not in settled}
@@ -59,7 +59,7 @@ def build_findings(
     return sorted(findings, key=lambda one: not one["holds"])
 
 
-def _find_conflicts(data: DataReport, images: int) -> Finding | None:
+def _find_label_conflicts(data: DataReport, images: int) -> Finding | None:
     count = data.get("conflicts", 0)
     if not count:
         return None
@@ -106,19 +106,19 @@ def _find_small_classes(data: DataReport) -> Finding | None:
     return {"kind": "balance", "holds": False, "text": text}
 
 
-def _find_leak(near: NearDuplicates, held_out: int) -> Finding | None:
+def _find_held_out_leak(near: NearDuplicates, held_out: int) -> Finding | None:
     count = near["held_out"]["count"]
     if not count:
         return None
     text = (
         f"{_format_images(count)} held out ({_format_share(count, held_out)}) and nearly the same "
-        f"in the training part{_format_example(near['held_out'])}: accuracy on this task is "
+        f"in the training part{_format_duplicate_example(near['held_out'])}: accuracy on this task is "
         f"flattered. Put images of one scene into one part."
     )
     return {"kind": "near_duplicates", "holds": count > SEEN * held_out, "text": text}
 
 
-def _find_earlier_held_out(near: NearDuplicates, train: int) -> Finding | None:
+def _find_reused_held_out(near: NearDuplicates, train: int) -> Finding | None:
     tasks = [task for task in near["earlier"] if task["held_out"]]
     count = sum(task["held_out"] for task in tasks)
     if not count:
@@ -137,14 +137,14 @@ def _find_earlier_held_out(near: NearDuplicates, train: int) -> Finding | None:
     return {"kind": "near_duplicates", "holds": count > SEEN * train, "text": text}
 
 
-def _find_repeats(near: NearDuplicates, images: int) -> Finding | None:
+def _find_repeated_images(near: NearDuplicates, images: int) -> Finding | None:
     count = near["within"]["count"]
     if not count:
         return None
     repeats = "repeats another one" if count == 1 else "repeat others"
     text = (
         f"{count:,} image{'' if count == 1 else 's'} ({_format_share(count, images)}) nearly "
-        f"{repeats} of the batch{_format_example(near['within'])}: they teach little more."
+        f"{repeats} of the batch{_format_duplicate_example(near['within'])}: they teach little more."
     )
     return {"kind": "near_duplicates", "holds": False, "text": text}
 
@@ -164,7 +164,7 @@ def _find_suspects(data: DataReport) -> Finding | None:
     return {"kind": "suspects", "holds": count > SUSPECTS * examined, "text": text}
 
 
-def _find_shift(data: DataReport) -> Finding | None:
+def _find_class_shift(data: DataReport) -> Finding | None:
     shift = data.get("shift")
     # Images of other classes differ anyway.
     if shift is None or shift["of"] != "known classes" or shift["p"] >= SHIFT:
@@ -206,7 +206,7 @@ def _find_misread_classes(data: DataReport) -> Finding | None:
     return {"kind": "would_say", "holds": False, "text": text}
 
 
-def _format_example(near: Near) -> str:
+def _format_duplicate_example(near: Near) -> str:
     first = near["examples"][0]
     return f" ({first['path']} like {first['like']})" if first["path"] and first["like"] else ""
 

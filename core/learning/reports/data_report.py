@@ -26,10 +26,15 @@ from core.learning.evaluation.probe import choose_evenly_spaced, compute_feature
 from core.learning.networks import Network
 from core.learning.precision import Inputs
 from core.learning.reports.data_findings import build_findings
-from core.learning.reports.duplicates import group_alike, read_hashes
-from core.learning.reports.mislabelled import find_mislabelled
-from core.learning.reports.shift import MOST, Labelled, measure_light, measure_shift
-from core.learning.reports.suspects import find_suspects
+from core.learning.reports.duplicates import group_near_duplicates, read_or_compute_hashes
+from core.learning.reports.mislabelled import find_mislabelled_classes
+from core.learning.reports.shift import (
+    MOST,
+    Labelled,
+    measure_channel_statistics,
+    measure_data_shift,
+)
+from core.learning.reports.suspects import find_suspect_labels
 from core.learning.reports.would_say import Parent, find_frequent_predictions
 
 MOST_IMAGES = 20_000
@@ -64,7 +69,7 @@ class Looker:
     alive: Callable[[], None]
     stored_features: Mapping[int, Tensor] = field(default_factory=dict)
 
-    def build_report(self, data: Dataset) -> DataReport:
+    def build_data_report(self, data: Dataset) -> DataReport:
         """Return the report of the task's training part, with the findings from all that is known
         of the batch."""
         spec = self.spec
@@ -82,23 +87,25 @@ class Looker:
         }
         # A network that has diverged has features that nothing can be compared by.
         if bool(torch.isfinite(seen_features).all()):
-            report |= self._find_suspects(data, rows, seen_features, generator)
-            earlier = self._collect_earlier()
+            report |= self._report_suspects(data, rows, seen_features, generator)
+            earlier = self._collect_earlier_images()
             if earlier is not None:
                 new = Labelled(
                     seen_features,
-                    measure_light(data.images[rows]),
+                    measure_channel_statistics(data.images[rows]),
                     [data.names[i] for i in data.labels[rows].tolist()],
                 )
                 by_class = spec.scenario != "task"
-                report["shift"] = measure_shift(
+                report["shift"] = measure_data_shift(
                     new, earlier, by_class=by_class, generator=generator
                 )
         # Features save a second pass, but only where those of all images are known.
         is_whole = self.network.takes_features and len(rows) == len(data)
         inspected = FeatureDataset(seen_features, data.labels, data.names) if is_whole else data
         if spec.scenario == "class":
-            report["would_say"] = find_frequent_predictions(self._build_parent(), inspected)
+            report["would_say"] = find_frequent_predictions(
+                self._build_parent_predictor(), inspected
+            )
             self.alive()
         if spec.scenario != "task" and self.network.classes:
             self._add_mislabelled(report, inspected, rows)
@@ -109,7 +116,7 @@ class Looker:
         report["findings"] = build_findings(report, len(data), num_held_out, spec.settled)
         return report
 
-    def _build_parent(self) -> Parent:
+    def _build_parent_predictor(self) -> Parent:
         """Return the version that the job starts from, as the shift tests use it."""
         return Parent(
             self.network,
@@ -120,13 +127,13 @@ class Looker:
             self.spec.sure_from,
         )
 
-    def _find_suspects(
+    def _report_suspects(
         self, data: Dataset, rows: Tensor, seen: Tensor, generator: torch.Generator
     ) -> DataReport:
-        looks = read_hashes(self.spec.task.traces, "train", data)
-        alike = group_alike([(len(rows), None if looks is None else looks[rows.numpy()])])
-        suspicious = find_suspects(seen, data.labels[rows], generator, alike)
-        paths = _read_paths(self.spec)
+        looks = read_or_compute_hashes(self.spec.task.traces, "train", data)
+        alike = group_near_duplicates([(len(rows), None if looks is None else looks[rows.numpy()])])
+        suspicious = find_suspect_labels(seen, data.labels[rows], generator, alike)
+        paths = _read_training_paths(self.spec)
         entries: list[Suspect] = []
         for row, suggested, score in zip(*(part.tolist() for part in suspicious[:3]), strict=True):
             index = int(rows[row])
@@ -150,17 +157,19 @@ class Looker:
         suspects."""
 
         def iter_earlier_parts() -> Iterator[tuple[Dataset, Tensor]]:
-            for _, part, part_rows in self._iterate_task_parts(*self._list_earlier_tasks()):
+            for _, part, part_rows in self._iterate_held_out_parts(*self._list_earlier_tasks()):
                 self.alive()
                 yield part, part_rows
 
-        doubts = find_mislabelled(self._build_parent(), data, rows, iter_earlier_parts)
+        doubts = find_mislabelled_classes(
+            self._build_parent_predictor(), data, rows, iter_earlier_parts
+        )
         report["mislabelled"] = doubts.classes[:SHOWN]
         if not doubts.classes:
             return
         # By index, so that an image that both checks accuse is listed once.
         accused = {one["index"]: one for one in report["suspects"]}
-        paths = _read_paths(self.spec)
+        paths = _read_training_paths(self.spec)
         for index, suggested, score in zip(
             doubts.rows.tolist(), doubts.suggested, doubts.scores.tolist(), strict=True
         ):
@@ -186,7 +195,7 @@ class Looker:
             with_held_out = [task for task in with_held_out if mine & set(task.classes)]
         return with_held_out, mine
 
-    def _collect_earlier(self) -> Labelled | None:
+    def _collect_earlier_images(self) -> Labelled | None:
         """Return held-out images of earlier tasks.
 
         Each task contributes an equal share of the images there is room for. None if there are
@@ -194,14 +203,14 @@ class Looker:
         """
         with_held_out, mine = self._list_earlier_tasks()
         parts, lit, labels = list[Tensor](), list[Tensor](), list[str]()
-        for task, data, rows in self._iterate_task_parts(with_held_out, mine):
+        for task, data, rows in self._iterate_held_out_parts(with_held_out, mine):
             known_features = self.stored_features.get(task)
             parts.append(
                 self._compute_features(data.images, rows)
                 if known_features is None
                 else known_features[rows]
             )
-            lit.append(measure_light(data.images[rows]))
+            lit.append(measure_channel_statistics(data.images[rows]))
             labels += [data.names[i] for i in data.labels[rows].tolist()]
         if not labels:
             return None
@@ -212,7 +221,7 @@ class Looker:
             else None
         )
 
-    def _iterate_task_parts(
+    def _iterate_held_out_parts(
         self, tasks: list[EarlierTask], mine: set[str]
     ) -> Iterator[tuple[int, Dataset, Tensor]]:
         """Yield number, held-out part and selected rows of each task."""
@@ -245,13 +254,13 @@ class Looker:
         return torch.cat(parts).clone()
 
 
-def join_holding_texts(report: DataReport) -> str:
+def join_blocking_findings(report: DataReport) -> str:
     """Return the findings that hold a job whose recipe asks for it, as text; empty if there are
     none."""
     return " ".join(one["text"] for one in report["findings"] if one["holds"])
 
 
-def announce_findings(
+def log_findings(
     report: DataReport,
     response: Literal["warn", "hold"],
     log: Callable[[str], None],
@@ -273,11 +282,11 @@ def announce_findings(
             log(one["text"])
         elif response == "warn":
             warn(one["text"])
-    if response == "hold" and (why := join_holding_texts(report)):
+    if response == "hold" and (why := join_blocking_findings(report)):
         raise DataHeld(why)
 
 
-def _read_paths(spec: JobSpec) -> list[str] | None:
+def _read_training_paths(spec: JobSpec) -> list[str] | None:
     """Return the paths of the training images, or None if they are not known."""
     if spec.task.paths is None:
         return None

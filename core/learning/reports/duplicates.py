@@ -19,7 +19,7 @@ from core.statistics import near
 from core.statistics.near import Hashes
 
 
-def group_alike(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
+def group_near_duplicates(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
     """Return a group number per image, equal for near duplicates over all parts, int64 [n].
 
     Args:
@@ -46,7 +46,7 @@ def group_alike(parts: Sequence[tuple[int, Hashes | None]]) -> Tensor:
     return torch.cat(groups) if groups else torch.zeros(0, dtype=torch.int64)
 
 
-def read_hashes(traces: Path | None, part: str, data: Dataset) -> Hashes | None:
+def read_or_compute_hashes(traces: Path | None, part: str, data: Dataset) -> Hashes | None:
     """Return the hashes of a part's images, uint64 [N, 2]: stored ones, else computed from the
     images.
 

@@ -19,7 +19,7 @@ from core.contract.reports.data_report import Mislabelled
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import choose_batch_size
 from core.learning.evaluation.probe import choose_evenly_spaced
-from core.learning.problems.class_answers import pick_rows
+from core.learning.problems.class_answers import choose_highest_rows
 from core.learning.reports.would_say import Parent
 
 MOST_IMAGES = 1000
@@ -58,17 +58,21 @@ class Doubts(NamedTuple):
     scores: Tensor
 
 
-def find_mislabelled(parent: Parent, data: Dataset, rows: Tensor, earlier: Earlier) -> Doubts:
+def find_mislabelled_classes(
+    parent: Parent, data: Dataset, rows: Tensor, earlier: Earlier
+) -> Doubts:
     """Return the known classes of a batch whose labels look swapped or wrong.
 
     Args:
         rows: int64 [n], images of `data` to examine.
         earlier: called only if classes are doubted.
     """
-    row_of_label = _known_rows(parent, data)
+    row_of_label = _map_labels_to_rows(parent, data)
     # Of classes that it does not know, the version can only be wrong.
     rows = rows[row_of_label[data.labels[rows]] >= 0]
-    doubted = _find_doubted(parent, data, _select_rows_of_each(data, rows), row_of_label)
+    doubted = _find_often_confused_labels(
+        parent, data, _select_rows_per_class(data, rows), row_of_label
+    )
     confirmed: list[tuple[Mislabelled, Tensor, Tensor]] = []
     right = (
         _count_correct(parent, {data.names[label] for label in doubted}, earlier) if doubted else {}
@@ -105,13 +109,13 @@ def find_mislabelled(parent: Parent, data: Dataset, rows: Tensor, earlier: Earli
     )
 
 
-def _known_rows(parent: Parent, data: Dataset) -> Tensor:
+def _map_labels_to_rows(parent: Parent, data: Dataset) -> Tensor:
     """Return the version's row of each label of `data`, int64 [labels]; -1: it does not know it."""
     places = {name: row for row, name in enumerate(parent.network.classes)}
     return torch.tensor([places.get(name, -1) for name in data.names], dtype=torch.int64)
 
 
-def _select_rows_of_each(data: Dataset, rows: Tensor) -> Tensor:
+def _select_rows_per_class(data: Dataset, rows: Tensor) -> Tensor:
     """Return rows of each class that has `FEWEST` images, evenly spaced."""
     labels = data.labels[rows]
     present = torch.bincount(labels, minlength=1).ge(FEWEST).nonzero().squeeze(1).tolist()
@@ -122,7 +126,7 @@ def _select_rows_of_each(data: Dataset, rows: Tensor) -> Tensor:
     return torch.cat([torch.zeros(0, dtype=torch.int64), *parts])
 
 
-def _find_doubted(
+def _find_often_confused_labels(
     parent: Parent, data: Dataset, rows: Tensor, row_of_label: Tensor
 ) -> dict[int, int]:
     """Return, by label, another class that the version predicts for at least `TAKEN` of its images.
@@ -158,7 +162,7 @@ def _count_correct(parent: Parent, names: set[str], earlier: Earlier) -> dict[st
     """Return, by class, its correct and all held-out images in earlier tasks."""
     counts: dict[str, tuple[int, int]] = {}
     for data, rows in earlier():
-        row_of_label = _known_rows(parent, data)
+        row_of_label = _map_labels_to_rows(parent, data)
         is_selected = torch.tensor([name in names for name in data.names], dtype=torch.bool)
         selected = rows[is_selected[data.labels[rows]]]
         predicted, _ = _score_predictions(parent, data, selected, row_of_label)
@@ -182,7 +186,7 @@ def _score_predictions(
             if not len(indices):
                 continue
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
-            picked = pick_rows(logits, parent.temperature)[0].long()
+            picked = choose_highest_rows(logits, parent.temperature)[0].long()
             likely = (
                 (logits.double().cpu() / parent.temperature)
                 .softmax(1)

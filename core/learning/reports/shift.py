@@ -33,7 +33,8 @@ INSIDE = 0.95
 
 
 class Labelled(NamedTuple):
-    """Features float [n, D], the results `light` of `measure_light`, float [n, 2 C], and class
+    """Features float [n, D], the results `light` of `measure_channel_statistics`, float [n, 2 C],
+    and class
     names of n images.
     """
 
@@ -42,7 +43,7 @@ class Labelled(NamedTuple):
     labels: Sequence[str]
 
 
-def measure_light(images: Tensor) -> Tensor:
+def measure_channel_statistics(images: Tensor) -> Tensor:
     """Return mean and standard deviation of each channel, float32 [n, 2 C] in 0 to 1.
 
     images: uint8 [n, S, S, C].
@@ -60,7 +61,7 @@ class Compared(NamedTuple):
     p: float
 
 
-def compare_samples(one: Labelled, other: Labelled, generator: torch.Generator) -> Compared:
+def compare_image_samples(one: Labelled, other: Labelled, generator: torch.Generator) -> Compared:
     """Run both tests, on features and on brightness and contrast."""
     by_features = measure_discrepancy(one.features, other.features, generator)
     by_light = measure_discrepancy(one.light, other.light, generator)
@@ -69,7 +70,7 @@ def compare_samples(one: Labelled, other: Labelled, generator: torch.Generator) 
     )
 
 
-def measure_shift(
+def measure_data_shift(
     new: Labelled, earlier: Labelled, *, by_class: bool, generator: torch.Generator
 ) -> Shift | None:
     """Compare a batch with earlier images; return None where too few can be compared.
@@ -84,15 +85,15 @@ def measure_shift(
     shared = sorted(set(mine) & set(theirs)) if by_class else []
     of: Literal["known classes", "all images"] = "known classes" if shared else "all images"
     if shared:
-        new_rows, other_rows = _balance_rows(mine, theirs, shared, generator)
+        new_rows, other_rows = _balance_rows_by_class(mine, theirs, shared, generator)
     else:
         new_rows, other_rows = (
             _sample_rows(torch.arange(len(side.labels)), MOST, generator) for side in (new, earlier)
         )
     if min(len(new_rows), len(other_rows)) < FEWEST:
         return None
-    result = compare_samples(
-        _select_rows(new, new_rows), _select_rows(earlier, other_rows), generator
+    result = compare_image_samples(
+        _select_labelled_rows(new, new_rows), _select_labelled_rows(earlier, other_rows), generator
     )
     return {
         "of": of,
@@ -101,11 +102,11 @@ def measure_shift(
         "p": result.p,
         "p_features": result.p_features,
         "p_light": result.p_light,
-        "per_class": compute_share_outside(new, earlier, shared),
+        "per_class": compute_outlier_shares(new, earlier, shared),
     }
 
 
-def compute_share_outside(
+def compute_outlier_shares(
     new: Labelled, earlier: Labelled, known: Sequence[str]
 ) -> list[ClassShift]:
     """Return the share of new images outside their class, for each class with enough images.
@@ -127,7 +128,7 @@ def compute_share_outside(
     # Both ways round: each half of the earlier images fits once, and sets the bound once.
     for half in range(2):
         fit = {c: theirs[c][half::2] for c in listed}
-        distance = _fit_distances(earlier.features, fit, listed)
+        distance = _fit_class_distances(earlier.features, fit, listed)
         for i, c in enumerate(listed):
             bound = distance(earlier.features[theirs[c][1 - half :: 2]], i).quantile(INSIDE)
             shares[half, i] = (distance(new.features[mine[c]], i) > bound).double().mean()
@@ -151,11 +152,13 @@ class _Distance(NamedTuple):
         return whitened.square().sum(0)
 
 
-def _fit_distances(features: Tensor, rows: dict[str, Tensor], classes: Sequence[str]) -> _Distance:
+def _fit_class_distances(
+    features: Tensor, rows: dict[str, Tensor], classes: Sequence[str]
+) -> _Distance:
     """Fit class means and a shared covariance to rows of features."""
     selected = torch.cat([rows[c] for c in classes])
     label = torch.cat([torch.full((len(rows[c]),), i) for i, c in enumerate(classes)])
-    sums = Sums.make_empty(features.shape[1], len(classes))
+    sums = Sums.make_empty_sums(features.shape[1], len(classes))
     sums.add_examples(features[selected], label)
     sigma = discriminant.compute_shared_covariance(sums)
     # A share above 0 keeps the covariance invertible for features that do not vary.
@@ -174,7 +177,7 @@ def _group_rows_by_class(labels: Sequence[str]) -> dict[str, Tensor]:
     return {label: torch.tensor(numbers) for label, numbers in rows.items()}
 
 
-def _balance_rows(
+def _balance_rows_by_class(
     mine: dict[str, Tensor],
     theirs: dict[str, Tensor],
     known: Sequence[str],
@@ -193,7 +196,7 @@ def _balance_rows(
     return new_rows, other_rows
 
 
-def _select_rows(of: Labelled, rows: Tensor) -> Labelled:
+def _select_labelled_rows(of: Labelled, rows: Tensor) -> Labelled:
     """Return a subset of labelled images."""
     return Labelled(of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()])
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from core.learning.analytic import discriminant
 from core.learning.evaluation.baselines import (
     FOLDS,
-    assign_folds,
+    assign_group_folds,
     compute_class_sums,
     find_first_of_each_group,
     subtract_sums,
@@ -53,7 +53,7 @@ class Suspects(NamedTuple):
     examined: int
 
 
-def find_suspects(
+def find_suspect_labels(
     features: Tensor, labels: Tensor, generator: torch.Generator, groups: Tensor | None = None
 ) -> Suspects:
     """Find the images of a batch whose labels look wrong.
@@ -71,7 +71,9 @@ def find_suspects(
         nothing = torch.zeros(0, dtype=torch.int64)
         return Suspects(nothing, nothing, nothing.double(), 0)
     alike = None if groups is None else groups[judged]
-    log = estimate_probabilities(reduce_width(features[judged], generator), label, alike).log()
+    log = estimate_label_probabilities(
+        reduce_feature_width(features[judged], generator), label, alike
+    ).log()
     own_log = log.gather(1, label[:, None]).squeeze(1)
     best, suggested = log.max(1)
     threshold = torch.tensor(max(RATIO, RATIO_OF_A_CLASS * len(number)), dtype=torch.float64).log()
@@ -88,21 +90,21 @@ def find_suspects(
     )
 
 
-def estimate_probabilities(
+def estimate_label_probabilities(
     features: Tensor, labels: Tensor, groups: Tensor | None = None
 ) -> Tensor:
     """Return out-of-sample probabilities float64 [n, C] of labels 0 to C − 1; none is 0.
 
-    Each label needs two images or more. `groups` is as in `find_suspects`.
+    Each label needs two images or more. `groups` is as in `find_suspect_labels`.
     """
     h, classes = features.double(), int(labels.max()) + 1
-    fold = assign_folds(labels, groups)
+    fold = assign_group_folds(labels, groups)
     whole = compute_class_sums(h, labels, classes, wide=False)
     scores = torch.zeros(len(labels), classes, dtype=torch.float64)
     for one in range(FOLDS):
         out = fold == one
         made_of = subtract_sums(whole, compute_class_sums(h[out], labels[out], classes, wide=False))
-        scores[out] = discriminant.solve_classifier(made_of)(h[out])
+        scores[out] = discriminant.solve_discriminant(made_of)(h[out])
     tempered_rows = (
         torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)
     )
@@ -114,7 +116,7 @@ def estimate_probabilities(
     )
 
 
-def reduce_width(features: Tensor, generator: torch.Generator) -> Tensor:
+def reduce_feature_width(features: Tensor, generator: torch.Generator) -> Tensor:
     """Return the features, or random combinations if there are too many (Johnson & Lindenstrauss
     1984)."""
     width = features.shape[1]

@@ -19,7 +19,7 @@ from core.learning.evaluation.probe import choose_evenly_spaced
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
 from core.learning.precision import Inputs, use_full_precision
-from core.learning.problems.class_answers import pick_rows
+from core.learning.problems.class_answers import choose_highest_rows
 
 MOST_IMAGES = 1000
 SHOWN = 100
@@ -61,7 +61,7 @@ def find_frequent_predictions(parent: Parent, data: Dataset) -> list[WouldSay]:
         return []
     # A share needs no more images, and each costs a pass.
     rows = rows[choose_evenly_spaced(len(rows), MOST_IMAGES)]
-    predicted, probabilities = _predict_rows(parent, data, rows)
+    predicted, probabilities = _predict_selected_images(parent, data, rows)
     # The model's own threshold: what production would have called sure.
     threshold = SURELY if parent.sure_from is None else parent.sure_from
     results: list[WouldSay] = []
@@ -83,7 +83,7 @@ def find_frequent_predictions(parent: Parent, data: Dataset) -> list[WouldSay]:
     return sorted(results, key=lambda one: -one["surely"] / one["of"])[:SHOWN]
 
 
-def _predict_rows(
+def _predict_selected_images(
     parent: Parent, data: Dataset, rows: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the predicted rows int64 [n], and their probabilities float16 [n]."""
@@ -91,6 +91,6 @@ def _predict_rows(
     with parent.use_predict_mode():
         for indices in rows.split(choose_batch_size(data.images)):  # type: ignore[no-untyped-call]
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
-            parts.append(pick_rows(logits, parent.temperature))
+            parts.append(choose_highest_rows(logits, parent.temperature))
     picked, probabilities = zip(*parts, strict=True)
     return torch.cat(picked).long(), torch.cat(probabilities)

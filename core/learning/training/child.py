@@ -17,7 +17,7 @@ from core.contract.jobs.job_event import AliveEvent, ErrorEvent, JobEvent, Stopp
 from core.learning.export.graph import ExportFailed
 from core.learning.reports.data_report import DataHeld
 from core.learning.training.control import EXIT_ORPHANED
-from core.learning.training.failures import classify_error, measure_memory
+from core.learning.training.failures import classify_job_error, measure_process_memory
 
 Emit = Callable[[JobEvent], None]
 EXIT_ERROR = 1
@@ -25,11 +25,11 @@ PULSE_PERIOD_S = 5.0
 """Seconds between two signs; PERENNIAL_STALL_S is a hundred times as long."""
 
 
-def run_with_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
+def run_with_event_output(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
     """Run `work` with events to `out_fd`, and return the exit status.
 
-    Every failure becomes an `error` event, see `failures.classify_error`. `before` receives each event
-    first.
+    Every failure becomes an `error` event, see `failures.classify_job_error`. `before` receives
+    each event first.
     """
     # Line by line: the worker reads each event while the job runs.
     with os.fdopen(out_fd, "w", buffering=1, encoding="utf-8") as out:
@@ -53,7 +53,7 @@ def run_with_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> 
                 else f"{type(error).__name__}: {error}"
             )
             trace = "".join(traceback.format_exception(error))
-            emit(_build_error_event(classify_error(error), message, trace))
+            emit(_build_error_event(classify_job_error(error), message, trace))
             return EXIT_ERROR
     return 0
 
@@ -62,7 +62,7 @@ def _build_error_event(kind: str, message: str, trace: str) -> ErrorEvent:
     """Return the last event of a failed run; with memory figures if it ran out of memory."""
     if kind != "memory":
         return ErrorEvent(kind=kind, message=message, traceback=trace)
-    figures = measure_memory()
+    figures = measure_process_memory()
     return ErrorEvent(
         kind=kind,
         message=message,
@@ -72,7 +72,7 @@ def _build_error_event(kind: str, message: str, trace: str) -> ErrorEvent:
     )
 
 
-def end_when_asked(control_fd: int, out_fd: int) -> None:
+def exit_on_stop_request(control_fd: int, out_fd: int) -> None:
     """End the process at once on a stop request, or when the control pipe closes.
 
     For work without a partial result that is worth saving.

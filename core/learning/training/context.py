@@ -20,7 +20,7 @@ from core.learning.data.augment import Augmentation
 from core.learning.distributed.slices import WHOLE, Slice
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, use_full_precision, use_precision
+from core.learning.precision import Inputs, use_full_precision, use_training_precision
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import Problem
 from core.learning.recipe import Recipe, StartingPoint
@@ -113,13 +113,13 @@ class Context:
     cache: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def head_task(self) -> int | None:
+    def head_argument(self) -> int | None:
         """Return the `task` argument of a forward pass on this task: its number, or None for a
         single head."""
         return self.task if self.scenario == "task" else None
 
     @property
-    def masked(self) -> bool:
+    def masks_other_classes(self) -> bool:
         """True if the loss of new data is a softmax over this task's classes alone."""
         if self.scenario != "class" or self.class_rows.numel() == len(self.network.classes):
             return False
@@ -135,7 +135,7 @@ class Context:
 
         In classification it is the cross-entropy under the recipe's `train_ce`.
         """
-        return self.problem.loss(outputs, y, self.class_rows if self.masked else None)
+        return self.problem.loss(outputs, y, self.class_rows if self.masks_other_classes else None)
 
     def compute_displacement(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Return θ - θ_start of parameters that move, by name, each with its parameter's shape.
@@ -149,25 +149,25 @@ class Context:
         for name in names:
             if name not in anchors:
                 start = self.weights_at("update_start").get(name)
-                anchors[name] = _pad_start(start, self.trainable[name])
+                anchors[name] = _pad_starting_value(start, self.trainable[name])
             displacements[name] = self.trainable[name].detach() - anchors[name]
         return displacements
 
     def use_mixed_precision(self) -> Any:
         """Return the context of mixed precision for training passes, as the recipe sets it for this
         device."""
-        return use_precision(self.device, self.recipe.precision)
+        return use_training_precision(self.device, self.recipe.precision)
 
     @property
-    def rows_independent(self) -> bool:
+    def are_rows_independent(self) -> bool:
         """True if the outputs for an image do not depend on the other images of its batch."""
-        return not self._list_training_norms()
+        return not self._list_batch_statistics_norms()
 
     @contextmanager
-    def use_extra_forward(self) -> Iterator[None]:
+    def use_batch_statistics_unchanged(self) -> Iterator[None]:
         """Run further forward passes: BatchNorm uses batch statistics, and its buffers do not
         change."""
-        norms = self._list_training_norms()
+        norms = self._list_batch_statistics_norms()
         for module in norms:
             # Not momentum 0: a layer that tracks nothing also leaves `num_batches_tracked` alone.
             module.track_running_stats = False
@@ -178,7 +178,7 @@ class Context:
                 module.track_running_stats = True
 
     @contextmanager
-    def use_evaluation_mode(self) -> Iterator[None]:
+    def use_exact_evaluation_mode(self) -> Iterator[None]:
         """Run in eval mode and full float32 precision.
 
         Every module returns to its former mode afterwards.
@@ -186,7 +186,7 @@ class Context:
         with use_eval_mode(self.network), use_full_precision(self.device):
             yield
 
-    def _list_training_norms(self) -> list[nn.modules.batchnorm._BatchNorm]:
+    def _list_batch_statistics_norms(self) -> list[nn.modules.batchnorm._BatchNorm]:
         """Return the BatchNorm layers that use the statistics of the batch."""
         return [
             m
@@ -195,7 +195,7 @@ class Context:
         ]
 
 
-def _pad_start(start: Tensor | None, now: Tensor) -> Tensor:
+def _pad_starting_value(start: Tensor | None, now: Tensor) -> Tensor:
     """Return a parameter's starting value in its present shape and layout; added rows are zero."""
     # `zeros_like` copies the memory layout too: arithmetic on two layouts is slow.
     anchor = torch.zeros_like(now, requires_grad=False)

@@ -40,7 +40,7 @@ class MemoryFigures(NamedTuple):
     free: int
 
 
-def classify_error(error: Exception) -> str:
+def classify_job_error(error: Exception) -> str:
     """Classify an error of a job by its cause.
 
     Returns:
@@ -63,7 +63,7 @@ def classify_error(error: Exception) -> str:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or os.strerror(errno.ENOSPC) in str(error):  # safetensors raises its own error type
         return "disk"
-    # choose_device raises ValueError, and a torch without CUDA raises AssertionError.
+    # choose_torch_device raises ValueError, and a torch without CUDA raises AssertionError.
     if isinstance(error, RuntimeError | ValueError | AssertionError) and is_device_error(
         str(error)
     ):
@@ -71,7 +71,7 @@ def classify_error(error: Exception) -> str:
     return "code"
 
 
-def measure_memory() -> MemoryFigures:
+def measure_process_memory() -> MemoryFigures:
     """Return the memory of this process: of its GPU where it has used one, else of the host."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         try:
@@ -83,10 +83,12 @@ def measure_memory() -> MemoryFigures:
             pass  # such a device may no longer respond: use the host's figures
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # KiB on Linux, bytes on macOS
-    return MemoryFigures(peak if sys.platform == "darwin" else peak * 1024, _free_host_memory())
+    return MemoryFigures(
+        peak if sys.platform == "darwin" else peak * 1024, _count_free_host_bytes()
+    )
 
 
-def _free_host_memory() -> int:
+def _count_free_host_bytes() -> int:
     """Return the bytes that the machine could still give to processes; 0 where it does not say."""
     try:
         # MemAvailable counts caches that the kernel can drop; MemFree does not.

@@ -44,28 +44,28 @@ from core.learning.data.held_out_features import HeldOutFeatures
 from core.learning.data.known_features import KnownFeatures
 from core.learning.distributed.ranks import ALONE, Ranks
 from core.learning.evaluation import stored_predictions
-from core.learning.evaluation.ancestors import Ancestors, check_trainable, inherit_state
+from core.learning.evaluation.ancestors import Ancestors, inherit_state, require_trainable_network
 from core.learning.evaluation.comparison import update_norm
-from core.learning.evaluation.evaluator import Evaluator, forecast_loss_rise
+from core.learning.evaluation.evaluator import Evaluator, compute_forecast_loss_rise
 from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.numerics import Numerics
 from core.learning.optimizers import rollback
-from core.learning.precision import Inputs, open_device, place_network
+from core.learning.precision import Inputs, move_network_to_device, open_device_with_limit
 from core.learning.recipe import Recipe, StartingPoint
-from core.learning.reports.data_report import Looker, announce_findings
+from core.learning.reports.data_report import Looker, log_findings
 from core.learning.state import TYPES, State, load_tensors
 from core.learning.training import log_lines
-from core.learning.training.child import Emit, Pulse, run_with_events
+from core.learning.training.child import Emit, Pulse, run_with_event_output
 from core.learning.training.context import Context
 from core.learning.training.control import Control, NoControl, PipeControl
-from core.learning.training.failures import classify_error
+from core.learning.training.failures import classify_job_error
 from core.learning.training.loop import Callbacks, Loop, Stopped
 from core.learning.training.output import (
+    copy_network_parts,
     describe_environment,
     describe_network,
-    list_network_parts,
     read_snapshot,
     read_spec,
     write_parts,
@@ -101,8 +101,8 @@ def learn_task(
         ValueError: the spec contradicts itself.
     """
     job = Job(spec, emit, control or NoControl(), hook, ranks)
-    with job.numerics.apply_flags():
-        job.run_phases()
+    with job.numerics.use_numerics_flags():
+        job.run_job_phases()
 
 
 @dataclass
@@ -138,7 +138,7 @@ class Job:
         self._hook = hook
         self._ranks = ranks
         self._recipe = Recipe.model_validate(spec.recipe.to_json())
-        self._device = open_device(spec.device, spec.gpu_memory_share)
+        self._device = open_device_with_limit(spec.device, spec.gpu_memory_share)
         self._devices = [self._device.type]
         self.numerics = Numerics(self._recipe, self._device)
         # A model keeps the statistics of its first version: its weights expect inputs scaled by
@@ -158,35 +158,35 @@ class Job:
         self._classes = list(spec.task.classes)
         self._first = spec.parent.version == 0
 
-    def run_phases(self) -> None:
+    def run_job_phases(self) -> None:
         """Run all phases, resuming from the spec's snapshot if it fits."""
         # Before everything else, so that a damaged file fails the job before minutes of measuring.
         data = self._ancestors.read_dataset(self._spec.task.train, self._classes)
         if len(data) == 0:
             raise DataError("the task has no training images")
-        run = self._resume_run(data) or self._begin_run(data)
+        run = self._try_resume_run(data) or self._begin_new_run(data)
         self._emit_phase("train")
-        for text in self.numerics.iter_warnings():
+        for text in self.numerics.iterate_warnings():
             self._report_warning(text)
         self._report_log(log_lines.describe_training(run.ctx, run.loop))
-        for text in self.numerics.iter_remarks():
+        for text in self.numerics.iterate_log_remarks():
             self._report_log(text)
         if self._recipe.shards > 1:
             self._report_log(log_lines.describe_sharding(self._recipe.shards, self._ranks.count))
         try:
-            run.loop.run_stages()
+            run.loop.run_training_stages()
         except Stopped:
             self._emit(StoppedEvent())
             return
-        if not self._ranks.writes:
+        if not self._ranks.is_writing_rank:
             return
         # Before `end_task`, which may change weights and drop the parameters that only training
         # needs.
         moved = UpdateNorm.from_json(update_norm(run.network, self._start, set(run.ctx.trainable)))
         # Also before `end_task`, which merges this task into the state that the forecast reads.
-        predicted, by_task = forecast_loss_rise(run.method, run.ctx)
+        predicted, by_task = compute_forecast_loss_rise(run.method, run.ctx)
         self._emit_phase("consolidate")
-        self._report_log(log_lines.describe_consolidation(run.loop))
+        self._report_log(log_lines.describe_method_finish(run.loop))
         run.loop.end_task()
         self._emit_phase("evaluate")
         self._report_log(log_lines.EVALUATING)
@@ -195,65 +195,65 @@ class Job:
             log_lines.describe_accuracy(self._evaluator.rows, self._number, data.problem)
         )
         fields = {
-            **figures.get_given_fields(),
+            **figures.get_set_fields(),
             "update_norm": moved,
-            "adp": run.loop.validation.build_adp(),
+            "adp": run.loop.validation.build_adp_curve(),
         }
         if predicted is not None:
             fields["forecast"] = self._evaluator.compare_loss_rise(
                 run.network, run.method, predicted, by_task
             )
-        pulled = rollback.sum_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
+        pulled = rollback.sum_rollback_over_steps(run.ctx, run.loop.olor, run.loop.stage_steps)
         if pulled is not None:
             fields["rollback"] = pulled
         if self._hook is not None:
             self._hook(run.network, run.method, self._inputs)
         if self.numerics.operations:
             self._report_log(log_lines.describe_nondeterminism(self.numerics.operations))
-        self._emit(DoneEvent(path=self._write_result(run, Figures(**fields))))
+        self._emit(DoneEvent(path=self._write_job_result(run, Figures(**fields))))
 
-    def _begin_run(self, data: Dataset) -> _Run:
+    def _begin_new_run(self, data: Dataset) -> _Run:
         """Return the run before its first step, after measuring base and parent."""
         # For whatever draws from the global generator, such as dropout.
         torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
         network, method = self._ancestors.load_network("parent"), self._build_method()
-        check_trainable(network, method, self._spec)
+        require_trainable_network(network, method, self._spec)
         self._emit_phase("measure")
-        self._remember_features(network, method, data)
+        self._compute_frozen_features(network, method, data)
         if self._spec.task.held_out:
-            self._report_log(log_lines.describe_measuring(self._spec.parent.version))
-        if self._ranks.writes:
+            self._report_log(log_lines.describe_parent_measuring(self._spec.parent.version))
+        if self._ranks.is_writing_rank:
             # On rank 0 alone: the other ranks store nothing, and wait in the first step.
-            self._evaluator.measure_ancestors(network)
+            self._evaluator.measure_base_and_parent(network)
             if self._spec.task.known is None:
-                self._inspect_images(network, data)
-        run = self._build_run(network, method, data)
+                self._inspect_task_images(network, data)
+        run = self._build_training_run(network, method, data)
         self._inherit_state(method)
         # After the state is inherited: a method may fit it to the network that has grown.
         method.begin_task(run.ctx)
         if run.loop.olor is not None:
             rollback.report_olor_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
-        outputs = run.network.list_classes(run.ctx.head_task)
+        outputs = run.network.list_classes(run.ctx.head_argument)
         if warning := run.ctx.problem.warn_of_outputs(len(outputs)):
             self._report_warning(warning)
         return run
 
-    def _remember_features(self, parent: Network, method: Method, data: Dataset) -> None:
+    def _compute_frozen_features(self, parent: Network, method: Method, data: Dataset) -> None:
         """Compute the backbone's features of all images once if no step moves it; stored ones are
         reused."""
         if method.keeps_backbone:
             base = None if self._ancestors.same else self._ancestors.load_network("base")
-            parts = self._evaluator.list_held_out_parts()
-            self._features.read_stored(self._spec, parent, parts)
+            parts = self._evaluator.read_held_out_parts()
+            self._features.read_stored_features(self._spec, parent, parts)
             known, kept = self._spec.task.known, self._features.kept
             images = [part.images for task, part in parts.items() if task not in kept]
             if known is None:
                 images.insert(0, data.images)
-            self._inputs.remember_all(parent, base, images, lambda: self._emit(AliveEvent()))
+            self._inputs.cache_features(parent, base, images, lambda: self._emit(AliveEvent()))
             if known is not None:
                 self._inputs.add_features(data.images, load_tensors(known)["features"])
 
-    def _inspect_images(self, network: Network, data: Dataset) -> None:
+    def _inspect_task_images(self, network: Network, data: Dataset) -> None:
         """Inspect the images with the parent before it learns them; it is back on the CPU
         afterwards.
 
@@ -264,7 +264,7 @@ class Job:
             return
         self._emit_phase("inspect")
         self._report_log(log_lines.INSPECTING)
-        place_network(network, self._device)
+        move_network_to_device(network, self._device)
         looker = Looker(
             network,
             self._inputs,
@@ -273,45 +273,45 @@ class Job:
             lambda: self._emit(AliveEvent()),
             self._features.kept,
         )
-        report = looker.build_report(data)
-        # `_build_run` copies and grows it on the CPU.
+        report = looker.build_data_report(data)
+        # `_build_training_run` copies and grows it on the CPU.
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self._emit(DataEvent(report=report))
-        announce_findings(report, self._recipe.data_report, self._report_log, self._report_warning)
+        log_findings(report, self._recipe.data_report, self._report_log, self._report_warning)
 
-    def _resume_run(self, data: Dataset) -> _Run | None:
+    def _try_resume_run(self, data: Dataset) -> _Run | None:
         """Return the run restored from the spec's snapshot; None without one, or if it does not fit
         this code."""
         if self._spec.snapshot is None:
             return None
         try:
             tensors, document = read_snapshot(self._spec.snapshot)
-            predictions = stored_predictions.take_stored_predictions(tensors, data.problem)
+            predictions = stored_predictions.pop_stored_predictions(tensors, data.problem)
             check_same_run(document, self._number, self._recipe, type(self._build_method().hyper))
             torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
             network, method = self._ancestors.load_network("parent"), self._build_method()
-            check_trainable(network, method, self._spec)
-            self._remember_features(network, method, data)
-            run = self._build_run(network, method, data)
+            require_trainable_network(network, method, self._spec)
+            self._compute_frozen_features(network, method, data)
+            run = self._build_training_run(network, method, data)
             if method.frozen_until_end_task:
                 self._inherit_state(method)
             run.loop.resume_from_snapshot(Snapshot(tensors, document))
         except UNFIT as error:
-            if isinstance(error, DataError) or classify_error(error) != "code":
+            if isinstance(error, DataError) or classify_job_error(error) != "code":
                 raise
             # The run that begins instead gives its own warnings.
             self._warnings.clear()
             self._report_log(log_lines.explain_unfit_snapshot(error), "warning")
             return None
-        self._erase_tasks(method)  # tasks whose data was deleted after the snapshot
+        self._erase_deleted_tasks(method)  # tasks whose data was deleted after the snapshot
         self._evaluator.rows, self._evaluator.answers = list(document.results), predictions
         self._warnings = list(document.warnings)
-        self._continue_on_device(document.devices)
+        self._record_device_change(document.devices)
         # Numbers go on, so that a new snapshot never takes the place of the one that was resumed.
         self._numbers = itertools.count(document.number + 1)
         return run
 
-    def _continue_on_device(self, before: list[str]) -> None:
+    def _record_device_change(self, before: list[str]) -> None:
         """Record the device kinds of the run before its snapshot, and warn if this one differs."""
         if not before:
             return
@@ -320,7 +320,7 @@ class Job:
             self._devices.append(self._device.type)
             self._report_warning(log_lines.warn_of_other_device(before[-1], self._device.type))
 
-    def _build_run(self, network: Network, method: Method, data: Dataset) -> _Run:
+    def _build_training_run(self, network: Network, method: Method, data: Dataset) -> _Run:
         """Return the run: the network to train, on its device, and the loop that trains it."""
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
@@ -337,12 +337,12 @@ class Job:
             self._recipe.head.init,
             generator,
         )
-        place_network(network, self._device)
+        move_network_to_device(network, self._device)
         ctx = self._build_context(network)
         callbacks = Callbacks(
             self._emit,
             save=lambda snapshot: self._write_snapshot(snapshot, loop.epoch),
-            save_best=lambda best: self._write_best(network, method, best),
+            save_best=lambda best: self._write_best_state(network, method, best),
             test=lambda: self._evaluator.measure_accuracy(network, method),
         )
         loop = Loop(ctx, method, data, self._control, callbacks, self._ranks)
@@ -371,7 +371,7 @@ class Job:
             augment=Augmentation(self._recipe.augment, self._spec.image.size),
             first=self._first,
             warn=self._report_warning,
-            weights_at=self._load_start_weights,
+            weights_at=self._load_starting_parameters,
             problem=problem,
             log_metric=lambda name, value, data: self._emit(
                 MetricEvent(name=name, step=None, value=value, data=dict(data))
@@ -382,7 +382,7 @@ class Job:
             has_keys=self._spec.task.known is not None,
         )
 
-    def _load_start_weights(self, point: StartingPoint) -> Mapping[str, Tensor]:
+    def _load_starting_parameters(self, point: StartingPoint) -> Mapping[str, Tensor]:
         """Return the parameters at the start of the task, or those of version 0's backbone alone."""
         if point == "update_start":
             return self._start
@@ -390,18 +390,18 @@ class Job:
 
     def _inherit_state(self, method: Method) -> None:
         inherit_state(method, self._spec.parent, self._device, self._report_warning)
-        self._erase_tasks(method)
+        self._erase_deleted_tasks(method)
 
-    def _erase_tasks(self, method: Method) -> None:
+    def _erase_deleted_tasks(self, method: Method) -> None:
         """Remove examples of tasks whose data was deleted from the method's replay buffer."""
         if self._spec.erased_tasks:
             method.erase_tasks(set(self._spec.erased_tasks))
 
     def _write_snapshot(self, snapshot: Snapshot, epoch: int) -> None:
-        if not self._ranks.writes:
+        if not self._ranks.is_writing_rank:
             return
         document = SnapshotDocument(
-            **snapshot.state.get_given_fields(),
+            **snapshot.state.get_set_fields(),
             task=self._number,
             number=next(self._numbers),
             recipe=StoredRecipe.from_json(self._recipe.model_dump(by_alias=True)),
@@ -413,7 +413,7 @@ class Job:
         begun_at = time.monotonic()
         tensors = {
             **snapshot.tensors,
-            **stored_predictions.convert_to_tensors(self._evaluator.answers),
+            **stored_predictions.convert_predictions_to_tensors(self._evaluator.answers),
         }
         path, position = write_snapshot(self._spec.out, tensors, document), document.position
         cost_s = round(time.monotonic() - begun_at, 3)
@@ -423,17 +423,17 @@ class Job:
             )
         )
 
-    def _write_result(self, run: _Run, figures: Figures) -> Path:
+    def _write_job_result(self, run: _Run, figures: Figures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
-        parts = list_network_parts(network)
+        parts = copy_network_parts(network)
         parts += image_packs.list_state_parts(state, self._number, self._packs)
         # Stored on request alone: it is as large as the weights, with Adam twice.
         if self._recipe.optimizer.carry_state and (carried := loop.collect_optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
         document = JobResult(
-            **self._describe_network(network, run.method, loop.position.step).get_given_fields(),
-            **figures.get_given_fields(),
-            **self._evaluator.to_result_fields(),
+            **self._describe_network(network, run.method, loop.position.step).get_set_fields(),
+            **figures.get_set_fields(),
+            **self._evaluator.build_result_fields(),
             trainable=sum(p.numel() for p in run.ctx.trainable.values()),
             parameters=sum(p.numel() for p in network.parameters()),
             images=loop.position.images,
@@ -450,14 +450,14 @@ class Job:
             ),
         )
 
-    def _write_best(self, network: Network, method: Method, best: Best) -> None:
+    def _write_best_state(self, network: Network, method: Method, best: Best) -> None:
         """Write the best validated state as parts, with the data for a manifest, while training
         continues."""
-        if not self._ranks.writes:
+        if not self._ranks.is_writing_rank:
             return
-        parts = list_network_parts(network, best.tensors)
+        parts = copy_network_parts(network, best.tensors)
         document = AnytimeResult(
-            **self._describe_network(network, method, best.step).get_given_fields(),
+            **self._describe_network(network, method, best.step).get_set_fields(),
             validation=Validated(correct=best.correct, total=best.total),
         )
         name = f"anytime-{next(self._best_numbers)}"
@@ -493,7 +493,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     def run_job(emit: Emit) -> None:
         learn_task(read_spec(spec_path), emit, PipeControl(control_fd))
 
-    return run_with_events(out_fd, before, run_job)
+    return run_with_event_output(out_fd, before, run_job)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def warn_of_other_device(before: str, now: str) -> str:
     )
 
 
-def describe_measuring(version: int) -> str:
+def describe_parent_measuring(version: int) -> str:
     """Return the line about measuring the parent version, before training."""
     return (
         f"Measuring version {version}, which the task starts from, on the held-out images of "
@@ -89,7 +89,7 @@ def explain_unfit_snapshot(error: Exception) -> str:
     )
 
 
-def describe_consolidation(loop: Loop) -> str:
+def describe_method_finish(loop: Loop) -> str:
     """Return the line about the method's work between training and measuring."""
     trained = "Trained. " if loop.schedule.total_steps else ""
     return f"{trained}The method takes from this task what it needs to keep it."

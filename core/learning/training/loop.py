@@ -24,15 +24,15 @@ from core.learning.data.dataset import BatchSource, Dataset
 from core.learning.data.feed import Feed
 from core.learning.data.sampler import compute_batch_share
 from core.learning.distributed.ranks import ALONE, Ranks, SharedControl
-from core.learning.distributed.step import ShardedStep, check_shards
+from core.learning.distributed.step import ShardedStep, require_shardable_network
 from core.learning.evaluation.anytime import Accuracy
 from core.learning.evaluation.evaluate import HeldBack
 from core.learning.methods.method import Method
 from core.learning.networks.norms import set_training_modes
 from core.learning.optimizers.build import NamedOptimizer
-from core.learning.optimizers.olor import find_anchored
-from core.learning.optimizers.rollback import resolve_olor
-from core.learning.state import group_by_type
+from core.learning.optimizers.olor import find_anchored_parameters
+from core.learning.optimizers.rollback import resolve_olor_settings
+from core.learning.state import group_tensors_by_type
 from core.learning.training import rebalance
 from core.learning.training.context import Batch, Context
 from core.learning.training.control import Control
@@ -78,7 +78,7 @@ class Callbacks:
 class Loop:
     """Training of one task.
 
-    Call `run_stages` once; before it `resume_from_snapshot` to continue from a snapshot.
+    Call `run_training_stages` once; before it `resume_from_snapshot` to continue from a snapshot.
 
     Args:
         control: requests from the worker, granted between steps.
@@ -95,7 +95,7 @@ class Loop:
         callbacks: Callbacks,
         ranks: Ranks = ALONE,
     ) -> None:
-        check_shards(ctx)
+        require_shardable_network(ctx)
         self.ctx = ctx
         self.method = method
         self.position = Position()
@@ -106,19 +106,19 @@ class Loop:
             ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         )
         self._callbacks = callbacks
-        classes = ctx.network.list_classes(ctx.head_task)
-        ctx.examples = self._iter_shuffled
-        ctx.in_order = self._iterate_in_order
-        self._source = BatchSource(data, classes, ctx.inputs, ctx.augment, ctx.head_task)
-        self._rows, held_back = self._split_rows()
+        classes = ctx.network.list_classes(ctx.head_argument)
+        ctx.examples = self._iterate_shuffled_batches
+        ctx.in_order = self._iterate_batches_in_order
+        self._source = BatchSource(data, classes, ctx.inputs, ctx.augment, ctx.head_argument)
+        self._rows, held_back = self._split_training_and_validation()
         ctx.num_images = self._rows.numel()
         # Before the feed, whose batches it shortens.
         ctx.share = compute_batch_share(ctx, method, self._source.labels[self._rows])
         self.schedule = schedule = Schedule.plan_schedule(ctx, method)
         ctx.num_steps = schedule.total_steps
-        self._feed = self._feed_of_images()
-        self.stage_steps = schedule.list_backbone_steps(ctx.recipe.depth)
-        self.olor = resolve_olor(ctx.recipe, self.stage_steps)
+        self._feed = self._build_image_feed()
+        self.stage_steps = schedule.list_backbone_training_steps(ctx.recipe.depth)
+        self.olor = resolve_olor_settings(ctx.recipe, self.stage_steps)
         part = HeldBack(
             data.images.index_select(0, held_back), self._source.labels[held_back], ctx.problem
         )
@@ -130,7 +130,7 @@ class Loop:
         # Summed on the device: reading the loss in every step would make a GPU wait.
         self._loss = torch.zeros((), device=ctx.device)
         self._losses = 0
-        self._select_trainable(ctx.recipe.depth)
+        self._select_trainable_parameters(ctx.recipe.depth)
 
     @property
     def epoch(self) -> int:
@@ -147,7 +147,7 @@ class Loop:
         RuntimeError or ValueError for tensors that do not fit; the loop cannot be used then.
         """
         state = snapshot.state
-        self.position = Position(**state.position.get_given_fields())
+        self.position = Position(**state.position.get_set_fields())
         groups: dict[str, dict[str, Tensor]] = {
             "net": {},
             "optimizer": {},
@@ -160,15 +160,15 @@ class Loop:
             groups[group][self.ctx.network.translate_tensor_name(name)] = tensor
         # A network that grew during the task has other tensors than the one that this run has
         # built.
-        self.ctx.network.take_shape(set(groups["net"]))
+        self.ctx.network.match_state_dict_shape(set(groups["net"]))
         self.ctx.network.load_state_dict(groups["net"], strict=True)
         # The optimizer exists only once its stage has selected the parameters.
         self._pending_optimizer = groups["optimizer"]
         parent_types = self.method.frozen_until_end_task
         self.method.state.load_content(
-            group_by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types
+            group_tensors_by_type(groups["state"]), state.state, self.ctx.device, keep=parent_types
         )
-        self.validation.restore_state(state.validation, groups["best"])
+        self.validation.restore_validation_state(state.validation, groups["best"])
         # Only now: building network and method may have drawn from it.
         torch.set_rng_state(groups["rng"]["cpu"])
         if (device := self.ctx.device).type != "cpu" and device.type in groups["rng"]:
@@ -184,13 +184,13 @@ class Loop:
         """Return the optimizer's state at the end, for `carry_state`; {} before the first step."""
         return dict(self._optimizer.iter_state()) if self._optimizer else {}
 
-    def run_stages(self) -> None:
+    def run_training_stages(self) -> None:
         """Run all stages. Raises NonFinite, and Stopped after a snapshot that was to stop
         the run.
         """
         position, validation, schedule = self.position, self.validation, self.schedule
         if position.step:
-            validation.announce_best()  # announced again, since the run is resumed in a new process
+            validation.emit_best_state_event()  # announced again, since the run is resumed in a new process
         else:
             validation.validate_start()
         for stage in range(position.stage, len(schedule.stages)):
@@ -199,32 +199,32 @@ class Loop:
                 position.stage, position.epoch, position.batch = stage, 0, 0
             begins = position.epoch == 0 and position.batch == 0
             if stage == schedule.training and begins:
-                self._deploy_and_merge()
-            self._run_stage(stage, begins)
+                self._deploy_best_and_merge()
+            self._run_stage_epochs(stage, begins)
         # Without a rebalancing stage, before which it happens otherwise.
         if len(schedule.stages) == schedule.training:
-            self._deploy_and_merge()
-        self._select_trainable(self.ctx.recipe.depth)
+            self._deploy_best_and_merge()
+        self._select_trainable_parameters(self.ctx.recipe.depth)
         # Measuring and `end_task` read images again.
         self.ctx.cached = None
 
-    def _run_stage(self, stage: int, begins: bool) -> None:
+    def _run_stage_epochs(self, stage: int, begins: bool) -> None:
         """Run the epochs of a stage from the present position on."""
         ctx, position, schedule = self.ctx, self.position, self.schedule
         current_stage = schedule.stages[stage]
         ctx.stage = current_stage.name
-        self._select_trainable(current_stage.depth or ctx.recipe.depth)
+        self._select_trainable_parameters(current_stage.depth or ctx.recipe.depth)
         if stage < schedule.training:
             if begins:
-                self._set_modes(False)
+                self._set_module_modes(False)
                 self.method.begin_stage(ctx)
-            self._set_modes(True)
-            self._feed = self._feed_of_images()
+            self._set_module_modes(True)
+            self._feed = self._build_image_feed()
             if source := features.make_cached_source(ctx, self.method, self._source, self._rows):
                 self._feed = replace(self._feed, source=source, augmented=False)
         else:
             # Built again after a resume: the backbone, which decides the features, no longer moves.
-            pool = rebalance.build_pool(ctx, self.method, self._source, self._rows)
+            pool = rebalance.build_rebalance_pool(ctx, self.method, self._source, self._rows)
             if pool is None:
                 return
             rows = torch.arange(len(pool.labels))
@@ -239,20 +239,20 @@ class Loop:
             position.epoch += 1
             position.batch = 0
 
-    def _deploy_and_merge(self) -> None:
+    def _deploy_best_and_merge(self) -> None:
         """After training, deploy the best validated state, then merge weights as the recipe
         says."""
         validation, step = self.validation, self.position.step
-        self._select_trainable(self.ctx.recipe.depth)
-        self._set_modes(False)
+        self._select_trainable_parameters(self.ctx.recipe.depth)
+        self._set_module_modes(False)
         if validation.best.tensors:
-            validation.deploy_best()
+            validation.load_best_state()
             for name, value in (
                 ("step", validation.best.step),
                 ("epoch", validation.best.epoch + 1),
             ):
                 self._emit(MetricEvent(name=f"deployed_{name}", step=step, value=value))
-        merge_weights(self.ctx, self.method, validation.sum_scores, validation.total)
+        merge_weights(self.ctx, self.method, validation.sum_validation_scores, validation.total)
 
     def end_task(self) -> None:
         """Run the method's `end_task` on the final weights.
@@ -267,25 +267,25 @@ class Loop:
                     f"{name} is no longer finite after the last step: lower lr or set "
                     f"optimizer.clip"
                 )
-        self._set_modes(False)
-        self.method.end_task(self.ctx, self._iter_shuffled())
+        self._set_module_modes(False)
+        self.method.end_task(self.ctx, self._iterate_shuffled_batches())
         self.ctx.scratch.clear()
 
-    def _iter_shuffled(self) -> Iterator[Batch]:
+    def _iterate_shuffled_batches(self) -> Iterator[Batch]:
         """Yield the training part, shuffled: archives list class by class, and a method may take
         the first rows."""
         table = draw_epoch_table(
             self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, len(self._source.labels)
         )
         rows = self._rows[table[self._rows, 0].argsort(stable=True)]
-        for batch in self._source.iterate_in_order(rows, CONSOLIDATION_BATCH):
+        for batch in self._source.iterate_batches_in_order(rows, CONSOLIDATION_BATCH):
             self.ctx.alive()  # curvature and exemplars take long and report nothing themselves
             yield batch
 
-    def _iterate_in_order(self) -> Iterator[Batch]:
+    def _iterate_batches_in_order(self) -> Iterator[Batch]:
         """Yield the training part in the dataset's order."""
         for number, batch in enumerate(
-            self._source.iterate_in_order(self._rows, CONSOLIDATION_BATCH)
+            self._source.iterate_batches_in_order(self._rows, CONSOLIDATION_BATCH)
         ):
             if number % ALIVE_BATCHES == 0:
                 self._emit(AliveEvent())  # a pass over many images takes long
@@ -303,22 +303,22 @@ class Loop:
         first_step = self.schedule.count_steps_before(stage)
         # Reading the loss makes a GPU wait, so it is read only for a report.
         report_every = max(1, math.ceil(len(epoch) / REPORTS_PER_EPOCH))
-        self._set_modes(True)
+        self._set_module_modes(True)
         while position.batch < len(epoch):
             batch = epoch.get_batch(position.batch)
             due = (position.batch + 1) % report_every == 0 or position.batch + 1 == len(epoch)
-            self._run_step(batch, position.step - first_step, report=due)
+            self._run_training_step(batch, position.step - first_step, report=due)
             if due:
                 self._report_progress()
             if validated:
-                self.validation.after_step(position.step, number)
+                self.validation.validate_after_step(position.step, number)
             # Between two steps, where the state is whole.
             if self._control.pending:
-                self._grant_request()
+                self._handle_control_request()
         if validated:
-            self.validation.after_epoch(position.step, number)
+            self.validation.validate_after_epoch(position.step, number)
 
-    def _run_step(self, batch: Batch, step: int, *, report: bool) -> None:
+    def _run_training_step(self, batch: Batch, step: int, *, report: bool) -> None:
         """Run the method's hooks and one optimizer step.
 
         Args:
@@ -333,7 +333,7 @@ class Loop:
         )
         assert optimizer is not None
         ctx.batch = position.batch
-        optimizer.set_rate(step)
+        optimizer.set_rates_for_step(step)
         for parameter in ctx.trainable.values():
             parameter.grad = None
         loss = self._compute_gradients(method, batch)
@@ -362,7 +362,7 @@ class Loop:
             return self._sharded.backward(ctx, method, batch)
         with ctx.use_mixed_precision():
             terms = method.loss_terms(ctx, batch)
-        loss = _sum_terms(terms)
+        loss = _sum_loss_terms(terms)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
@@ -390,7 +390,7 @@ class Loop:
 
     # Snapshots.
 
-    def take_snapshot(self) -> Snapshot:
+    def build_snapshot(self) -> Snapshot:
         """Return the state between two steps; its tensors are not copies, so write them at once."""
         tensors: dict[str, Tensor] = {"rng/cpu": torch.get_rng_state()}
         if (
@@ -402,17 +402,17 @@ class Loop:
         if self._optimizer is not None:
             tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.iter_state()}
         frozen = self.method.frozen_until_end_task  # these are stored with the parent, and large
-        for kind, named in self.method.state.collect_tensors(without=frozen).items():
+        for kind, named in self.method.state.collect_tensors_by_type(without=frozen).items():
             tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}
         state = LoopState(
             position=StoredPosition(**vars(self.position)),
-            state=self.method.state.collect_json(without=frozen),
-            validation=self.validation.get_state(),
+            state=self.method.state.collect_json_by_type(without=frozen),
+            validation=self.validation.get_validation_state(),
             loss=LossState(sum=float(self._loss), steps=self._losses),
         )
         return Snapshot(tensors, state)
 
-    def _grant_request(self) -> None:
+    def _handle_control_request(self) -> None:
         request = self._control.take_request()
         if request is ControlRequest.ANYTIME and self.validation.anytime:
             self._callbacks.save_best(self.validation.best)
@@ -421,13 +421,13 @@ class Loop:
         if not math.isfinite(float(self._loss)):
             # raises for weights that are not finite, before a snapshot of them is stored
             self._report_progress()
-        self._callbacks.save(self.take_snapshot())
+        self._callbacks.save(self.build_snapshot())
         if request is ControlRequest.STOP:
             raise Stopped
 
     # Set-up.
 
-    def _split_rows(self) -> tuple[Tensor, Tensor]:
+    def _split_training_and_validation(self) -> tuple[Tensor, Tensor]:
         """Return (training rows, validation rows), int64."""
         labels, recipe = self._source.labels, self.ctx.recipe
         if recipe.validation == 0:
@@ -436,15 +436,21 @@ class Loop:
         order = draw_epoch_table(recipe.seed, self.ctx.task, VALIDATION_EPOCH, len(labels))[:, 0]
         return self.ctx.problem.split_rows(labels, recipe.validation, order)
 
-    def _feed_of_images(self) -> Feed:
+    def _build_image_feed(self) -> Feed:
         """Return the feed of the training part, as the recipe orders and augments it."""
         ctx, steps = self.ctx, self.schedule.per_epoch
         size = math.ceil(ctx.share * ctx.recipe.batch_size)
         return Feed(
-            self.method, self._source, self._rows, steps, size, ctx.recipe.order, ctx.augment.active
+            self.method,
+            self._source,
+            self._rows,
+            steps,
+            size,
+            ctx.recipe.batch_order,
+            ctx.augment.changes_images,
         )
 
-    def _select_trainable(self, depth: int) -> None:
+    def _select_trainable_parameters(self, depth: int) -> None:
         """Make only the set S require gradients; the context lists it in the network's order."""
         ctx = self.ctx
         names = self.method.list_trainable_names(ctx.network, depth)
@@ -456,7 +462,7 @@ class Loop:
             if name in names:
                 ctx.trainable[name] = parameter
 
-    def _set_modes(self, training: bool) -> None:
+    def _set_module_modes(self, training: bool) -> None:
         """Set frozen modules to eval mode, and all BatchNorm after the first task, with slices or
         single images."""
         # BatchNorm cannot train on a single image.
@@ -471,11 +477,11 @@ class Loop:
         steps = schedule.per_epoch * schedule.epochs[stage]
         training = stage < schedule.training
         recipe = (
-            schedule.stages[stage].apply_rates(optimizer_recipe)
+            schedule.stages[stage].apply_stage_rates(optimizer_recipe)
             if training
             else rebalance.choose_stage_optimizer(self.ctx)
         )
-        pulls = find_anchored(self.ctx, self.olor) if recipe.olor and self.olor else []
+        pulls = find_anchored_parameters(self.ctx, self.olor) if recipe.olor and self.olor else []
         optimizer = NamedOptimizer(recipe, self.ctx.trainable, steps, pulls, self.ctx.warn)
         if self._pending_optimizer is not None:
             optimizer.load_state(self._pending_optimizer)
@@ -486,7 +492,7 @@ class Loop:
         return optimizer
 
 
-def _sum_terms(terms: Mapping[str, Tensor]) -> Tensor:
+def _sum_loss_terms(terms: Mapping[str, Tensor]) -> Tensor:
     values = iter(terms.values())
     total = next(values)
     for value in values:

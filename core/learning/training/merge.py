@@ -21,7 +21,7 @@ from torch import Tensor
 
 from core.learning.methods.method import Method
 from core.learning.networks.interpolation import interpolate_weights
-from core.learning.networks.norms import BatchNorm, estimate_statistics
+from core.learning.networks.norms import BatchNorm, estimate_norm_statistics
 from core.learning.training.context import Context
 
 GRID = tuple(k / 10 for k in range(11))
@@ -60,15 +60,15 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], float], to
         assert rule.weight is not None
         weight, reason = rule.weight, "as the recipe says"
     else:
-        counts = [weight_line.count_at(a, correct) for a in GRID]
+        counts = [weight_line.evaluate_at_weight(a, correct) for a in GRID]
         grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
-        weight = GRID[choose_index(counts, total, rule.within)]
+        weight = GRID[choose_first_within(counts, total, rule.within)]
         noun = ctx.problem.primary_measure.noun
         reason = (
             f"the least whose validation {noun} is within {rule.within:g} of the best, "
             f"{max(counts) / total:.3f}"
         )
-    weight_line.set_network_to(weight)
+    weight_line.set_interpolated_weights(weight)
     if weight < 1:
         method.after_merge(ctx)
     points = [{"weight": a, "accuracy": accuracy} for a, accuracy in grid]
@@ -79,7 +79,7 @@ def merge_weights(ctx: Context, method: Method, correct: Callable[[], float], to
     )
 
 
-def choose_index(correct: Sequence[float], total: int, within: float) -> int:
+def choose_first_within(correct: Sequence[float], total: int, within: float) -> int:
     """Return the first index whose count is at most `within` · total below the greatest.
 
     total: number of images counted.
@@ -115,7 +115,7 @@ class Line:
             {name: buffer.clone() for name, buffer in norm.named_buffers()} for norm in self._norms
         ]
 
-    def set_network_to(self, weight: float) -> None:
+    def set_interpolated_weights(self, weight: float) -> None:
         """Set the network to a = weight; at 1 it is the trained one, bit for bit."""
         with torch.no_grad():
             for name, value in interpolate_weights(self._trained, self._start, 1 - weight).items():
@@ -125,12 +125,12 @@ class Line:
                     buffer.copy_(buffers[name])
         # At 1 the trained statistics are restored above, bit for bit.
         if weight < 1 and self._norms:
-            estimate_statistics(self._ctx.network, self._norms, self._iter_inputs())
+            estimate_norm_statistics(self._ctx.network, self._norms, self._iterate_input_batches())
 
-    def count_at(self, weight: float, count: Callable[[], float]) -> float:
+    def evaluate_at_weight(self, weight: float, count: Callable[[], float]) -> float:
         """Set the network to a = weight, and return the result of `count`."""
-        self.set_network_to(weight)
+        self.set_interpolated_weights(weight)
         return count()
 
-    def _iter_inputs(self) -> Iterator[Tensor]:
+    def _iterate_input_batches(self) -> Iterator[Tensor]:
         return (batch.x for batch in islice(self._ctx.examples(), NORM_BATCHES))

@@ -29,7 +29,7 @@ from core.learning.networks import Network
 from core.learning.networks.network import get_part_type
 from core.learning.numerics import Numerics
 from core.learning.problems.problem import Prediction
-from core.learning.state import load_tensors, save_tensors, sync_to_disk
+from core.learning.state import load_tensors, save_tensors, sync_path_to_disk
 
 SNAPSHOT_JSON = "snapshot.json"
 SNAPSHOT_TENSORS = "tensors.safetensors"
@@ -38,7 +38,7 @@ Part = tuple[str, str, Mapping[str, Tensor]]
 """A part to write: name, type, tensors."""
 
 
-def list_network_parts(network: Network, tensors: Mapping[str, Tensor] | None = None) -> list[Part]:
+def copy_network_parts(network: Network, tensors: Mapping[str, Tensor] | None = None) -> list[Part]:
     """Return copies of the network's parts, or of parts with these values, `tensors`."""
     parts = network.copy_parts(tensors).items()
     return [(name, get_part_type(name), of_part) for name, of_part in parts]
@@ -65,9 +65,9 @@ def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotD
     save_tensors(tensors, temporary / SNAPSHOT_TENSORS)
     _write_json(temporary / SNAPSHOT_JSON, document)
     # On disk before the rename: after a power loss a folder under its final name must be complete.
-    sync_to_disk(temporary)
+    sync_path_to_disk(temporary)
     temporary.rename(final)
-    sync_to_disk(out)
+    sync_path_to_disk(out)
     return final
 
 
@@ -101,8 +101,8 @@ def write_parts(
     fields |= write_beside(folder)
     _write_json(folder / "result.json", document.model_copy(update=fields))
     # A file's name is an entry of its folder, which needs a sync of its own.
-    sync_to_disk(folder / "parts")
-    sync_to_disk(folder)
+    sync_path_to_disk(folder / "parts")
+    sync_path_to_disk(folder)
     return folder
 
 
@@ -132,7 +132,7 @@ def describe_network(
         method=MadeBy(
             name=method.name,
             hyper=dict(hyper),
-            state=method.state.collect_json(),
+            state=method.state.collect_json_by_type(),
             predicts_with=list(method.predicts_with),
         ),
         normalise=normalise,

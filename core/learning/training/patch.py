@@ -21,20 +21,20 @@ from core.contract.manifest import PER_TASK, TOTALS
 from core.learning.class_map import ClassMap
 from core.learning.data import image_packs
 from core.learning.data.augment import derive_seed
-from core.learning.data.features import use_frozen_network
-from core.learning.data.sampler import stratify_batches
+from core.learning.data.features import use_network_frozen
+from core.learning.data.sampler import make_stratified_batches
 from core.learning.methods.method import Method
 from core.learning.optimizers.build import NamedOptimizer
-from core.learning.precision import place_network
-from core.learning.recipe import is_head
+from core.learning.precision import move_network_to_device
+from core.learning.recipe import is_head_parameter
 from core.learning.training import log_lines
-from core.learning.training.child import Emit, end_when_asked, run_with_events
+from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
 from core.learning.training.context import Context
 from core.learning.training.control import NoControl
 from core.learning.training.job import Job
 from core.learning.training.output import (
     Part,
-    list_network_parts,
+    copy_network_parts,
     write_parts,
     write_result_files,
 )
@@ -55,14 +55,14 @@ class Patch(Job):
         self._names = spec.names
         self._class_map = ClassMap(spec.sources, len(spec.parent.manifest.classes or []))
 
-    def run_phases(self) -> None:
+    def run_job_phases(self) -> None:
         """Patch the parent, measure it, and write the result."""
         network, method = self._ancestors.load_network("parent"), self._build_method()
         self._inherit_state(method)
         self._emit_phase("consolidate")
         network.merge_classes(self._names, self._class_map, add=method.outputs_add)
         method.renumber_classes(self._class_map)
-        place_network(network, self._device)
+        move_network_to_device(network, self._device)
         network.requires_grad_(False)
         ctx = self._build_context(network)
         if self._class_map.merges:
@@ -73,15 +73,15 @@ class Patch(Job):
         figures = self._evaluator.measure_new_version(network, method, ctx)
         self._report_log(log_lines.describe_accuracy(self._evaluator.rows, self._number))
         document = JobResult(
-            **self._describe_network(network, method, 0).get_given_fields(),
-            **figures.get_given_fields(),
-            **self._evaluator.to_result_fields(),
+            **self._describe_network(network, method, 0).get_set_fields(),
+            **figures.get_set_fields(),
+            **self._evaluator.build_result_fields(),
             trainable=0,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
             images=0,
             warnings=self._warnings,
         )
-        parts = [*list_network_parts(network), *_list_state_parts(method)]
+        parts = [*copy_network_parts(network), *_list_state_parts(method)]
         totals = method.state[TOTALS].to_tensors()
         path = write_parts(
             self._spec.out,
@@ -103,14 +103,14 @@ class Patch(Job):
             )
             return
         network, labels = ctx.network, remembered["labels"].cpu()
-        with use_frozen_network(ctx):
+        with use_network_frozen(ctx):
             features = torch.cat(
                 [
                     network.features(ctx.inputs(images)).float()
                     for images in remembered["images"].split(_PASS)  # type: ignore[no-untyped-call]
                 ]
             )
-        head = {name: p for name, p in network.named_parameters() if is_head(name)}
+        head = {name: p for name, p in network.named_parameters() if is_head_parameter(name)}
         for parameter in head.values():
             parameter.requires_grad_(True)
         recipe = self._recipe.optimizer
@@ -119,7 +119,7 @@ class Patch(Job):
         optimizer = NamedOptimizer(recipe.model_copy(update=rate), head, FIT_STEPS)
         for step, rows in enumerate(self._draw_batches(labels)):
             ctx.alive()
-            optimizer.set_rate(step)
+            optimizer.set_rates_for_step(step)
             network.zero_grad(set_to_none=True)
             logits = network.logits(features[rows.to(features.device)]).float()
             loss = method.compute_tuning_loss(logits, labels[rows].to(logits.device))
@@ -134,13 +134,13 @@ class Patch(Job):
         """Return the rows of each step's batch, in which classes have equal shares."""
         seed = derive_seed(self._recipe.seed, self._number, _DRAWN)
         rows = torch.arange(len(labels))
-        return stratify_batches(seed, 0, rows, labels, self._recipe.batch_size, FIT_STEPS)
+        return make_stratified_batches(seed, 0, rows, labels, self._recipe.batch_size, FIT_STEPS)
 
 
 def _list_state_parts(method: Method) -> list[Part]:
     """Return the parts of a method's state, the sums and features of all tasks among them."""
     parts: list[Part] = []
-    for kind, tensors in method.state.collect_tensors(without=(TOTALS,)).items():
+    for kind, tensors in method.state.collect_tensors_by_type(without=(TOTALS,)).items():
         if kind in PER_TASK:
             for task in sorted({int(name.split(".")[0]) for name in tensors}):
                 parts += image_packs.select_task_parts(kind, task, tensors)
@@ -157,10 +157,10 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_patch(emit: Emit) -> None:
-        end_when_asked(control_fd, out_fd)
+        exit_on_stop_request(control_fd, out_fd)
         spec = PatchSpec.from_json(json.loads(Path(spec_path).read_text()))
         job = Patch(spec, emit)
-        with job.numerics.apply_flags():
-            job.run_phases()
+        with job.numerics.use_numerics_flags():
+            job.run_job_phases()
 
-    return run_with_events(out_fd, before, run_patch)
+    return run_with_event_output(out_fd, before, run_patch)

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import BatchSource
-from core.learning.data.features import BATCH, use_frozen_network
-from core.learning.data.sampler import stratify_batches
-from core.learning.data.transfer import send_tensor
+from core.learning.data.features import BATCH, use_network_frozen
+from core.learning.data.sampler import make_stratified_batches
+from core.learning.data.transfer import move_tensor_to_device
 from core.learning.methods.method import Method, Stage
 from core.learning.recipe import OptimizerRecipe
 from core.learning.state import State
@@ -51,12 +51,12 @@ class Pool:
 
     def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
         """Return the rows `index` int64 [B] as a batch of features."""
-        at = send_tensor(index, self._features.device) if at is None else at
+        at = move_tensor_to_device(index, self._features.device) if at is None else at
         x, y = self._features.index_select(0, at), self._y.index_select(0, at)
-        return Batch(x, y, index, None, _refuse_images)
+        return Batch(x, y, index, None, _refuse_image_request)
 
 
-def plan_stages(ctx: Context) -> list[Stage]:
+def plan_rebalance_stages(ctx: Context) -> list[Stage]:
     """Return the stage that the recipe requests; none in a first task, without earlier classes."""
     rebalance = ctx.recipe.rebalance
     return [] if rebalance is None or ctx.first else [Stage(REBALANCE, rebalance.epochs, depth=1)]
@@ -71,7 +71,9 @@ def choose_stage_optimizer(ctx: Context) -> OptimizerRecipe:
     return optimizer.model_copy(update={"lr": rate, "head_lr": None, "olor": None})
 
 
-def build_pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) -> Pool | None:
+def build_rebalance_pool(
+    ctx: Context, method: Method, source: BatchSource, rows: Tensor
+) -> Pool | None:
     """Build the pool: remembered images of earlier tasks and as many of the training rows.
 
     Each class of the new task has an equal share. Returns None, with a warning, when no image of an
@@ -91,16 +93,16 @@ def build_pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) 
     # At least one image of each new class.
     count = max(old.numel(), ctx.class_rows.numel())
     seed = derive_seed(ctx.recipe.seed, ctx.task, 4)
-    new = stratify_batches(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
-    with use_frozen_network(ctx):
+    new = make_stratified_batches(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
+    with use_network_frozen(ctx):
         # In runs as long as those of the feature cache: kernels for a few images round differently.
         features = [
             ctx.network.features(ctx.inputs(remembered["images"][part])).float()
-            for part in _split_rows(old)
+            for part in _split_rows_into_runs(old)
         ]
         features += [
             ctx.network.features(source.make_batch(part, None).x).float()
-            for part in _split_rows(new)
+            for part in _split_rows_into_runs(new)
         ]
     ctx.log(
         f"Rebalancing the head on {old.numel():,} remembered and {new.numel():,} new images: their "
@@ -111,10 +113,10 @@ def build_pool(ctx: Context, method: Method, source: BatchSource, rows: Tensor) 
     )
 
 
-def _split_rows(rows: Tensor) -> tuple[Tensor, ...]:
+def _split_rows_into_runs(rows: Tensor) -> tuple[Tensor, ...]:
     """Split rows into runs of nearly equal length, of up to twice `BATCH` rows."""
     return rows.tensor_split(max(1, rows.numel() // BATCH))
 
 
-def _refuse_images(rows: Tensor) -> Tensor:
+def _refuse_image_request(rows: Tensor) -> Tensor:
     raise NotImplementedError("a batch of the pool has features, not images")

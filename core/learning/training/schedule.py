@@ -33,11 +33,11 @@ class Schedule:
         part."""
         recipe, training = ctx.recipe, method.plan_stages(ctx)
         # Last, since it trains the head on the features of the finished backbone.
-        stages = [*training, *rebalance.plan_stages(ctx)]
+        stages = [*training, *rebalance.plan_rebalance_stages(ctx)]
         return cls(
             stages=stages,
             epochs=[stage.epochs or recipe.epochs for stage in stages],
-            per_epoch=count_batches(recipe.order, ctx.num_images, recipe.batch_size),
+            per_epoch=count_batches(recipe.batch_order, ctx.num_images, recipe.batch_size),
             training=len(training),
         )
 
@@ -55,7 +55,7 @@ class Schedule:
         """Return the number of optimizer steps of the stages before this one."""
         return self.per_epoch * sum(self.epochs[:stage])
 
-    def list_backbone_steps(self, depth: int) -> list[StageSteps]:
+    def list_backbone_training_steps(self, depth: int) -> list[StageSteps]:
         """Return depth and steps of each stage that trains the backbone.
 
         Args:

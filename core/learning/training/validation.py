@@ -16,7 +16,13 @@ from torch import Tensor
 from core.contract.figures import Adp, Checkpoint
 from core.contract.jobs.job_event import BestEvent, JobEvent, MetricEvent
 from core.contract.jobs.snapshot import BestState, ValidationState
-from core.learning.evaluation.anytime import MAX_GAP, Accuracy, Curve, is_checkpoint, is_validated
+from core.learning.evaluation.anytime import (
+    MAX_GAP,
+    Accuracy,
+    Curve,
+    is_adp_checkpoint,
+    is_validation_step,
+)
 from core.learning.evaluation.evaluate import HeldBack, score_images
 from core.learning.methods.method import Method
 from core.learning.training.context import Context
@@ -85,13 +91,13 @@ class Validation:
 
         Not called again when a run resumes.
         """
-        for text in self._iter_warnings():
+        for text in self._iterate_size_warnings():
             self._ctx.warn(text)
-        self.after_step(0, 0)
-        if self.total and not self.anytime and self._method.get_max_forecast() is not None:
-            self._validate_state(0, 0)  # a state that is always within the budget
+        self.validate_after_step(0, 0)
+        if self.total and not self.anytime and self._method.get_max_loss_forecast() is not None:
+            self._validate_and_keep_best(0, 0)  # a state that is always within the budget
 
-    def after_step(self, step: int, epoch: int) -> None:
+    def validate_after_step(self, step: int, epoch: int) -> None:
         """Validate and test at the steps of `anytime`, after `step` updates.
 
         The last state is always validated, but after the curve has its point: ADP is of validations
@@ -99,53 +105,57 @@ class Validation:
         """
         if not self.anytime:
             return
-        if is_validated(step):
-            self._validate_state(step, epoch)
-        if is_checkpoint(step):
+        if is_validation_step(step):
+            self._validate_and_keep_best(step, epoch)
+        if is_adp_checkpoint(step):
             self._record_checkpoint(step)
-        if step == self._steps and not is_validated(step):
-            self._validate_state(step, epoch)
+        if step == self._steps and not is_validation_step(step):
+            self._validate_and_keep_best(step, epoch)
 
-    def after_epoch(self, step: int, epoch: int) -> None:
+    def validate_after_epoch(self, step: int, epoch: int) -> None:
         """Validate after an epoch, without `anytime`."""
         if self.total and not self.anytime:
-            self._validate_state(step, epoch)
+            self._validate_and_keep_best(step, epoch)
 
-    def deploy_best(self) -> None:
+    def load_best_state(self) -> None:
         """Load the best state into the network, if any state was validated."""
         if self.best.tensors:
             self._ctx.network.load_state_dict(self.best.tensors, strict=True)
 
-    def build_adp(self) -> Adp | None:
+    def build_adp_curve(self) -> Adp | None:
         """Return the curve and ADP-mean per task; None without `anytime`."""
         return (
-            Adp(curve=self.curve.points, mean=dict(self.curve.compute_task_means()))
+            Adp(curve=self.curve.points, mean=dict(self.curve.compute_adp_means()))
             if self.anytime
             else None
         )
 
-    def announce_best(self) -> None:
+    def emit_best_state_event(self) -> None:
         """Emit an event that a best validated state is available."""
         if self.anytime and self.best.tensors:
             self._emit(BestEvent(step=self.best.step))
 
     # Snapshots.
 
-    def get_state(self) -> ValidationState:
-        """Return the state that `restore_state` needs besides the tensors of the best state."""
+    def get_validation_state(self) -> ValidationState:
+        """Return the state that `restore_validation_state` needs besides the tensors of the best
+        state.
+        """
         best = self.best
         return ValidationState(
             best=BestState(correct=best.correct, step=best.step, epoch=best.epoch),
             curve=self.curve.points,
         )
 
-    def restore_state(self, state: ValidationState, tensors: Mapping[str, Tensor]) -> None:
+    def restore_validation_state(
+        self, state: ValidationState, tensors: Mapping[str, Tensor]
+    ) -> None:
         """Continue from the state in a snapshot."""
         best = state.best
         self.best = Best(self.total, best.correct, best.step, best.epoch, dict(tensors))
         self.curve = Curve(state.curve)
 
-    def _iter_warnings(self) -> Iterator[str]:
+    def _iterate_size_warnings(self) -> Iterator[str]:
         """Yield warnings about the size of the validation part."""
         recipe, classes = self._ctx.recipe, self._ctx.class_rows.numel()
         if not recipe.validation:
@@ -171,32 +181,32 @@ class Validation:
 
     # Measuring.
 
-    def sum_scores(self) -> int | float:
+    def sum_validation_scores(self) -> int | float:
         """Return the network's primary measure on the validation part times its images.
 
         In classification it is the number of correct predictions.
         """
         ctx = self._ctx
         scores = score_images(
-            ctx.network, self._part, ctx.head_task, self._method.predict_logits, ctx.inputs
+            ctx.network, self._part, ctx.head_argument, self._method.predict_logits, ctx.inputs
         )
         return self._part.problem.sum_scores(scores)
 
-    def _validate_state(self, step: int, epoch: int) -> None:
+    def _validate_and_keep_best(self, step: int, epoch: int) -> None:
         """Score the validation part, and store the state if it is the best so far."""
-        correct, network = self.sum_scores(), self._ctx.network
+        correct, network = self.sum_validation_scores(), self._ctx.network
         measure = self._part.problem.primary_measure.name
         self._emit_metric(f"validation_{measure}", step, correct / self.total)
         # Of equal states the earliest stays.
-        if correct > self.best.correct and self._is_affordable():
+        if correct > self.best.correct and self._is_forecast_within_limit():
             tensors = {name: t.detach().clone() for name, t in network.state_dict().items()}
             # A copy: training goes on in the same tensors.
             self.best = Best(self.total, correct, step, epoch, tensors)
-            self.announce_best()
+            self.emit_best_state_event()
 
-    def _is_affordable(self) -> bool:
+    def _is_forecast_within_limit(self) -> bool:
         """Return true if the forecast loss of earlier tasks is within the recipe's budget."""
-        budget = self._method.get_max_forecast()
+        budget = self._method.get_max_loss_forecast()
         # A first task has no earlier ones to lose.
         if budget is None or self._ctx.first:
             return True
@@ -207,7 +217,7 @@ class Validation:
         """Add a checkpoint to the ADP curve, and emit it as a metric."""
 
         def measure_best() -> Accuracy:
-            with self._run_with_best_state():
+            with self._use_best_state():
                 return self._test()
 
         point = self.curve.add_checkpoint(
@@ -216,7 +226,7 @@ class Validation:
         self._emit_metric("adp", step, point.accuracy.get(str(self._ctx.task)), point)
 
     @contextmanager
-    def _run_with_best_state(self) -> Iterator[None]:
+    def _use_best_state(self) -> Iterator[None]:
         """Run the context with the best state, and restore the present one bit for bit."""
         network = self._ctx.network
         # Buffers too: BatchNorm's statistics belong to the weights.

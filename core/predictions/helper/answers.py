@@ -39,7 +39,7 @@ class Refused(Exception):
         self.detail = detail
 
 
-def answer_request(
+def predict_request_images(
     networks: Networks, header: Mapping[str, Any], manifest: bytes, raw: bytes
 ) -> tuple[list[bytes], EngineName]:
     """Return one JSON document per image, in the order sent, and the engine that predicted.
@@ -74,7 +74,7 @@ def answer_request(
     # Begin with one image and double: only now it shows how long this network takes for each.
     # At least one image each turn, so that a slow network also comes to an end.
     while len(items) < len(pixels) and (not items or time.monotonic() < end):
-        items += _predict_as_json(
+        items += _predict_images_as_json(
             networks.graphs, version, header, pixels[len(items) : len(items) + batch]
         )
         batch = min(2 * batch, MAX_BATCH)
@@ -82,11 +82,11 @@ def answer_request(
     if version.graph.engine is not engine:
         engine = None
     if engine is None:
-        networks.graphs.record_images(version.graph, pixels[: len(items)], header["task"])
+        networks.graphs.record_images_for_graph(version.graph, pixels[: len(items)], header["task"])
     return items, "torch" if engine is None else engine.name
 
 
-def _predict_as_json(
+def _predict_images_as_json(
     graphs: GraphMaker, version: Loaded, header: Mapping[str, Any], pixels: NDArray[np.uint8]
 ) -> Iterator[bytes]:
     """Yield the label and the most probable labels of each image, as JSON.
@@ -97,7 +97,9 @@ def _predict_as_json(
     promise = header.get("sure")
     sure_from = None if promise is None else promise["threshold"]
     try:
-        probabilities = _predict_probabilities(graphs, version, header["task"], pixels, sure_from)
+        probabilities = _predict_request_probabilities(
+            graphs, version, header["task"], pixels, sure_from
+        )
     except ValueError as error:
         raise Refused("invalid", str(error)) from error
     classes = version.network.list_classes(header["task"])
@@ -115,7 +117,7 @@ def _predict_as_json(
         yield json.dumps(item).encode()
 
 
-def _predict_probabilities(
+def _predict_request_probabilities(
     graphs: GraphMaker,
     version: Loaded,
     task: int | None,
@@ -141,13 +143,13 @@ def _predict_probabilities(
             )
         # The network predicts the same, so a graph that fails costs no request.
         except ExportFailed as error:
-            graphs.give_up(version.graph, str(error))
+            graphs.give_up_graph(version.graph, str(error))
     probabilities = predict_exactly(pixels)
-    graphs.try_out(version.graph, pixels, task, probabilities)
+    graphs.try_fused_layers(version.graph, pixels, task, probabilities)
     return probabilities
 
 
-def serve_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None:
+def serve_prediction_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None:
     """Answer requests until the source ends.
 
     A response is `ok` with the engine, then the predictions, one per line; or the reason why there
@@ -163,7 +165,7 @@ def serve_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMaker) -> None
         # CPU time counts for the whole process, so each request gets a new limit.
         images.renew_cpu_limit(CPU_S)
         try:
-            items, engine = answer_request(networks, header, manifest, raw)
+            items, engine = predict_request_images(networks, header, manifest, raw)
             notes, graphs.notes = graphs.notes, []
             write_message(sink, json.dumps({"ok": True, "engine": engine, "notes": notes}).encode())
             write_message(sink, b"\n".join(items))

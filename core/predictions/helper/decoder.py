@@ -33,30 +33,32 @@ class Refused(Exception):
     """A request without a list of images; its text says why."""
 
 
-def decode_files(
+def decode_image_files(
     files: Sequence[bytes], size: int, channels: int, limits: Limits, resizing: Resizing
 ) -> Iterator[bytes | ImageInvalid]:
     """Yield the pixels of each image file, or the reason why it cannot be used."""
     for data in files:
         try:
-            image = images.open_square(data, size, channels, limits.image_pixels, resizing).image
+            image = images.decode_square_image(
+                data, size, channels, limits.image_pixels, resizing
+            ).image
             yield image.tobytes()
         except ImageInvalid as error:
             yield error
 
 
-def decode_arrays(
+def decode_nested_arrays(
     value: Sequence[Any], size: int, channels: int, limits: Limits, resizing: Resizing
 ) -> Iterator[bytes | ImageInvalid]:
     """Yield the pixels of nested arrays H×W or H×W×C of values 0 … 255, or why one cannot be used."""
     for image in value:
         try:
-            yield _decode_array(image, size, channels, limits, resizing)
+            yield _decode_nested_array(image, size, channels, limits, resizing)
         except ImageInvalid as error:
             yield error
 
 
-def _decode_array(
+def _decode_nested_array(
     image: Any, size: int, channels: int, limits: Limits, resizing: Resizing
 ) -> bytes:
     """Return the pixels of a nested array.
@@ -87,7 +89,7 @@ def _decode_array(
         raise ImageInvalid("it takes too much memory") from error
 
 
-def parse_images(text: bytes) -> list[Any]:
+def parse_json_images(text: bytes) -> list[Any]:
     """Return the images of a JSON text: nested arrays N×H×W or N×H×W×C, or `{"images": …}`.
 
     Raises:
@@ -118,7 +120,7 @@ def _build_unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def serve_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
+def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
     """Answer requests until the source ends or memory runs out."""
     while True:
         try:
@@ -130,7 +132,7 @@ def serve_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
         images.renew_cpu_limit(int(header["cpu_s"]) + 1)
         write_message(sink, b"begun")
         try:
-            for message in _build_messages(header, body, limits):
+            for message in _build_decoded_messages(header, body, limits):
                 write_message(sink, message)
                 if message[:1] == b"M":
                     return
@@ -147,7 +149,7 @@ def serve_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) -> None:
         del body
 
 
-def _build_messages(
+def _build_decoded_messages(
     header: Mapping[str, Any], body: Sequence[bytes], limits: Limits
 ) -> Iterator[bytes]:
     """Yield the messages after `begun`.
@@ -156,10 +158,10 @@ def _build_messages(
         Refused: before the first message.
     """
     files = header["kind"] == "files"
-    all_images: Sequence[Any] = body if files else parse_images(body[0])
+    all_images: Sequence[Any] = body if files else parse_json_images(body[0])
     yield b"N%d" % len(all_images)
     begin, count, end = header["begin"], header["most"], time.monotonic() + header["turn_s"]
-    read = decode_files if files else decode_arrays
+    read = decode_image_files if files else decode_nested_arrays
     chosen = all_images[begin : begin + count]
     resizing = Resizing.from_json(header)
     for done, pixels in enumerate(
@@ -187,8 +189,8 @@ def main(limits: Limits) -> None:
     os.dup2(silent, 2)
     # nested arrays have no cycles, and looking for some takes longer than reading the arrays
     gc.disable()
-    images.harden_process(limits.decoder_bytes + ARRAY_BYTES, START_CPU_S)
-    serve_requests(sys.stdin.buffer, sink, limits)
+    images.harden_process(limits.decoder_memory_bytes + ARRAY_BYTES, START_CPU_S)
+    serve_decoding_requests(sys.stdin.buffer, sink, limits)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,9 @@ MEMORY_BYTES = 6 << 30
 CPU_S = 600
 
 
-def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> dict[str, Any]:
+def make_version_graph(
+    header: Mapping[str, Any], manifest_json: bytes, raw: bytes
+) -> dict[str, Any]:
     """Write a version's graph, and compare its predictions with the version's.
 
     Args:
@@ -42,7 +44,7 @@ def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> d
     from core.learning.evaluation import predicting
     from core.learning.export import graph
     from core.learning.export.answers import Answers
-    from core.learning.export.check import compare_graph
+    from core.learning.export.check import compare_graph_with_version
 
     torch.set_num_threads(header["threads"])
     manifest = Manifest.from_json(json.loads(manifest_json))
@@ -52,19 +54,19 @@ def make_graph(header: Mapping[str, Any], manifest_json: bytes, raw: bytes) -> d
         predicting.load_method(manifest, paths),
     )
     size, channels = manifest.image.size, manifest.image.channels
-    predictions = Answers(network, method, manifest.normalise, channels, manifest.divisor)
+    predictions = Answers(network, method, manifest.normalise, channels, manifest.logit_divisor)
     # A copy, since torch warns about arrays that cannot be written to.
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
     ends = np.cumsum([count for _, count in header["tasks"]])[:-1]
-    # 0 stands for no task: `compare_graph` then uses the only head.
+    # 0 stands for no task: `compare_graph_with_version` then uses the only head.
     samples = {
         task or 0: part
         for (task, _), part in zip(header["tasks"], np.split(pixels, ends), strict=True)
     }
     try:
-        name = graph.write_graph(predictions, channels, size, Path(header["folder"]))[0]
+        name = graph.write_onnx_graph(predictions, channels, size, Path(header["folder"]))[0]
         file = Path(header["folder"]) / name
-        checked = compare_graph(
+        checked = compare_graph_with_version(
             file,
             predictions,
             (size, channels),
@@ -87,13 +89,13 @@ def main() -> None:
     manifest, raw = read_message(source), read_message(source)
     # A helper that was killed cannot end this process by itself.
     threading.Thread(
-        target=_end_with, args=(source.fileno(), header["folder"]), daemon=True
+        target=_exit_with_helper, args=(source.fileno(), header["folder"]), daemon=True
     ).start()
     images.harden_process(MEMORY_BYTES, CPU_S)
-    write_message(sink, json.dumps(make_graph(header, manifest, raw)).encode())
+    write_message(sink, json.dumps(make_version_graph(header, manifest, raw)).encode())
 
 
-def _end_with(source_fd: int, folder: str) -> None:
+def _exit_with_helper(source_fd: int, folder: str) -> None:
     """End this process when the helper ends, without leaving files behind."""
     # A raw read: a thread that waits in the buffered file could not be ended with the interpreter.
     while os.read(source_fd, 1):

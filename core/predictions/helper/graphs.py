@@ -22,8 +22,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from core.contract.jobs.export_job import name_output
-from core.learning.export.check import TOLERANCE, Images, open_graph
+from core.contract.jobs.export_job import get_output_name
+from core.learning.export.check import TOLERANCE, Images, load_onnx_graph
 from core.learning.export.engine import Engine, Probabilities
 from core.learning.export.graph import ExportFailed
 from core.processes import helper_process
@@ -72,7 +72,7 @@ class VersionGraph:
     is_given_up: bool = False
     sample: list[tuple[int | None, NDArray[np.uint8]]] = field(default_factory=list)
 
-    def add_sample(self, images: NDArray[np.uint8], task: int | None) -> None:
+    def add_sample_images(self, images: NDArray[np.uint8], task: int | None) -> None:
         """Keep images of a request, as many as the comparison needs."""
         left = SAMPLE_IMAGES - sum(len(sample_images) for _, sample_images in self.sample)
         # A view would hold all images of the request in memory.
@@ -82,7 +82,7 @@ class VersionGraph:
         """Return True once there are enough images for the comparison."""
         images, size = (
             sum(measure(sample_images) for _, sample_images in self.sample)
-            for measure in (len, _count_bytes)
+            for measure in (len, _count_image_bytes)
         )
         return images >= SAMPLE_IMAGES or size >= SAMPLE_BYTES
 
@@ -116,7 +116,7 @@ class GraphMaker:
         self._is_possible = all(importlib.util.find_spec(name) for name in PACKAGES)
         self.notes: list[dict[str, str]] = []
 
-    def record_images(
+    def record_images_for_graph(
         self, graph: VersionGraph, images: NDArray[np.uint8], task: int | None
     ) -> None:
         """Record that a version's network predicts images.
@@ -126,23 +126,23 @@ class GraphMaker:
         if not graph.is_wanted:
             return
         if not self._is_possible:
-            self.give_up(graph, f"{', '.join(PACKAGES)} are not all installed")
+            self.give_up_graph(graph, f"{', '.join(PACKAGES)} are not all installed")
         elif graph.weight_bytes > MOST_WEIGHT_BYTES:
-            self.give_up(
+            self.give_up_graph(
                 graph, f"its {graph.weight_bytes} bytes of weights would be in memory twice"
             )
         else:
-            graph.add_sample(images, task)
+            graph.add_sample_images(images, task)
             if graph.is_sample_full():
                 graph.is_wanted = False
                 self._waiting.append(graph)
 
-    def give_up(self, graph: VersionGraph, reason: str) -> None:
+    def give_up_graph(self, graph: VersionGraph, reason: str) -> None:
         """Let a version's network predict from now on, with the reason; allow a fused trial."""
         graph.engine, graph.is_wanted, graph.is_given_up, graph.sample = None, False, True, []
         self.notes.append({"version": graph.name, "reason": reason})
 
-    def try_out(
+    def try_fused_layers(
         self, graph: VersionGraph, images: Images, task: int | None, exact: Probabilities
     ) -> None:
         """Compare fused layers of a version without a graph with the predictions of its network.
@@ -172,33 +172,33 @@ class GraphMaker:
         if graph in self._waiting:
             self._waiting.remove(graph)
         if self._making is not None and self._making.graph is graph:
-            self._end_making()
+            self._end_graph_making()
 
     def adopt_finished_graph(self) -> None:
         """Adopt a finished graph of a version, and begin to make the next one."""
         making = self._making
         if making is not None and making.process.poll() is not None:
             self._adopt_graph(making)
-            self._end_making()
+            self._end_graph_making()
         # A process that hangs would keep every other version from getting a graph.
         elif making is not None and time.monotonic() > making.since + MAKE_S:
-            self.give_up(making.graph, f"its graph was not made within {MAKE_S:.0f} s")
-            self._end_making()
+            self.give_up_graph(making.graph, f"its graph was not made within {MAKE_S:.0f} s")
+            self._end_graph_making()
         if self._making is None and self._waiting:
-            self._start_making(self._waiting.popleft())
+            self._start_graph_making(self._waiting.popleft())
 
     def end_process(self) -> None:
         """End the process, if one runs, and remove its files."""
         self._waiting.clear()
-        self._end_making()
+        self._end_graph_making()
 
-    def _start_making(self, graph: VersionGraph) -> None:
+    def _start_graph_making(self, graph: VersionGraph) -> None:
         """Start the process for a graph, and send it the request."""
         folder = Path(tempfile.mkdtemp(prefix="perennial-graph-"))
         process = subprocess.Popen(
             self._command,
             cwd=helper_process.ROOT,
-            env=helper_process.build_environment(),
+            env=helper_process.build_helper_environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -229,29 +229,29 @@ class GraphMaker:
         try:
             result = json.loads(read_message(making.process.stdout))
             if "detail" in result:
-                return self.give_up(making.graph, result["detail"])
-            graph = open_graph(Path(result["file"]), self._threads)
+                return self.give_up_graph(making.graph, result["detail"])
+            graph = load_onnx_graph(Path(result["file"]), self._threads)
             making.graph.engine = Engine(
                 "onnxruntime",
-                lambda images, task: graph(images)[name_output(task)],
+                lambda images, task: graph(images)[get_output_name(task)],
                 result["tolerance"],
             )
         except (EOFError, ValueError, KeyError):
-            self.give_up(
+            self.give_up_graph(
                 making.graph,
                 f"the process that makes graphs ended with {making.process.returncode}",
             )
         except ExportFailed as error:
-            self.give_up(making.graph, str(error))
+            self.give_up_graph(making.graph, str(error))
 
-    def _end_making(self) -> None:
+    def _end_graph_making(self) -> None:
         """End the process, and remove its files."""
         making, self._making = self._making, None
         if making is not None:
-            helper_process.kill_and_close(making.process)
+            helper_process.kill_helper_process(making.process)
             # ONNX Runtime has read the files by now.
             shutil.rmtree(making.folder, ignore_errors=True)
 
 
-def _count_bytes(images: NDArray[np.uint8]) -> int:
+def _count_image_bytes(images: NDArray[np.uint8]) -> int:
     return images.nbytes

@@ -22,7 +22,7 @@ def main(threads: int) -> None:
     os.dup2(2, 1)
     import torch
 
-    from core.predictions.helper.answers import CPU_S, serve_requests
+    from core.predictions.helper.answers import CPU_S, serve_prediction_requests
     from core.predictions.helper.graphs import GraphMaker
 
     torch.set_num_threads(threads)
@@ -31,7 +31,7 @@ def main(threads: int) -> None:
     write_message(sink, b'{"ready": true}')
     graphs = GraphMaker(threads)
     try:
-        serve_requests(sys.stdin.buffer, sink, graphs)
+        serve_prediction_requests(sys.stdin.buffer, sink, graphs)
     finally:
         graphs.end_process()
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
 from core.learning.evaluation import predicting
-from core.learning.evaluation.fused import fuse_network
+from core.learning.evaluation.fused import fuse_batch_norms
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import Inputs
@@ -69,31 +69,31 @@ class Networks:
             return self._kept[version_id]
         files = {path: Path(path).stat().st_size for path in parts.values()}
         # Before loading, or both versions would be in memory at once.
-        self._make_room(files)
+        self._drop_versions_for_room(files)
         paths = {name: Path(path) for name, path in parts.items()}
         document = Manifest.from_json(json.loads(manifest))
         network, method = (
             predicting.load_network(document, paths),
             predicting.load_method(document, paths),
         )
-        self._share_tensors(network, parts)
+        self._share_equal_tensors(network, parts)
         image = document.image.size, document.image.channels
         weight_bytes = sum(files.values())
 
-        def fuse_layers(task: int | None) -> Run | None:
+        def build_fused_run(task: int | None) -> Run | None:
             return _build_fused_run(network, method, document, task)
 
-        graph = VersionGraph(version_id, manifest, dict(parts), weight_bytes, fuse_layers)
+        graph = VersionGraph(version_id, manifest, dict(parts), weight_bytes, build_fused_run)
         loaded = Loaded(
-            network, method, image, document.normalise, document.divisor, owner, files, graph
+            network, method, image, document.normalise, document.logit_divisor, owner, files, graph
         )
         self._kept[version_id] = loaded
         return loaded
 
-    def _make_room(self, files: Mapping[str, int]) -> None:
+    def _drop_versions_for_room(self, files: Mapping[str, int]) -> None:
         """Drop versions until another one with these files fits."""
         while self._kept and (
-            len(self._kept) >= KEPT_VERSIONS or self._count_bytes(files) > KEPT_BYTES
+            len(self._kept) >= KEPT_VERSIONS or self._count_loaded_bytes(files) > KEPT_BYTES
         ):
             full = len(self._kept) >= KEPT_VERSIONS
             use_by_owner: Counter[str] = Counter()
@@ -112,7 +112,7 @@ class Networks:
                 path: tensors for path, tensors in self._tensors.items() if path in used
             }
 
-    def _count_bytes(self, more: Mapping[str, int]) -> int:
+    def _count_loaded_bytes(self, more: Mapping[str, int]) -> int:
         """Return the bytes of all loaded files, of these files, and of graphs."""
         files = dict(more)
         for loaded in self._kept.values():
@@ -121,7 +121,7 @@ class Networks:
         graphs = [loaded.graph for loaded in self._kept.values() if loaded.graph.engine is not None]
         return sum(files.values()) + sum(graph.weight_bytes for graph in graphs)
 
-    def _share_tensors(self, network: Network, parts: Mapping[str, str]) -> None:
+    def _share_equal_tensors(self, network: Network, parts: Mapping[str, str]) -> None:
         """Let the network use tensors of its files that are already in memory."""
         tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
         for part, names in network.list_part_names().items():
@@ -144,14 +144,14 @@ def _build_fused_run(
     inputs = Inputs(normalise, image.channels, torch.device("cpu"))
     blank = inputs(torch.zeros(1, image.size, image.size, image.channels, dtype=torch.uint8))
     try:
-        fused = fuse_network(network, blank, task)
+        fused = fuse_batch_norms(network, blank, task)
     except Exception:  # noqa: BLE001 - a network of another structure keeps its own arithmetic
         return None
     if fused is None:
         return None
 
     def predict_fused(images: NDArray[np.uint8], task: int | None) -> NDArray[np.float32]:
-        scoring = predicting.Scoring(method.predict_logits, manifest.divisor)
+        scoring = predicting.Scoring(method.predict_logits, manifest.logit_divisor)
         return predicting.predict_images(fused, images, task, normalise, scoring=scoring)[1]
 
     return predict_fused

@@ -7,7 +7,7 @@ from starlette.testclient import TestClient
 
 from api.app import create_app
 from api.authentication.guard import OPEN_PATHS
-from api.server.loopback import is_loopback
+from api.server.loopback import is_loopback_host
 from core.settings import Settings
 from tests.api.conftest import KeyOf, Make
 
@@ -122,4 +122,4 @@ def test_without_authentication_another_address_does_not_start(tmp_path: Path) -
     ],
 )
 def test_what_counts_as_loopback(host: str, expected: bool) -> None:
-    assert is_loopback(host) is expected
+    assert is_loopback_host(host) is expected

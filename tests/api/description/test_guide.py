@@ -88,5 +88,5 @@ def test_without_the_guide_a_sentence_says_where_it_is_and_how_to_build_it(
 
 def test_compressed_bytes_are_those_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.css").write_text("p{}")
-    _, body, packed = guide._read_file(tmp_path / "a.css")
+    _, body, packed = guide._read_guide_file(tmp_path / "a.css")
     assert packed is not None and gzip.decompress(packed) == body == b"p{}"

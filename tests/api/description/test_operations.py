@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from api.description.operations import OPERATIONS
-from tools.client_types import build_document
+from tools.client_types import build_openapi_document
 
 VERBS = {
     "append", "begin", "cancel", "check", "choose", "compare", "continue", "create", "delete", "describe", "discard",
@@ -19,7 +19,7 @@ VERBS = {
 @pytest.fixture(scope="module")
 def found() -> dict[tuple[str, str], str]:
     """Names by method and path, as a client reads them."""
-    paths: dict[str, dict[str, Any]] = build_document()["paths"]
+    paths: dict[str, dict[str, Any]] = build_openapi_document()["paths"]
     return {
         (method.upper(), path): operation["operationId"]
         for path, operations in paths.items()
@@ -48,4 +48,6 @@ def test_a_name_is_a_verb_and_a_noun(found: dict[tuple[str, str], str]) -> None:
 
 
 def test_no_schema_is_named_after_a_path() -> None:
-    assert [name for name in build_document()["components"]["schemas"] if "_v1_" in name] == []
+    assert [
+        name for name in build_openapi_document()["components"]["schemas"] if "_v1_" in name
+    ] == []

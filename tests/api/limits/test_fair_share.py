@@ -37,7 +37,7 @@ async def settled() -> None:
 
 
 async def entering(share: FairShare, owner: str, times: int) -> list["asyncio.Task[None]"]:
-    tasks = [asyncio.create_task(share.take_slot(owner)) for _ in range(times)]
+    tasks = [asyncio.create_task(share.take_owner_slot(owner)) for _ in range(times)]
     await settled()
     return tasks
 
@@ -50,7 +50,7 @@ def test_who_is_alone_has_many_slots_and_the_rest_waits_for_one() -> None:
     async def scene(share: FairShare) -> None:
         tasks = await entering(share, "a", 5)
         assert inside(tasks) == 3
-        share.release_slot("a")
+        share.release_owner_slot("a")
         await settled()
         assert inside(tasks) == 4
 
@@ -78,11 +78,11 @@ def test_slots_beyond_the_share_are_not_filled_again_once_another_has_come() -> 
     async def scene(share: FairShare) -> None:
         tasks = await entering(share, "a", 6)
         await entering(share, "b", 1)
-        share.release_slot("a")
-        share.release_slot("a")
+        share.release_owner_slot("a")
+        share.release_owner_slot("a")
         await settled()
         assert inside(tasks) == 3  # one still works, so none of the others begins
-        share.release_slot("a")
+        share.release_owner_slot("a")
         await settled()
         assert inside(tasks) == 4
 
@@ -92,11 +92,11 @@ def test_slots_beyond_the_share_are_not_filled_again_once_another_has_come() -> 
 def test_once_the_other_is_quiet_all_slots_are_there_again(now: list[float]) -> None:
     async def scene(share: FairShare) -> None:
         await entering(share, "b", 1)
-        share.release_slot("b")
+        share.release_owner_slot("b")
         tasks = await entering(share, "a", 6)
         assert inside(tasks) == 1
         now[0] += fair_share.SHARED_S + 0.01
-        share.release_slot("a")
+        share.release_owner_slot("a")
         await settled()
         assert inside(tasks) == 4
 
@@ -108,14 +108,14 @@ def test_requests_of_an_owner_are_worked_on_in_the_order_of_their_coming() -> No
         order: list[int] = []
 
         async def one(number: int) -> None:
-            await share.take_slot("a")
+            await share.take_owner_slot("a")
             order.append(number)
-            share.release_slot("a")
+            share.release_owner_slot("a")
 
-        await share.take_slot("a")
+        await share.take_owner_slot("a")
         tasks = [asyncio.create_task(one(number)) for number in range(9)]
         await settled()
-        share.release_slot("a")
+        share.release_owner_slot("a")
         await asyncio.gather(*tasks)
         assert order == list(range(9))
 
@@ -124,14 +124,14 @@ def test_requests_of_an_owner_are_worked_on_in_the_order_of_their_coming() -> No
 
 def test_a_request_that_is_given_up_while_it_waits_leaves_no_gap() -> None:
     async def scene(share: FairShare) -> None:
-        await share.take_slot("a")
+        await share.take_owner_slot("a")
         gone, waits = await entering(share, "a", 2)
         gone.cancel()
         await settled()
-        share.release_slot("a")
+        share.release_owner_slot("a")
         await settled()
         assert waits.done()
-        share.release_slot("a")
+        share.release_owner_slot("a")
         assert inside(await entering(share, "a", 1)) == 1
 
     play(scene, alone=1)
@@ -139,9 +139,9 @@ def test_a_request_that_is_given_up_while_it_waits_leaves_no_gap() -> None:
 
 def test_a_request_that_is_given_up_when_its_slot_has_just_come_gives_it_on() -> None:
     async def scene(share: FairShare) -> None:
-        await share.take_slot("a")
+        await share.take_owner_slot("a")
         gone, waits = await entering(share, "a", 2)
-        share.release_slot("a")  # the slot is `gone`'s, which has not noticed
+        share.release_owner_slot("a")  # the slot is `gone`'s, which has not noticed
         gone.cancel()
         await settled()
         assert waits.done()
@@ -153,14 +153,14 @@ def test_a_request_holds_no_slot_while_it_pauses() -> None:
     async def scene(share: FairShare) -> None:
         working = Working(share, "a")
         await working.take_work_slot()
-        fair_share.release_slot()
-        fair_share.release_slot()
+        fair_share.release_current_slot()
+        fair_share.release_current_slot()
         (other,) = await entering(share, "a", 1)
         assert other.done()
-        again = asyncio.create_task(fair_share.retake_slot())
+        again = asyncio.create_task(fair_share.retake_current_slot())
         await settled()
         assert not again.done()
-        share.release_slot("a")
+        share.release_owner_slot("a")
         await again
 
     play(scene, alone=1)
@@ -191,8 +191,8 @@ def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it() -> None:
 def test_nothing_is_kept_of_owners_who_have_gone() -> None:
     async def scene(share: FairShare) -> None:
         for number in range(1000):
-            await share.take_slot(str(number))
-            share.release_slot(str(number))
+            await share.take_owner_slot(str(number))
+            share.release_owner_slot(str(number))
         assert not share._held and not share._waiting
 
     play(scene)

@@ -14,7 +14,9 @@ def test_no_more_are_done_at_once_than_there_are_turns() -> None:
 
     async def main() -> list[str]:
         work = HeavyWork(2)
-        asked = [work.run_in_turn(f"owner-{n}", lambda n=n: busy.work(str(n))) for n in range(6)]  # type: ignore[misc]
+        asked = [
+            work.run_work_in_turn(f"owner-{n}", lambda n=n: busy.work(str(n))) for n in range(6)
+        ]  # type: ignore[misc]
         return list(await asyncio.gather(*asked))
 
     assert asyncio.run(main()) == [str(n) for n in range(6)]
@@ -36,9 +38,9 @@ def test_of_an_owner_one_is_done_at_once_and_another_owner_is_not_behind_all_of_
 
     async def main() -> None:
         work = HeavyWork(2)
-        started = [asyncio.create_task(work.run_in_turn("greedy", greedy)) for _ in range(6)]
+        started = [asyncio.create_task(work.run_work_in_turn("greedy", greedy)) for _ in range(6)]
         await asyncio.sleep(0)
-        await work.run_in_turn("modest", modest)
+        await work.run_work_in_turn("modest", modest)
         assert order == ["greedy", "modest"]
         released.set()
         await asyncio.gather(*started)
@@ -54,7 +56,7 @@ def test_an_error_is_raised_and_gives_the_turn_back() -> None:
     async def main() -> str:
         work = HeavyWork(1)
         with pytest.raises(ValueError, match="broken"):
-            await work.run_in_turn("one", fail)
-        return await work.run_in_turn("one", lambda: "done")
+            await work.run_work_in_turn("one", fail)
+        return await work.run_work_in_turn("one", lambda: "done")
 
     assert asyncio.run(main()) == "done"

@@ -35,7 +35,7 @@ PNG = {"Content-Type": "image/png"}
 class Answering:
     """Stands for the processes that decode and answer: says how many images came."""
 
-    async def answer_question(self, owner: str, question: Any, images: Any) -> bytes:
+    async def predict_and_encode_response(self, owner: str, question: Any, images: Any) -> bytes:
         return b'{"version": %d, "images": %d}' % (question.version, len(images.body))
 
     def close(self) -> None:
@@ -350,7 +350,7 @@ def test_a_key_that_has_nothing_left_costs_the_database_nothing(
     key = make(birds, images_per_day=1)
     assert statuses(birds, key, 2) == [200, 429]
     monkeypatch.setattr(
-        predict_keys, "take_daily_images", lambda *_, **__: pytest.fail("the database was asked")
+        predict_keys, "charge_daily_images", lambda *_, **__: pytest.fail("the database was asked")
     )
     assert statuses(birds, key, 3) == [429] * 3
 
@@ -371,12 +371,12 @@ def test_it_takes_nothing_of_its_owners_rate_and_half_of_its_places(
         line: PredictLine = client.app.state.predict_line  # type: ignore[attr-defined]
         with database(client).read() as session:
             owner = session.get_one(Key, key_id).owner_id
-        place = line.take_place(owner, key_id)
+        place = line.take_request_place(owner, key_id)
         assert (
             ask(client, key).status_code == 429
             and "This key has 1 predictions" in ask(client, key).text
         )
-        place.release_place()
+        place.release_request_place()
         assert not line.requests and not line.bytes and not line.key_requests and not line.key_bytes
         assert client.post(PREDICT, content=b"x" * 41, headers={**PNG, **key}).status_code == 413
         assert client.post(PREDICT, content=b"x" * 41, headers=PNG).status_code == 200

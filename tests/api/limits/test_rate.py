@@ -36,7 +36,7 @@ async def granted(*buckets: Rate, owner: str = "own_a", tries: int = 30) -> int:
     count = 0
     for number in range(tries):
         try:
-            await buckets[number % len(buckets)].count_request(owner)
+            await buckets[number % len(buckets)].count_owner_request(owner)
             count += 1
         except TooManyRequests as error:
             assert error.retry_after_s is not None and error.retry_after_s >= 1
@@ -64,7 +64,7 @@ def test_a_slow_rate_says_how_long_to_wait(clock: list[float]) -> None:
     bucket = Rate(0.1)
     assert asyncio.run(granted(bucket, tries=1)) == 1
     with pytest.raises(TooManyRequests) as refused:
-        asyncio.run(bucket.count_request("own_a"))
+        asyncio.run(bucket.count_owner_request("own_a"))
     assert refused.value.retry_after_s == 10
 
 

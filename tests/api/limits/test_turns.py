@@ -12,7 +12,7 @@ async def used(
 ) -> None:
     """Take turns one after the other, each of which lasts until others have had time to ask."""
     for _ in range(pieces):
-        async with turns.take_turn(owner):
+        async with turns.lend_resource_in_turn(owner):
             log.append(name or owner)
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -37,7 +37,7 @@ def test_an_owner_has_one_turn_at_a_time_though_more_are_free() -> None:
 
     async def run() -> None:
         turns = Turns(["one", "two"])
-        async with turns.take_turn("a"):
+        async with turns.lend_resource_in_turn("a"):
             waiting = asyncio.create_task(used(turns, "a", log))
             await used(turns, "b", log)
             await asyncio.sleep(0)
@@ -53,7 +53,7 @@ def test_an_owner_who_may_have_several_turns_has_what_nobody_else_waits_for() ->
 
     async def run() -> None:
         turns = Turns(["one", "two"], 2)
-        async with turns.take_turn("a"), turns.take_turn("a"):
+        async with turns.lend_resource_in_turn("a"), turns.lend_resource_in_turn("a"):
             waiting = [asyncio.create_task(used(turns, "a", log)) for _ in range(3)]
             await asyncio.sleep(0)
             waiting.append(asyncio.create_task(used(turns, "b", log)))
@@ -82,7 +82,7 @@ def test_a_turn_that_nobody_waits_for_any_more_goes_to_the_next(lent: bool) -> N
 
     async def run() -> None:
         turns = Turns(["helper"])
-        held = turns.take_turn("a")
+        held = turns.lend_resource_in_turn("a")
         await held.__aenter__()
         gone = asyncio.create_task(used(turns, "b", log, "gone"))
         await asyncio.sleep(0)

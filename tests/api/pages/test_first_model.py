@@ -45,7 +45,9 @@ def test_one_click_submits_the_sample_pictures_and_shows_how_far_they_are(
     assert "It is learning" in page and "apple, book, mug" in page
     assert not JARGON.findall(page)
     # The files of the package stay where they are.
-    assert all(sample_pictures.locate_archive(name).exists() for name in sample_pictures.BATCHES)
+    assert all(
+        sample_pictures.locate_sample_archive(name).exists() for name in sample_pictures.BATCHES
+    )
     again = logged_in.post("/ui/first/samples")
     assert again.status_code == 303
     assert again.headers["location"] == f"/ui/models/{sample_pictures.MODEL}/first"

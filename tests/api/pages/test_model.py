@@ -115,7 +115,7 @@ def test_the_page_says_which_answers_are_sure(
 
 
 def test_the_spread_of_a_bin_is_that_of_wilson() -> None:
-    bar, whole = svg.draw_reliability(CALIBRATION["bins"])  # type: ignore[arg-type]
+    bar, whole = svg.draw_reliability_diagram(CALIBRATION["bins"])  # type: ignore[arg-type]
     assert (bar.top / svg.SQUARE, bar.bottom / svg.SQUARE) == pytest.approx(
         (1 - 0.3723, 1 - 0.1578), abs=1e-3
     )
@@ -303,8 +303,8 @@ def test_a_list_goes_on_page_by_page(
         (render.format_size(999), "999 B"),
         (render.format_size(4_130_000), "4.1 MB"),
         (render.format_size(123_400_000), "123 MB"),
-        (render.format_span(59), "59 s"),
-        (render.format_span(7200), "2 h"),
+        (render.format_duration(59), "59 s"),
+        (render.format_duration(7200), "2 h"),
         (render.format_number(12_345), "12,345"),
         (render.format_time_until("2026-11-24T02:10:00Z", "2026-11-24T02:15:30Z"), "6 min"),
     ],
@@ -323,7 +323,7 @@ def version(number: int, parent: int | None, status: str = "published") -> Versi
 def test_a_version_that_was_passed_over_leaves_the_line() -> None:
     rows = [version(0, None), version(1, 0), version(2, 1, "held"), version(3, 1), version(4, 3)]
     back = Move(1, 3, "rollback", None, "")
-    drawn = svg.draw_tree(rows[::-1], [back])
+    drawn = svg.draw_version_tree(rows[::-1], [back])
     lanes = {node.version.number: node.y for node in drawn.nodes}
     assert lanes[0] == lanes[1] == lanes[3] == lanes[4] < lanes[2]
     assert [(move.cause, "C" in path) for path, move in drawn.moves] == [("rollback", True)]

@@ -6,7 +6,7 @@ from api.pages.parts.schema_form import (
     Field,
     Unfit,
     compute_patch,
-    iterate_input_names,
+    iterate_form_input_names,
     list_form_fields,
 )
 
@@ -53,12 +53,12 @@ def test_every_kind_of_value_has_its_input() -> None:
         "head": ("group", False, "on"),
         "layers": ("json", False, "[4]"),
     }
-    assert {"olor.gamma", "head.init"} <= set(iterate_input_names(fields()))
+    assert {"olor.gamma", "head.init"} <= set(iterate_form_input_names(fields()))
 
 
 def test_an_empty_form_sends_nothing() -> None:
     assert compute_patch(fields(), {}) == {}
-    assert compute_patch(fields(), dict.fromkeys(iterate_input_names(fields()), " ")) == {}
+    assert compute_patch(fields(), dict.fromkeys(iterate_form_input_names(fields()), " ")) == {}
 
 
 def test_only_what_differs_is_sent() -> None:

@@ -58,5 +58,7 @@ def test_a_sentence_names_the_button_in_place_of_the_request(told: str, said: st
 def test_a_pinned_model_is_told_of_its_button(head: int, moves: str) -> None:
     model: Any = SimpleNamespace(name="birds", head=head)
     button = f" “Let production follow” {moves}lets it follow later ones."
-    assert replace_requests_by_buttons(words.explain_pinning(model, 2)).endswith(button)
-    assert not re.search("/v1/", replace_requests_by_buttons(words.explain_pinning(model, 2)))
+    assert replace_requests_by_buttons(words.explain_pinned_production(model, 2)).endswith(button)
+    assert not re.search(
+        "/v1/", replace_requests_by_buttons(words.explain_pinned_production(model, 2))
+    )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from starlette.requests import ClientDisconnect
 
-from api.predict.body import PIECE_BYTES, HeldResponse, read_body
+from api.predict.body import PIECE_BYTES, HeldResponse, read_counted_body
 from api.predict.line import PredictLine
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, TooManyRequests, Unavailable
 from core.settings import Settings
@@ -45,7 +45,9 @@ def read(
     settings: Settings = SETTINGS,
 ) -> bytearray:
     async def run() -> bytearray:
-        return await read_body(sender, line.take_place("a"), most, declared, settings)
+        return await read_counted_body(
+            sender, line.take_request_place("a"), most, declared, settings
+        )
 
     return virtual_time.run(run())
 
@@ -80,25 +82,25 @@ def test_a_body_of_another_length_is_refused(
 def test_bytes_beyond_the_owners_are_his_429_and_beyond_all_a_503() -> None:
     line = PredictLine(SETTINGS)
     for _ in range(2):
-        line.take_place("a").count_bytes(50)
+        line.take_request_place("a").count_request_bytes(50)
     with pytest.raises(
         TooManyRequests, match="hold 100 bytes of images and answers, and an owner may have 100"
     ):
-        line.take_place("a").count_bytes(1)
-    line.take_place("b").count_bytes(50)
+        line.take_request_place("a").count_request_bytes(1)
+    line.take_request_place("b").count_request_bytes(50)
     with pytest.raises(Unavailable):
-        line.take_place("b").count_bytes(1)
+        line.take_request_place("b").count_request_bytes(1)
 
 
 def test_places_beyond_the_owners_are_refused_and_one_that_is_left_is_free_again() -> None:
     line = PredictLine(SETTINGS)
-    places = [line.take_place("a") for _ in range(3)]
+    places = [line.take_request_place("a") for _ in range(3)]
     with pytest.raises(TooManyRequests):
-        line.take_place("a")
-    places[0].release_place()
-    places[0].release_place()
-    line.take_place("a")
-    line.take_place("b")
+        line.take_request_place("a")
+    places[0].release_request_place()
+    places[0].release_request_place()
+    line.take_request_place("a")
+    line.take_request_place("b")
     assert line.requests == {"a": 3, "b": 1}
 
 
@@ -107,9 +109,9 @@ def test_an_answer_is_counted_until_the_client_has_taken_it() -> None:
     sent: list[int] = []
 
     async def run() -> None:
-        place = line.take_place("a")
-        place.count_bytes(7)
-        place.count_response(3 * PIECE_BYTES)
+        place = line.take_request_place("a")
+        place.count_request_bytes(7)
+        place.count_only_response_bytes(3 * PIECE_BYTES)
         free = asyncio.Event()
 
         async def send(message: dict[str, Any]) -> None:
@@ -136,8 +138,8 @@ def test_a_client_that_takes_nothing_is_given_up() -> None:
         await asyncio.sleep(36_000)
 
     async def run() -> None:
-        place = line.take_place("a")
-        place.count_response(9)
+        place = line.take_request_place("a")
+        place.count_only_response_bytes(9)
         answer = HeldResponse(b"x" * 9, place, SETTINGS)
         with pytest.raises(ClientDisconnect):
             await answer({}, None, send)  # type: ignore[arg-type]

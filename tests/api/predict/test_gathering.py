@@ -45,7 +45,7 @@ class Network:
         self.free = threading.Event()
         self.ended = 0
 
-    def ensure_running(self) -> None:
+    def ensure_process_running(self) -> None:
         self.pid = 1
 
     def predict_first_images(
@@ -173,7 +173,9 @@ def test_a_turn_is_of_one_owner_and_one_version_and_has_so_many_images(
 
         def ask(owner: str, version: str, *images: str) -> "asyncio.Task[bytes]":
             sent = Images("files", [image.encode() for image in images])
-            return asyncio.create_task(helper.answer_question(owner, question(version), sent))
+            return asyncio.create_task(
+                helper.predict_and_encode_response(owner, question(version), sent)
+            )
 
         first = ask("a", "one", "first")
         while not network.asked:
@@ -204,7 +206,9 @@ def test_helpers_end_after_ten_minutes_without_a_prediction_and_the_next_one_is_
         helper = Predictor(Settings(), network=network, decoders=decoders)  # type: ignore[arg-type]
 
         async def ask() -> list[str]:
-            return labels(await helper.answer_question("a", question(), Images("files", [b"x"])))
+            return labels(
+                await helper.predict_and_encode_response("a", question(), Images("files", [b"x"]))
+            )
 
         async def settle() -> None:
             for _ in range(50):

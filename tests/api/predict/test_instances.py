@@ -16,7 +16,7 @@ def body_of(*files: bytes, **options: object) -> bytearray:
 
 
 def read(body: bytes | bytearray, most: int = 256) -> list[bytes]:
-    return [bytes(image) for image in instances.decode_instances(bytearray(body), most)]
+    return [bytes(image) for image in instances.decode_base64_instances(bytearray(body), most)]
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 1000])
@@ -34,7 +34,7 @@ def test_files_come_back_as_they_were(
 
 def test_the_images_are_slices_of_the_body() -> None:
     body = body_of(b"a" * 10, b"b")
-    assert all(image.obj is body for image in instances.decode_instances(body, 2))
+    assert all(image.obj is body for image in instances.decode_base64_instances(body, 2))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_images_are_slices_of_the_body() -> None:
     ],
 )
 def test_another_form_is_refused_and_the_place_named(body: bytes, said: str) -> None:
-    assert instances.has_instances(body)
+    assert instances.has_instances_form(body)
     with pytest.raises(Invalid) as refused:
         read(body, 2)
     assert said in refused.value.detail and instances.FORM in refused.value.detail
@@ -79,4 +79,4 @@ def test_padding_within_a_text_is_refused_wherever_it_is_cut(
     "body", [b"[[[1]]]", b'{"images": []}', b"", b'{"instances"}', b'{"x": {"instances": []}}']
 )
 def test_other_json_is_left_to_the_decoder(body: bytes) -> None:
-    assert not instances.has_instances(body)
+    assert not instances.has_instances_form(body)

@@ -18,7 +18,7 @@ from core.database.measurements import remove_figures
 from core.database.session import Database
 from core.database.tables import Alias, AliasMove, Model, Part, Task, Version
 from core.ids import new_id
-from core.publishing.measured import Measurements, write_measured
+from core.publishing.measured import Measurements, store_version_measurements
 from core.storage import Blobs
 from tests.api.conftest import create_model
 
@@ -110,11 +110,11 @@ def publisher(client: TestClient, folder: Path) -> Publish:
                 )
                 for of, (right, total) in (cells or {}).items()
             ]
-            write_measured(
+            store_version_measurements(
                 session,
                 row,
                 version,
-                Measurements(measured, Figures(**document.get_given_fields()), {}),
+                Measurements(measured, Figures(**document.get_set_fields()), {}),
                 (),
             )
             if passed:

@@ -163,7 +163,7 @@ def test_labels_of_a_data_model_are_those_of_its_fixed_classes(client, publish, 
 def test_damaged_images_are_not_shown(client, url, tmp_path):
     with client.app.state.database.read() as session:
         sha256 = session.query(Task).one().held_out_sha256
-    path = client.app.state.blobs.fetch_file(sha256)
+    path = client.app.state.blobs.fetch_verified_file(sha256)
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-1] + b"\x00")
     answer = client.get(f"{url}/images/held_out/11.png")

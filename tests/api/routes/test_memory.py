@@ -228,14 +228,14 @@ def test_images_of_a_version_that_was_held_go_too(client, model, publish):
 
 
 def test_a_deletion_while_the_memory_is_being_read_is_no_error(client, remembering, monkeypatch):
-    counts = memory._count_images
+    counts = memory._count_stored_images
 
     def late(blobs, part):
-        monkeypatch.setattr(memory, "_count_images", counts)
+        monkeypatch.setattr(memory, "_count_stored_images", counts)
         client.delete(f"/v1/models/{remembering}/memory")
         return counts(blobs, part)
 
-    monkeypatch.setattr(memory, "_count_images", late)
+    monkeypatch.setattr(memory, "_count_stored_images", late)
     answer = client.get(f"/v1/models/{remembering}/memory")
     assert answer.status_code == 200, answer.text
     assert (answer.json()["items"], answer.json()["parts"][0]["bytes"]) == (0, 0)

@@ -260,7 +260,7 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
     theirs = key_of("somebody", "write")
     with client.app.state.database.read() as session:
         owner = session.scalars(select(Owner.id).where(Owner.name == "somebody")).one()
-    place = line.take_place(owner)
+    place = line.take_request_place(owner)
     body = {"name": "theirs", "scenario": "class", "architecture": "small-cnn"}
     client.post("/v1/models", json=body, headers=theirs)
     publish("theirs")
@@ -268,16 +268,16 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
     assert refused.status_code == 429 and refused.headers["Retry-After"] == "1"
     assert "1 predictions under way" in refused.json()["detail"]
     assert send(client, url, b"a").status_code == 200
-    place.release_place()
+    place.release_request_place()
 
 
 def test_a_full_line_is_a_503_that_says_when_to_come_back(client, url, fake):
     settings = client.app.state.settings.model_copy(update={"predict_requests": 1})
     line = client.app.state.predict_line = PredictLine(settings)
-    place = line.take_place("somebody")
+    place = line.take_request_place("somebody")
     answer = send(client, url, b"a")
     assert answer.status_code == 503 and answer.headers["Retry-After"] == "1"
-    place.release_place()
+    place.release_request_place()
     assert send(client, url, b"a").status_code == 200
 
 
@@ -451,7 +451,7 @@ def test_each_request_finds_what_its_version_is_now_though_versions_are_kept_in_
     assert send(client, url.replace("latest", "01"), b"a").status_code == 404
     assert send(client, f"{url}?task=1", b"a").status_code == 422
     with client.app.state.database.write() as session:
-        (key, *_) = [Blobs.make_key(sha256) for sha256 in session.scalars(select(Part.sha256))]
+        (key, *_) = [Blobs.make_blob_key(sha256) for sha256 in session.scalars(select(Part.sha256))]
         session.add(Damage(key=key, kind="digest", tag="", found_at=0.0))
     assert send(client, url, b"a").status_code == 500
     with client.app.state.database.write() as session:
@@ -468,7 +468,7 @@ def test_a_helper_has_a_folder_that_goes_when_it_is_killed(client):
         'open(os.environ["TMPDIR"] + "/graph", "w")\nwrite_message(out, b"{}")',
     )
     network = NetworkProcess(settings, [sys.executable, "-c", writes])
-    network.ensure_running()
+    network.ensure_process_running()
     assert len(list(settings.make_folder("predict").glob("*/graph"))) == 1
     network.close()
     assert list(settings.make_folder("predict").iterdir()) == []
@@ -514,7 +514,7 @@ def test_a_version_that_is_asked_often_says_that_its_graph_answers_and_answers_t
 
 
 def test_a_version_whose_parts_are_fetched_slowly_holds_up_no_other(client, url, fake, monkeypatch):
-    paths, asked, answered = Predictable.fetch_paths, threading.Event(), threading.Event()
+    paths, asked, answered = Predictable.fetch_part_paths, threading.Event(), threading.Event()
 
     def slow_once(found, blobs):
         if not asked.is_set():
@@ -522,7 +522,7 @@ def test_a_version_whose_parts_are_fetched_slowly_holds_up_no_other(client, url,
             assert answered.wait(60)
         return paths(found, blobs)
 
-    monkeypatch.setattr(Predictable, "fetch_paths", slow_once)
+    monkeypatch.setattr(Predictable, "fetch_part_paths", slow_once)
     first = threading.Thread(target=send, args=[client, url, b"a"])
     first.start()
     assert asked.wait(60)

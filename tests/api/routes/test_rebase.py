@@ -576,7 +576,7 @@ def test_production_that_moves_while_both_are_compared_is_not_replaced(
 ) -> None:
     begin_without_images(client)
     arrive("birds-rebased", 1, 2)
-    real = rebase_finish.compare_models
+    real = rebase_finish.compare_rebased_models
 
     def compare(*arguments: Any) -> Any:
         found = real(*arguments)
@@ -586,7 +586,7 @@ def test_production_that_moves_while_both_are_compared_is_not_replaced(
         )
         return found
 
-    monkeypatch.setattr(rebase_finish, "compare_models", compare)
+    monkeypatch.setattr(rebase_finish, "compare_rebased_models", compare)
     refused = finish(client, "birds-rebased", missing="allow")
     assert refused.status_code == 409 and "look at the comparison again" in refused.json()["detail"]
     assert client.get("/v1/models/birds-rebased").status_code == 200

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from core.predictions.predictions import find_predictable
+from core.predictions.predictions import find_version_to_predict
 from core.requests.actor import Actor
 
 
@@ -222,7 +222,7 @@ def test_prompts_are_downloaded_and_predicted_with(client, model, publish):
     answer = client.get(f"/v1/models/{model}/versions/1/download")
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert "prompts.1" in load(archive.read("model.safetensors"))
-    found = find_predictable(
+    found = find_version_to_predict(
         client.app.state.database, Actor("nobody", None, "admin"), model, "1", None
     )
     assert [name for name, _ in found.parts] == ["head", "prompts.1"]
@@ -249,7 +249,7 @@ def test_a_linearised_version_answers_with_its_displacement_and_gives_out_its_cu
     wanted = {name for part in tensors.values() for name in part}
     with zipfile.ZipFile(io.BytesIO(client.get(f"{url}/download").content)) as archive:
         assert set(load(archive.read("model.safetensors"))) == wanted
-    found = find_predictable(
+    found = find_version_to_predict(
         client.app.state.database, Actor("nobody", None, "admin"), model, "1", None
     )
     assert [name for name, _ in found.parts] == list(tensors)
@@ -275,7 +275,7 @@ def test_class_means_are_downloaded_and_predicted_with_and_exemplars_are_not(
         with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
             assert set(load(archive.read("model.safetensors"))) == wanted
         actor = Actor("nobody", None, "admin")
-        found = find_predictable(client.app.state.database, actor, model, str(version), None)
+        found = find_version_to_predict(client.app.state.database, actor, model, str(version), None)
         assert [name for name, _ in found.parts] == (["head", "own"] if version == 1 else ["head"])
 
 

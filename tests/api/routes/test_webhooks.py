@@ -28,7 +28,7 @@ def empty(client: TestClient, settings: Settings) -> Callable[[], None]:
     sender = Deliverer(client.app.state.database, settings)  # type: ignore[attr-defined]
 
     def emptied() -> None:
-        while sender.serve_due() or sender._serving:
+        while sender.serve_due_webhooks() or sender._serving:
             pass
 
     return emptied

@@ -505,7 +505,9 @@ def test_a_slow_reader_that_goes_on_is_not_ended(site: Site) -> None:
         for part in range(1, 7):
             while read < part * SLOW_READER_BYTES:
                 read += len(client.recv(4096))
-            site.wait_for(lambda each, taken=read: each._delivery._measure_bytes()[1] >= taken)  # type: ignore[misc]
+            site.wait_for(
+                lambda each, taken=read: each._delivery._measure_waiting_bytes()[1] >= taken
+            )  # type: ignore[misc]
             site.forward(SEND_IDLE_S // 2)
         assert not is_closed(client)
 

@@ -19,10 +19,10 @@ class Guest:
 
     is_idle = False
 
-    def abort_if_idle(self) -> bool:
+    def abort_connection_if_idle(self) -> bool:
         return self.is_idle
 
-    def check_deadline(self, now: float) -> None:
+    def check_connection_deadline(self, now: float) -> None:
         return
 
 
@@ -184,7 +184,9 @@ def test_few_descriptors_allow_few_connections(
 
 def test_the_refused_do_not_pile_up(loop: asyncio.AbstractEventLoop) -> None:
     all_ = house(loop)
-    stayed = [all_.can_stay(Guest()) for _ in range(connections.MAX_LEAVING + 5)]
+    stayed = [
+        all_.keep_refused_connection_open(Guest()) for _ in range(connections.MAX_LEAVING + 5)
+    ]
     assert stayed.count(True) == connections.MAX_LEAVING
 
 
@@ -194,7 +196,7 @@ def test_what_is_due_is_looked_for_only_while_there_are_connections(
     looks = count()
 
     class Looked(Guest):
-        def check_deadline(self, now: float) -> None:
+        def check_connection_deadline(self, now: float) -> None:
             next(looks)
 
     all_ = Connections(Settings(head_s=0.04), loop)

@@ -19,7 +19,7 @@ import pytest
 
 from core.settings import Settings
 from tests.api.conftest import Make, serving
-from tools.service import free_port
+from tools.service import find_free_port
 from worker.launcher import build_parts
 
 ROOT = Path(__file__).parents[3]
@@ -123,7 +123,7 @@ def running(folder: Path, *options: str) -> Iterator[Server]:
     Args:
         options: of uvicorn.
     """
-    port = free_port()
+    port = find_free_port()
     own = {"DATA_DIR": str(folder), "UPLOAD_IDLE_S": str(IDLE_S), "PORT": str(port)}
     environment = os.environ | {f"PERENNIAL_{name}": value for name, value in own.items()}
     command = [

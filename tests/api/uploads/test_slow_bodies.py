@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from api.uploads.body import Writer, open_spool_file, stream_body
+from api.uploads.body import Writer, open_spool_file, stream_body_to_writer
 from core.errors import BodyTimeout
 from core.settings import Settings
 from tests.api import virtual_time
@@ -27,12 +27,12 @@ def send(settings: Settings, pieces: list[bytes], pause_s: float, disk_s: float 
     class SlowWriter(Writer):
         async def write(self, data: memoryview) -> None:
             await asyncio.sleep(disk_s)
-            await super().write(data)
+            await super().buffer_bytes(data)
 
     async def work() -> int:
         request = Request({"type": "http", "headers": []}, receive)
         with open_spool_file(settings, 1 << 20) as file:
-            await stream_body(request, SlowWriter(file), None, 1 << 20, settings)
+            await stream_body_to_writer(request, SlowWriter(file), None, 1 << 20, settings)
             return file.size
 
     return virtual_time.run(work())

@@ -287,7 +287,7 @@ def test_a_transaction_that_fails_leaves_no_archive(
     def broken(*_: object, **__: object) -> None:
         raise OperationalError("INSERT", {}, Exception("connection refused"))
 
-    monkeypatch.setattr("core.tasks.submission.record_action", broken)
+    monkeypatch.setattr("core.tasks.submission.record_audit_entry", broken)
     answer = client.post(TASKS, content=archive(a=2), headers={"Idempotency-Key": "k"})
     assert answer.status_code == 503
     assert spooled(settings) == stored(settings) == []
@@ -331,7 +331,7 @@ def test_an_outage_while_a_key_is_freed_does_not_replace_the_answer(
     def out(*_: object) -> None:
         raise OperationalError("DELETE", {}, Exception("gone"))
 
-    monkeypatch.setattr("core.requests.idempotency.abandon_request", out)
+    monkeypatch.setattr("core.requests.idempotency.release_idempotency_key", out)
     answer = client.post(TASKS, content=b"no archive at all", headers={"Idempotency-Key": "k"})
     assert answer.status_code in (415, 422), answer.text
 
@@ -345,7 +345,7 @@ def test_an_upload_outlives_an_outage_in_which_its_key_was_not_renewed(
         tried.set()
         raise OperationalError("UPDATE", {}, Exception("gone"))
 
-    monkeypatch.setattr("core.requests.idempotency.renew_request", out)
+    monkeypatch.setattr("core.requests.idempotency.renew_idempotent_request", out)
     monkeypatch.setattr("core.requests.idempotency.RENEW_S", 0.01)
     inspect = order.inspect_archive
 

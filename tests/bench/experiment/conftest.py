@@ -9,8 +9,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 from bench.experiment.data import Files
-from bench.experiment.grid import Run, expand_plan
-from bench.experiment.plan import Plan, read_plan
+from bench.experiment.grid import Run, expand_plan_to_runs
+from bench.experiment.plan import Plan, read_plan_file
 
 sys.path.append(str(Path(__file__).parent / "kit"))
 
@@ -33,13 +33,13 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def plan(tmp_path: Path) -> Callable[..., Plan]:
     """A plan over the digits with these TOML lines besides."""
-    return lambda extra: read_plan(plan_file(tmp_path / "plan.toml", extra))
+    return lambda extra: read_plan_file(plan_file(tmp_path / "plan.toml", extra))
 
 
 @pytest.fixture
 def runs(plan: Callable[..., Plan], data: Path, tmp_path: Path) -> Callable[..., list[Run]]:
     """The runs of a plan with these lines."""
-    return lambda extra, device="cpu": expand_plan(
+    return lambda extra, device="cpu": expand_plan_to_runs(
         plan(extra), Files(data, tmp_path / "cache"), device
     )[1]
 

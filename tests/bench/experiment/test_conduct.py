@@ -11,10 +11,10 @@ from experiments import made_run
 
 from bench.experiment import conduct as module
 from bench.experiment import pool
-from bench.experiment.__main__ import _positive
-from bench.experiment.conduct import conduct_plan, learn_all
+from bench.experiment.__main__ import _parse_positive_integer
+from bench.experiment.conduct import run_experiment_plan, run_unfinished_runs
 from bench.experiment.plan import PlanError
-from bench.experiment.runs import Store, build_failure
+from bench.experiment.runs import Store, build_failure_record
 
 DONE = {"status": "done", "stages": [], "seconds": 1.0}
 
@@ -33,27 +33,27 @@ def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_p
     def learn(run, store, at_once):
         tries.append((run.method, at_once))
         if run.method == "wrong":
-            store.write(run.key, build_failure("code", "wrong"))
+            store.write(run.key, build_failure_record("code", "wrong"))
         else:
             fits = run.method == "small" or at_once == 1
-            store.write(run.key, DONE if fits else build_failure("memory", "too little"))
+            store.write(run.key, DONE if fits else build_failure_record("memory", "too little"))
 
-    monkeypatch.setattr(module, "run_in_children", work_off)
-    monkeypatch.setattr(module, "run_and_record", learn)
-    learn_all([], runs, store, 5)
+    monkeypatch.setattr(module, "run_work_in_children", work_off)
+    monkeypatch.setattr(module, "execute_and_record_run", learn)
+    run_unfinished_runs([], runs, store, 5)
     assert tries == [("small", 5), ("large", 5), ("wrong", 5), ("large", 2), ("large", 1)]
 
 
 def test_a_run_that_never_fits_is_left_failed(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "run_in_children", work_off)
+    monkeypatch.setattr(module, "run_work_in_children", work_off)
     monkeypatch.setattr(
         module,
-        "run_and_record",
-        lambda run, store, fd: store.write(run.key, build_failure("memory", "no")),
+        "execute_and_record_run",
+        lambda run, store, fd: store.write(run.key, build_failure_record("memory", "no")),
     )
     store = Store(tmp_path)
-    learn_all([], [made_run("a")], store, 2)
-    assert store.record(made_run("a").key)["failure"]["kind"] == "memory"
+    run_unfinished_runs([], [made_run("a")], store, 2)
+    assert store.read_run_record(made_run("a").key)["failure"]["kind"] == "memory"
 
 
 def test_work_is_done_in_children_and_what_ends_one_early_is_told():
@@ -63,14 +63,16 @@ def test_work_is_done_in_children_and_what_ends_one_early_is_told():
         lambda fd: os.kill(os.getpid(), signal.SIGTERM),
         lambda fd: os._exit(7),
     )
-    pool.run_in_children([pool.Work(code, reasons.append) for code in codes], 1)
+    pool.run_work_in_children([pool.Work(code, reasons.append) for code in codes], 1)
     assert reasons == [None, "ended by SIGTERM", "ended with status 7"]
 
 
 def test_a_device_that_is_not_there_fails_no_run(plan, data, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(PlanError, match="there is no CUDA device here"):
-        conduct_plan(plan('[[methods]]\nname = "finetune"'), data, tmp_path / "out", 1, "cuda")
+        run_experiment_plan(
+            plan('[[methods]]\nname = "finetune"'), data, tmp_path / "out", 1, "cuda"
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -88,7 +90,7 @@ def test_a_folder_of_results_has_one_process_at_a_time(tmp_path, monkeypatch, ca
     other = (tmp_path / "lock").open("w")
     flock(other, fcntl.LOCK_EX)
     monkeypatch.setattr(fcntl, "flock", observed)
-    with module._wait_until_alone(tmp_path):
+    with module._wait_for_other_processes(tmp_path):
         done.append("works")
     assert done == ["waits", "works"] and "waiting for it" in capsys.readouterr().out
 
@@ -96,4 +98,4 @@ def test_a_folder_of_results_has_one_process_at_a_time(tmp_path, monkeypatch, ca
 @pytest.mark.parametrize("text", ["0", "-1"])
 def test_no_runs_at_once_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError, match="1 or more"):
-        _positive(text)
+        _parse_positive_integer(text)

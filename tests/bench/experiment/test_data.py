@@ -9,7 +9,7 @@ import pytest
 from experiments import write_idx
 from PIL import Image
 
-from bench.experiment.data import Files, read_idx
+from bench.experiment.data import Files, read_idx_array
 from bench.experiment.plan import Images, PlanError
 from core.ingest.dataset import open_dataset
 
@@ -42,17 +42,17 @@ def files(tmp_path):
 def test_labels_index_the_classes_asked_for(files, tmp_path):
     idx(tmp_path / "a", numbered(6), np.array([0, 1, 2, 0, 1, 2], np.uint8))
     assert files.source(Images(path="a")).names == ("0", "1", "2")
-    pixels, labels = open_dataset(files.file(Images(path="a"), [2, 0], "train"))
+    pixels, labels = open_dataset(files.make_dataset_file(Images(path="a"), [2, 0], "train"))
     assert labels.tolist() == [0, 0, 1, 1]
     assert pixels[:, 0, 0, 0].tolist() == [2, 5, 0, 3]
-    assert len(open_dataset(files.file(Images(path="a"), [2, 0], "test"))[1]) == 8
+    assert len(open_dataset(files.make_dataset_file(Images(path="a"), [2, 0], "test"))[1]) == 8
 
 
 def test_padding_adds_zeros_on_every_side(files, tmp_path):
     idx(tmp_path / "a", numbered(2) + 9, np.array([0, 1], np.uint8))
     images = Images(path="a", pad=2)
-    assert files.form(images) == {"size": 8, "channels": 1}
-    pixels, _ = open_dataset(files.file(images, [0, 1], "train"))
+    assert files.get_image_shape(images) == {"size": 8, "channels": 1}
+    pixels, _ = open_dataset(files.make_dataset_file(images, [0, 1], "train"))
     assert pixels.shape == (2, 8, 8, 1)
     assert (pixels[1, 2:6, 2:6] == 10).all()
     assert pixels[1].sum() == 16 * 10
@@ -64,10 +64,10 @@ def test_a_limit_draws_the_same_images_of_each_class_every_time(tmp_path):
     for cache in ("one", "two"):
         files = Files(tmp_path, tmp_path / cache)
         images = Images(path="a", train_per_class=5, test_per_class=100)
-        pixels, labels = open_dataset(files.file(images, [0, 1], "train"))
+        pixels, labels = open_dataset(files.make_dataset_file(images, [0, 1], "train"))
         assert labels.tolist() == [0] * 5 + [1] * 5
         drawn.append(pixels[:, 0, 0, 0].tolist())
-        assert len(open_dataset(files.file(images, [0, 1], "test"))[1]) == 80
+        assert len(open_dataset(files.make_dataset_file(images, [0, 1], "test"))[1]) == 80
     assert drawn[0] == drawn[1]
     assert drawn[0][:5] == sorted(drawn[0][:5]) != [0, 2, 4, 6, 8]
     assert all(value % 2 == 0 for value in drawn[0][:5])
@@ -75,17 +75,22 @@ def test_a_limit_draws_the_same_images_of_each_class_every_time(tmp_path):
 
 def test_a_file_is_made_once(files, tmp_path):
     idx(tmp_path / "a", numbered(4), np.array([0, 1, 0, 1], np.uint8))
-    first = files.file(Images(path="a"), [0], "train")
+    first = files.make_dataset_file(Images(path="a"), [0], "train")
     made = first.stat().st_mtime_ns
-    assert Files(tmp_path, tmp_path / "cache").file(Images(path="a"), [0], "train") == first
+    assert (
+        Files(tmp_path, tmp_path / "cache").make_dataset_file(Images(path="a"), [0], "train")
+        == first
+    )
     assert first.stat().st_mtime_ns == made
 
 
 def test_other_content_under_the_same_path_is_another_source(files, tmp_path):
     idx(tmp_path / "a", numbered(4), np.array([0, 1, 0, 1], np.uint8))
-    before = files.source(Images(path="a")).digest
+    before = files.source(Images(path="a")).content_digest
     idx(tmp_path / "a", numbered(4), np.array([0, 0, 1, 1], np.uint8))
-    assert Files(tmp_path, tmp_path / "cache").source(Images(path="a")).digest != before
+    assert (
+        Files(tmp_path, tmp_path / "cache").decode_source(Images(path="a")).content_digest != before
+    )
 
 
 def test_labels_of_eight_integers_give_the_class_first(files, tmp_path):
@@ -93,7 +98,9 @@ def test_labels_of_eight_integers_give_the_class_first(files, tmp_path):
     labels[:, 0] = [1, 0, 1, 0]
     labels[:, 1:] = 77
     idx(tmp_path / "q", numbered(4), labels, kind=12)
-    assert open_dataset(files.file(Images(path="q"), [0, 1], "train"))[0][:, 0, 0, 0].tolist() == [
+    assert open_dataset(files.make_dataset_file(Images(path="q"), [0, 1], "train"))[0][
+        :, 0, 0, 0
+    ].tolist() == [
         1,
         3,
         0,
@@ -117,7 +124,7 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
                 )
     zips = Images(path="zips", size=8)
     assert files.source(zips).names == ("a", "b", "c", "d")
-    pixels, labels = open_dataset(files.file(zips, [3, 0], "test"))
+    pixels, labels = open_dataset(files.make_dataset_file(zips, [3, 0], "test"))
     assert labels.tolist() == [0, 0, 1, 1]
     assert sorted(pixels[:2, 0, 0, 0].tolist()) == [10, 20]
     for path, data in content.items():
@@ -127,13 +134,13 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
     folder = Images(path="folder", size=8)
     assert files.source(folder).names == ("a", "b")
     same = (
-        open_dataset(files.file(folder, [0, 1], "train")),
-        open_dataset(files.file(zips, [2, 3], "train")),
+        open_dataset(files.make_dataset_file(folder, [0, 1], "train")),
+        open_dataset(files.make_dataset_file(zips, [2, 3], "train")),
     )
     assert all((ours == theirs).all() for ours, theirs in zip(*same, strict=True))
     shutil.copy(tmp_path / "zips" / "1.zip", tmp_path / "zips" / "3.zip")
     with pytest.raises(PlanError, match="the class 'a' is in another archive too"):
-        Files(tmp_path, tmp_path / "cache").source(zips)
+        Files(tmp_path, tmp_path / "cache").decode_source(zips)
 
 
 def test_a_cut_idx_file_is_refused(tmp_path):
@@ -141,10 +148,10 @@ def test_a_cut_idx_file_is_refused(tmp_path):
     write_idx(path, numbered(3))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"is cut short: its header promises \(3, 4, 4\)"):
-        read_idx(path)
+        read_idx_array(path)
     path.write_bytes(b"PNG")
     with pytest.raises(ValueError, match="is not an idx file"):
-        read_idx(path)
+        read_idx_array(path)
 
 
 def test_a_missing_part_is_named(files, tmp_path):
@@ -158,8 +165,8 @@ def test_a_missing_part_is_named(files, tmp_path):
 def test_the_bundled_digits_need_no_files(tmp_path):
     files = Files(tmp_path / "none", tmp_path / "cache")
     images = Images(path="bundled/digits", size=8, channels=1)
-    assert files.source(images).names == tuple("0123456789")
-    pixels, labels = open_dataset(files.file(images, [3, 4], "train"))
+    assert files.decode_source(images).names == tuple("0123456789")
+    pixels, labels = open_dataset(files.make_dataset_file(images, [3, 4], "train"))
     assert (
         pixels.shape[1:] == (8, 8, 1)
         and 280 <= len(labels) <= 320
@@ -171,7 +178,9 @@ def test_half_of_the_signed_digits_are_negatives(tmp_path):
     files = Files(tmp_path / "none", tmp_path / "cache")
     shapes = {"size": 8, "channels": 1}
     plain, signed = (
-        open_dataset(files.file(Images(path=f"bundled/{name}", **shapes), [3], "train"))[0]
+        open_dataset(
+            files.make_dataset_file(Images(path=f"bundled/{name}", **shapes), [3], "train")
+        )[0]
         for name in ("digits", "signed-digits")
     )
     dark, light = ((signed < 128).mean(axis=(1, 2, 3)) > 0.5).sum(), (signed >= 128).sum() > 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench.experiment import grid
-from bench.experiment.grid import class_tasks, resolve_cell_recipe
+from bench.experiment.grid import resolve_cell_recipe, split_classes_into_tasks
 from bench.experiment.plan import PlanError
 from core.ingest.dataset import open_dataset
 
@@ -13,36 +13,42 @@ ONE = '[[methods]]\nname = "finetune"\n'
 
 def test_order_0_is_the_source_and_order_k_a_permutation_seeded_by_1000_plus_k():
     classes = [5, 6, 7, 8, 9, 1]
-    assert class_tasks(classes, 2, 0, "d") == [[5, 6], [7, 8], [1, 9]]
+    assert split_classes_into_tasks(classes, 2, 0, "d") == [[5, 6], [7, 8], [1, 9]]
     for k in range(1, 11):
         order = np.random.default_rng(1000 + k).permutation(6)
         expected = [sorted(classes[i] for i in order[at : at + 2]) for at in (0, 2, 4)]
-        assert class_tasks(classes, 2, k, "d") == expected
+        assert split_classes_into_tasks(classes, 2, k, "d") == expected
 
 
 def test_the_permutation_of_ten_digits_does_not_change_with_numpy():
-    assert class_tasks(list(range(10)), 2, 1, "d") == [[1, 7], [5, 9], [4, 6], [0, 2], [3, 8]]
+    assert split_classes_into_tasks(list(range(10)), 2, 1, "d") == [
+        [1, 7],
+        [5, 9],
+        [4, 6],
+        [0, 2],
+        [3, 8],
+    ]
 
 
 def test_tasks_that_do_not_come_out_even_are_refused():
     with pytest.raises(PlanError, match="d has 10 classes, which 3 a task do not divide"):
-        class_tasks(list(range(10)), 3, 0, "d")
+        split_classes_into_tasks(list(range(10)), 3, 0, "d")
 
 
 def test_the_first_task_may_be_larger_than_the_others():
-    assert class_tasks(list(range(8)), 2, 0, "x", 4) == [[0, 1, 2, 3], [4, 5], [6, 7]]
-    assert class_tasks([3, 1, 2], 2, 0, "x", 3) == [[1, 2, 3]]
+    assert split_classes_into_tasks(list(range(8)), 2, 0, "x", 4) == [[0, 1, 2, 3], [4, 5], [6, 7]]
+    assert split_classes_into_tasks([3, 1, 2], 2, 0, "x", 3) == [[1, 2, 3]]
     for first in (3, 9):
         with pytest.raises(
             PlanError, match=f"2 a task after a first task of {first} do not divide"
         ):
-            class_tasks(list(range(8)), 2, 0, "x", first)
+            split_classes_into_tasks(list(range(8)), 2, 0, "x", first)
 
 
 def test_every_combination_is_a_run_and_repetitions_come_last(runs):
     extra = 'scenarios = ["task", "class"]\norders = 2\nseeds = [3, 4]\ndepths = [1, 5]\n'
     found = runs(extra + ONE + '[[methods]]\nname = "er"\nrecipe.method = "er"\ndepths = [2]\n')
-    assert len({run.key for run in found}) == len(found) == 2 * 2 * 2 * 3
+    assert len({run.result_digest for run in found}) == len(found) == 2 * 2 * 2 * 3
     assert {(r.order, r.seed) for r in found[:6]} == {(0, 3)}
     assert {(r.method, r.depth) for r in found} == {("finetune", 1), ("finetune", 5), ("er", 2)}
 
@@ -80,12 +86,15 @@ def test_whatever_decides_a_run_changes_its_key(runs, monkeypatch):
     }  # fmt: skip
     monkeypatch.setattr(grid, "compute_code_version", lambda: "other")
     changed["code"] = runs(ONE)
-    keys = {name: other[0].key for name, other in changed.items()}
-    assert len({run.key, *keys.values()}) == 1 + len(keys), keys
+    keys = {name: other[0].result_digest for name, other in changed.items()}
+    assert len({run.result_digest, *keys.values()}) == 1 + len(keys), keys
 
 
 def test_names_in_a_plan_do_not_change_a_key(runs):
-    assert runs(ONE)[0].key == runs('[[methods]]\nname = "renamed"\nreference = true')[0].key
+    assert (
+        runs(ONE)[0].result_digest
+        == runs('[[methods]]\nname = "renamed"\nreference = true')[0].result_digest
+    )
 
 
 def test_a_recipe_is_the_plans_then_the_methods_then_that_for_the_scenario(plan):

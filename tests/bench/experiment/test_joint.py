@@ -10,12 +10,12 @@ from safetensors.torch import load_file
 from torch.nn import functional
 
 from bench.experiment import runs as runs_module
-from bench.experiment.figures import draw_figures
-from bench.experiment.grid import class_tasks
+from bench.experiment.figures import draw_experiment_figures
+from bench.experiment.grid import split_classes_into_tasks
 from bench.experiment.joint import Groups, JointHeads
 from bench.experiment.outcomes import collect_outcomes
 from bench.experiment.runs import Store
-from bench.experiment.tables import render_summary
+from bench.experiment.tables import render_experiment_summary
 from core.learning.state import State
 
 ORDERS = 2
@@ -28,7 +28,7 @@ def learned(runs, tmp_path, monkeypatch):
     lines.
     """
     kept = []
-    original = runs_module.run_learning_job
+    original = runs_module.run_job_and_evaluate
 
     def keeping(spec, *arguments):
         facts = original(spec, *arguments)
@@ -37,7 +37,7 @@ def learned(runs, tmp_path, monkeypatch):
         kept.append({name: t for file in sorted(files) for name, t in load_file(file).items()})
         return facts
 
-    monkeypatch.setattr(runs_module, "run_learning_job", keeping)
+    monkeypatch.setattr(runs_module, "run_job_and_evaluate", keeping)
 
     def run(extra):
         found = {}
@@ -45,7 +45,7 @@ def learned(runs, tmp_path, monkeypatch):
             kept.clear()
             store = Store(tmp_path / "out")
             learn(one, store)
-            shutil.rmtree(store.unfinished(one.key))
+            shutil.rmtree(store.get_unfinished_folder(one.result_digest))
             found[one.method, one.order] = list(kept)
         return found
 
@@ -77,7 +77,9 @@ def test_the_last_stage_does_not_depend_on_the_order_of_the_tasks(learned, scena
         f'scenarios = ["{scenario}"]\norders = {ORDERS}\n[[methods]]\nname = "joint"\njoint = '
         f"true\n"
     )
-    tasks = {order: class_tasks([0, 1, 2, 3], 2, order, "digits") for order in range(ORDERS)}
+    tasks = {
+        order: split_classes_into_tasks([0, 1, 2, 3], 2, order, "digits") for order in range(ORDERS)
+    }
     turned = next(order for order in tasks if tasks[order] == tasks[0][::-1])
     ours, theirs = found["joint", 0], found["joint", turned]
     assert not torch.equal(values(ours[0])[0], values(theirs[0])[0])
@@ -131,5 +133,8 @@ def test_at_the_last_stage_alone_it_is_what_it_is_at_the_last_of_all(plan, runs,
     assert found["at-once"].figures["last"] == found["joint"].figures["last"]
     assert found["at-once"].by_stage == [None, found["joint"].by_stage[1]]
     assert found["at-once"].figures["average_incremental"] is None
-    assert render_summary(plan(methods), made, [], store, outcomes, []).count("at-once") >= 2
-    assert draw_figures(outcomes, tmp_path / "figures")
+    assert (
+        render_experiment_summary(plan(methods), made, [], store, outcomes, []).count("at-once")
+        >= 2
+    )
+    assert draw_experiment_figures(outcomes, tmp_path / "figures")

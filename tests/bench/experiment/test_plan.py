@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.experiment.plan import Images, PlanError, read_plan
+from bench.experiment.plan import Images, PlanError, read_plan_file
 
 PLANS = sorted((Path(__file__).parents[3] / "bench" / "experiment" / "plans").glob("*.toml"))
 ONE = '[[methods]]\nname = "finetune"\n'
@@ -66,27 +66,27 @@ def test_a_base_gives_its_architecture_and_must_have_the_images_of_the_stream(pl
         name = "other"
         """
     made = plan(base % "")
-    assert [made.architecture_of(method)["hidden"] for method in made.methods] == [[9], [8]]
+    assert [made.get_method_architecture(method)["hidden"] for method in made.methods] == [[9], [8]]
     with pytest.raises(PlanError, match="digits and the base old differ in pad"):
         plan(base % ", pad = 1")
 
 
 def test_classes_are_numbers_and_ranges_in_the_order_written():
-    assert Images(path="x", classes="7, 0-2").chosen(10) == [7, 0, 1, 2]
-    assert Images(path="x").chosen(3) == [0, 1, 2]
+    assert Images(path="x", classes="7, 0-2").select_classes(10) == [7, 0, 1, 2]
+    assert Images(path="x").select_classes(3) == [0, 1, 2]
     for wrong in ("3-1", "a", "1,,2", "-1"):
         with pytest.raises(ValueError, match="is not a number or a range"):
             Images(path="x", classes=wrong)
     for wrong in ("0-3", "1,1"):
         with pytest.raises(PlanError, match="repeat or go beyond the 3 there are"):
-            Images(path="x", classes=wrong).chosen(3)
+            Images(path="x", classes=wrong).select_classes(3)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(PlanError, match=r"no\.toml: No such file"):
-        read_plan(tmp_path / "no.toml")
+        read_plan_file(tmp_path / "no.toml")
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
 def test_a_shipped_plan_is_named_as_its_file(path):
-    assert read_plan(path).name == path.stem
+    assert read_plan_file(path).name == path.stem

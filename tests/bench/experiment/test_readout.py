@@ -3,7 +3,7 @@
 import torch
 from safetensors.torch import load_file, save_file
 
-from bench.experiment.readout import HeldOut, Old, read_out, retention
+from bench.experiment.readout import HeldOut, Old, count_correct_on_base, evaluate_by_protocol
 from core.learning.methods import registry
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import Inputs
@@ -39,7 +39,7 @@ def finetune():
 
 def test_one_head_gives_both_protocols(tmp_path):
     network, test, inputs, logits, labels = made(tmp_path)
-    open_, own = read_out(network, finetune(), inputs, [test], ["class", "task"])
+    open_, own = evaluate_by_protocol(network, finetune(), inputs, [test], ["class", "task"])
     unit = torch.tensor([3, 1])[labels]
     rival = torch.tensor([1, 3])[labels]
     rows = torch.arange(300)
@@ -52,7 +52,7 @@ def test_one_head_gives_both_protocols(tmp_path):
 
 def test_counts_per_class_add_up(tmp_path):
     network, test, inputs, _, labels = made(tmp_path)
-    for row in read_out(network, finetune(), inputs, [test], ["class", "task"]):
+    for row in evaluate_by_protocol(network, finetune(), inputs, [test], ["class", "task"]):
         totals = {name: total for name, (_, total) in row["per_class"].items()}
         assert totals == {"d": int((labels == 0).sum()), "b": int((labels == 1).sum())}
         assert sum(correct for correct, _ in row["per_class"].values()) == row["correct"]
@@ -63,7 +63,7 @@ def test_a_tie_goes_to_the_lowest_row(tmp_path):
     with torch.no_grad():
         network.head.weight.zero_()
         network.head.bias.zero_()
-    open_, own = read_out(network, finetune(), inputs, [test], ["class", "task"])
+    open_, own = evaluate_by_protocol(network, finetune(), inputs, [test], ["class", "task"])
     assert open_["correct"] == 0  # all answer "a"
     assert own["correct"] == int((labels == 1).sum())  # "b" comes before "d"
 
@@ -71,7 +71,7 @@ def test_a_tie_goes_to_the_lowest_row(tmp_path):
 def test_heads_per_task_answer_by_the_head_of_the_task(tmp_path):
     heads = HeadSpec(tasks=((2, ("x", "y", "z")), (7, ("b", "d"))))
     network, test, inputs, logits, labels = made(tmp_path, "task", heads)
-    (row,) = read_out(network, finetune(), inputs, [test], ["task"])
+    (row,) = evaluate_by_protocol(network, finetune(), inputs, [test], ["task"])
     assert row["correct"] == int((logits.argmax(1) == torch.tensor([1, 0])[labels]).sum())
 
 
@@ -80,7 +80,7 @@ def test_retention_puts_present_features_through_the_old_head(tmp_path):
     generator = torch.Generator().manual_seed(9)
     head = {"head.weight": torch.randn(2, 8, generator=generator), "head.bias": torch.randn(2)}
     save_file(head, tmp_path / "head.safetensors")
-    found = retention(network, inputs, Old(tmp_path / "head.safetensors", test))
+    found = count_correct_on_base(network, inputs, Old(tmp_path / "head.safetensors", test))
     with torch.no_grad():
         features = network.features(inputs(load_file(test.file)["images"]))
     logits = features @ head["head.weight"].T + head["head.bias"]

@@ -35,7 +35,7 @@ def slow_tau(x, y):
 
 def test_the_t_interval_of_a_textbook_sample():
     # n = 4, sd = sqrt(5/3), t(0.975, 3) = 3.182446
-    low, high = statistics.t_interval([1.0, 2.0, 3.0, 4.0])
+    low, high = statistics.compute_t_interval([1.0, 2.0, 3.0, 4.0])
     half = 3.182446305284263 * math.sqrt(5 / 3) / 2
     assert (low, high) == pytest.approx((2.5 - half, 2.5 + half), rel=1e-12)
     assert (low, high) == pytest.approx(
@@ -44,27 +44,40 @@ def test_the_t_interval_of_a_textbook_sample():
 
 
 def test_one_value_has_neither_deviation_nor_interval():
-    assert statistics.compute_sd([1.0]) is None
-    assert statistics.t_interval([1.0]) is None
-    assert statistics.compute_mean([math.nan, 2.0]) == (2.0, None)
-    assert statistics.compute_mean([math.nan]) == (None, None)
+    assert statistics.compute_standard_deviation([1.0]) is None
+    assert statistics.compute_t_interval([1.0]) is None
+    assert statistics.compute_mean_with_interval([math.nan, 2.0]) == (2.0, None)
+    assert statistics.compute_mean_with_interval([math.nan]) == (None, None)
 
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_correlations_equal_their_definitions(ties):
     x, y = random(12, 1, ties), random(12, 2, ties) + 0.5 * random(12, 1, ties)
-    assert statistics.pearson(x, y) == pytest.approx(slow_pearson(x, y), abs=1e-12)
-    assert statistics.spearman(x, y) == pytest.approx(
+    assert statistics.compute_pearson_correlation(x, y) == pytest.approx(
+        slow_pearson(x, y), abs=1e-12
+    )
+    assert statistics.compute_spearman_correlation(x, y) == pytest.approx(
         slow_pearson(slow_ranks(x), slow_ranks(y)), abs=1e-12
     )
-    assert statistics.kendall(x, y) == pytest.approx(slow_tau(x, y), abs=1e-12)
-    assert statistics.pearson(x, y) == pytest.approx(stats.pearsonr(x, y)[0], abs=1e-12)
-    assert statistics.spearman(x, y) == pytest.approx(stats.spearmanr(x, y)[0], abs=1e-12)
-    assert statistics.kendall(x, y) == pytest.approx(stats.kendalltau(x, y)[0], abs=1e-12)
+    assert statistics.compute_kendall_tau(x, y) == pytest.approx(slow_tau(x, y), abs=1e-12)
+    assert statistics.compute_pearson_correlation(x, y) == pytest.approx(
+        stats.pearsonr(x, y)[0], abs=1e-12
+    )
+    assert statistics.compute_spearman_correlation(x, y) == pytest.approx(
+        stats.spearmanr(x, y)[0], abs=1e-12
+    )
+    assert statistics.compute_kendall_tau(x, y) == pytest.approx(
+        stats.kendalltau(x, y)[0], abs=1e-12
+    )
 
 
 @pytest.mark.parametrize(
-    "coefficient", [statistics.pearson, statistics.spearman, statistics.kendall]
+    "coefficient",
+    [
+        statistics.compute_pearson_correlation,
+        statistics.compute_spearman_correlation,
+        statistics.compute_kendall_tau,
+    ],
 )
 def test_missing_points_count_for_nothing(coefficient):
     x, y = random(9, 1), random(9, 2)
@@ -75,7 +88,12 @@ def test_missing_points_count_for_nothing(coefficient):
 
 
 @pytest.mark.parametrize(
-    "coefficient", [statistics.pearson, statistics.spearman, statistics.kendall]
+    "coefficient",
+    [
+        statistics.compute_pearson_correlation,
+        statistics.compute_spearman_correlation,
+        statistics.compute_kendall_tau,
+    ],
 )
 def test_rows_are_independent_of_each_other(coefficient):
     x, y = random(30, 1).reshape(3, 10), random(30, 2).reshape(3, 10)
@@ -87,16 +105,21 @@ def test_rows_are_independent_of_each_other(coefficient):
 
 
 def test_two_points_or_no_variation_have_no_correlation():
-    for coefficient in (statistics.pearson, statistics.spearman):
+    for coefficient in (
+        statistics.compute_pearson_correlation,
+        statistics.compute_spearman_correlation,
+    ):
         assert np.isnan(coefficient(np.array([1.0, 2.0]), np.array([1.0, 2.0])))
         assert np.isnan(coefficient(np.full(5, 0.1), random(5)))
         assert np.isnan(coefficient(random(5), np.full(5, 0.1)))
-    assert np.isnan(statistics.kendall(np.ones(4), random(4)))
+    assert np.isnan(statistics.compute_kendall_tau(np.ones(4), random(4)))
 
 
 def test_the_bootstrap_of_a_mean_agrees_with_its_standard_error():
     values = random(200, 3)
-    value, (low, high) = statistics.bootstrap_statistic(200, lambda draws: values[draws].mean(1))
+    value, (low, high) = statistics.bootstrap_statistic_interval(
+        200, lambda draws: values[draws].mean(1)
+    )
     assert value == pytest.approx(values.mean())
     error = values.std(ddof=1) / math.sqrt(200)
     assert (low, high) == pytest.approx(
@@ -111,9 +134,9 @@ def test_the_bootstrap_is_the_same_every_time_and_draws_whole_repetitions():
         seen.append(draws)
         return draws.mean(1)
 
-    assert statistics.bootstrap_statistic(5, statistic) == statistics.bootstrap_statistic(
+    assert statistics.bootstrap_statistic_interval(
         5, statistic
-    )
+    ) == statistics.bootstrap_statistic_interval(5, statistic)
     assert seen[0].tolist() == [[0, 1, 2, 3, 4]]
     assert seen[1].shape == (statistics.RESAMPLES, 5)
     assert (seen[1] == seen[3]).all()
@@ -123,12 +146,17 @@ def test_a_statistic_that_is_mostly_undefined_has_no_interval():
     def undefined(share):
         return lambda draws: np.where(np.arange(len(draws)) < share * len(draws), np.nan, 1.0)
 
-    assert statistics.bootstrap_statistic(3, lambda draws: np.full(len(draws), np.nan)) == (
+    assert statistics.bootstrap_statistic_interval(
+        3, lambda draws: np.full(len(draws), np.nan)
+    ) == (
         None,
         None,
     )
     half = lambda draws: undefined(0.5)(draws) if len(draws) > 1 else np.ones(1)  # noqa: E731
     some = lambda draws: undefined(0.4)(draws) if len(draws) > 1 else np.ones(1)  # noqa: E731
-    assert statistics.bootstrap_statistic(3, half) == (1.0, None)
-    assert statistics.bootstrap_statistic(3, some) == (1.0, (1.0, 1.0))
-    assert statistics.bootstrap_statistic(1, lambda draws: np.ones(len(draws))) == (1.0, None)
+    assert statistics.bootstrap_statistic_interval(3, half) == (1.0, None)
+    assert statistics.bootstrap_statistic_interval(3, some) == (1.0, (1.0, 1.0))
+    assert statistics.bootstrap_statistic_interval(1, lambda draws: np.ones(len(draws))) == (
+        1.0,
+        None,
+    )

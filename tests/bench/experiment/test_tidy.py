@@ -7,8 +7,8 @@ import pytest
 from experiments import FACTS, made_run
 
 from bench.experiment.outcomes import collect_outcomes
-from bench.experiment.runs import Store, build_failure
-from bench.experiment.tidy import render_accuracies, render_results
+from bench.experiment.runs import Store, build_failure_record
+from bench.experiment.tidy import render_accuracies_csv, render_results_csv
 
 NORMS = {"update_norm": {"backbone": 3.0, "head": 4.0, "relative": None}}
 
@@ -29,8 +29,10 @@ def made(tmp_path):
     store = Store(tmp_path)
     runs = [made_run(name) for name in "abc"]
     stages = [stage(1, [90]), stage(2, [70, 80])]
-    store.write(runs[0].key, {"status": "done", "stages": stages, "seconds": 4.0})
-    store.write(runs[1].key, {**build_failure("memory", "too little"), "stages": stages[:1]})
+    store.write_run_record(runs[0].key, {"status": "done", "stages": stages, "seconds": 4.0})
+    store.write_run_record(
+        runs[1].key, {**build_failure_record("memory", "too little"), "stages": stages[:1]}
+    )
     return runs, store
 
 
@@ -40,7 +42,7 @@ def read(text):
 
 def test_a_row_per_run_and_protocol_with_its_figures_or_its_failure(made):
     runs, store = made
-    found = read(render_results(runs, *collect_outcomes(runs, store)))
+    found = read(render_results_csv(runs, *collect_outcomes(runs, store)))
     assert [(r["method"], r["readout"], r["status"]) for r in found] == [
         ("a", "class", "done"),
         ("a", "task", "done"),
@@ -64,7 +66,7 @@ def test_a_row_per_run_and_protocol_with_its_figures_or_its_failure(made):
 
 def test_a_row_per_measured_accuracy_with_counts_and_tasks_apart_from_the_source(made):
     runs, store = made
-    found = read(render_accuracies(runs, store))
+    found = read(render_accuracies_csv(runs, store))
     tests = [(r["method"], r["stage"], r["readout"], r["test"], r["task"]) for r in found]
     assert tests[:3] == [
         ("a", "1", "class", "task", "1"),

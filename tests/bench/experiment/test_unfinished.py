@@ -5,8 +5,8 @@ from experiments import learn
 
 from bench.experiment import unfinished
 from bench.experiment.data import Files
-from bench.experiment.grid import expand_plan
-from bench.experiment.runs import Store, run_and_record, train_base
+from bench.experiment.grid import expand_plan_to_runs
+from bench.experiment.runs import Store, execute_and_record_run, train_and_store_base
 from core.learning.training.control import NoControl
 
 METHOD = """
@@ -65,7 +65,8 @@ def test_a_stage_that_is_done_is_not_learned_again(run, tmp_path, monkeypatch):
     store = Store(tmp_path)
     first = learn(run, store)
     monkeypatch.setattr(
-        "bench.experiment.runs.run_learning_job", lambda *arguments: pytest.fail("learned again")
+        "bench.experiment.runs.run_job_and_evaluate",
+        lambda *arguments: pytest.fail("learned again"),
     )
     assert learn(run, store) == first
 
@@ -74,20 +75,20 @@ def test_seconds_count_up_to_the_snapshot_of_the_attempt_before(tmp_path):
     stage = unfinished.Stage(tmp_path)
     (tmp_path / "one").mkdir()
     stage._begun -= 100
-    stage.emit({"event": "snapshot", "path": str(tmp_path / "one")})
+    stage.handle_job_event({"event": "snapshot", "path": str(tmp_path / "one")})
     stage._begun -= 1000
     again = unfinished.Stage(tmp_path)
-    assert again.snapshot == str(tmp_path / "one") and 100 <= again.seconds < 200
+    assert again.snapshot == str(tmp_path / "one") and 100 <= again.elapsed_seconds < 200
     (tmp_path / "two").mkdir()
-    again.emit({"event": "snapshot", "path": str(tmp_path / "two")})
+    again.handle_job_event({"event": "snapshot", "path": str(tmp_path / "two")})
     assert not (tmp_path / "one").exists() and (tmp_path / "two").exists()
 
 
 def test_what_nobody_wants_any_more_is_removed_and_the_rest_stays(tmp_path):
     store = Store(tmp_path)
     for key in ("wanted", "of-an-older-plan"):
-        store.unfinished(key).mkdir()
-    store.sweep({"wanted"})
+        store.get_unfinished_folder(key).mkdir()
+    store.remove_unwanted_runs({"wanted"})
     assert [p.name for p in (tmp_path / "unfinished").iterdir()] == ["wanted"]
 
 
@@ -101,7 +102,8 @@ def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(runs
     (run,), store = runs(extra), Store(tmp_path)
     stages = learn(run, store)["stages"]
     parts = {
-        p.stem: p.stat().st_size for p in (store.unfinished(run.key) / "2/result/parts").iterdir()
+        p.stem: p.stat().st_size
+        for p in (store.get_unfinished_folder(run.result_digest) / "2/result/parts").iterdir()
     }
     images = parts["exemplars.images.2"]
     assert stages[1]["new_bytes"] == parts["expert.2"] + parts["head"] + parts["exemplars"] + images
@@ -111,8 +113,11 @@ def test_new_bytes_are_those_of_parts_that_the_version_before_does_not_have(runs
 def test_an_ended_run_leaves_a_record_and_nothing_else(run, tmp_path, monkeypatch):
     monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: NoControl())
     store = Store(tmp_path)
-    run_and_record(run, store, 0)
-    assert store.record(run.key)["status"] == "done" and not store.unfinished(run.key).exists()
+    execute_and_record_run(run, store, 0)
+    assert (
+        store.read_run_record(run.result_digest)["status"] == "done"
+        and not store.get_unfinished_folder(run.result_digest).exists()
+    )
 
 
 def test_a_base_that_was_killed_goes_on(plan, data, tmp_path, monkeypatch):
@@ -127,12 +132,15 @@ def test_a_base_that_was_killed_goes_on(plan, data, tmp_path, monkeypatch):
         recipe = { epochs = 1, batch_size = 8 }
         images = { path = "digits", classes = "4-9", train_per_class = 10, test_per_class = 5 }
         """
-    base = expand_plan(plan(extra), Files(data, tmp_path / "cache"), "cpu")[0][0]
+    base = expand_plan_to_runs(plan(extra), Files(data, tmp_path / "cache"), "cpu")[0][0]
     store = Store(tmp_path)
     monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: Kill(3))
     with pytest.raises(Killed):
-        train_base(base, store, 0)
-    assert list(store.unfinished(base.key).glob("snapshot-*"))
+        train_and_store_base(base, store, 0)
+    assert list(store.get_unfinished_folder(base.result_digest).glob("snapshot-*"))
     monkeypatch.setattr("bench.experiment.runs.PipeControl", lambda fd: NoControl())
-    train_base(base, store, 0)
-    assert store.base_facts(base.key)["steps"] == 8 and not store.unfinished(base.key).exists()
+    train_and_store_base(base, store, 0)
+    assert (
+        store.read_base_record(base.result_digest)["steps"] == 8
+        and not store.get_unfinished_folder(base.result_digest).exists()
+    )

@@ -11,11 +11,11 @@ from bench.experiment.data import Files
 from bench.experiment.plan import Images, Plan
 from bench.research.olor_transfer import (
     Row,
-    _coloured_digits,
-    _methods,
-    _shrink,
-    on_the_front,
-    render,
+    _build_method_grid,
+    _shrink_plan,
+    _write_coloured_digits,
+    is_pareto_optimal,
+    render_transfer_table,
 )
 
 
@@ -27,12 +27,12 @@ def row(
 
 def test_every_pair_of_strength_and_exponent_is_a_method_beside_full_tuning_and_the_probe() -> None:
     document = tomllib.loads((PLANS / "olor-transfer.toml").read_text())
-    found = _methods(document["methods"], ["resnet20"], [(0.005, 1.0), (0.5, 4.0)])
+    found = _build_method_grid(document["methods"], ["resnet20"], [(0.005, 1.0), (0.5, 4.0)])
     names = ["full", "linear-probe", "olor-0.005-1", "olor-0.5-4"]
     assert [method["name"] for method in found] == [f"resnet20-{name}" for name in names]
     assert found[-1]["recipe"]["optimizer"]["olor"] == {"iota1": 0.5, "gamma": 4.0}
     assert found[-1]["recipe"]["optimizer"]["lr"] == 0.01
-    _shrink(document)
+    _shrink_plan(document)
     document |= {"methods": found, "seeds": [0]}
     assert Plan.model_validate_json(json.dumps(document)).bases[0].architecture["width"] == 8
 
@@ -41,11 +41,13 @@ def test_the_front_has_what_no_other_row_of_the_network_beats() -> None:
     best, worse, other = row("a", 0.8, 0.3), row("b", 0.8, 0.2), row("c", 0.7, 0.4)
     elsewhere = row("d", 0.1, 0.1, "resnet20")
     found = [best, worse, other, elsewhere]
-    assert [on_the_front(each, found) for each in found] == [True, False, True, True]
+    assert [is_pareto_optimal(each, found) for each in found] == [True, False, True, True]
 
 
 def test_the_table_has_the_sums_of_rollback_and_what_the_first_fold_lost() -> None:
-    lines = render([row("olor-0.5-2", 0.8, 0.3, first=12.345), row("full", 0.9, 0.2)]).splitlines()
+    lines = render_transfer_table(
+        [row("olor-0.5-2", 0.8, 0.3, first=12.345), row("full", 0.9, 0.2)]
+    ).splitlines()
     assert lines[2] == "| vit | olor-0.5-2 | 12.35 | 12.35 | 80.0 | 30.0 | 50.0 → 25.0 | 2 | * |"
     assert lines[3] == "| vit | full |  |  | 90.0 | 20.0 | 50.0 → 25.0 | 2 | * |"
 
@@ -59,9 +61,9 @@ def test_the_far_target_is_digits_in_colour_that_plans_can_read(tmp_path: Path) 
             shape = np.array(values.shape, ">i4").tobytes()
             content = bytes([0, 0, 8, values.ndim]) + shape + values.tobytes()
             (tmp_path / "mnist" / f"{part}-{kind}-ubyte").write_bytes(content)
-    folder = _coloured_digits(tmp_path / "mnist", tmp_path / "far")
-    assert _coloured_digits(tmp_path / "mnist", tmp_path / "far") == folder
+    folder = _write_coloured_digits(tmp_path / "mnist", tmp_path / "far")
+    assert _write_coloured_digits(tmp_path / "mnist", tmp_path / "far") == folder
     images = Images(path=str(folder))
     files = Files(tmp_path, tmp_path / "cache")
-    assert files.form(images) == {"size": 32, "channels": 3}
-    assert files.source(images).names == tuple("0123456789")
+    assert files.get_image_shape(images) == {"size": 32, "channels": 3}
+    assert files.decode_source(images).names == tuple("0123456789")

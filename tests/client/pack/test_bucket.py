@@ -11,7 +11,7 @@ from photo_servers import Bucket, Page, endless, running
 from sources import folder, png, samples
 
 from perennial.pack import Batch, ExtraMissing, PackError, SourceChanged, bad, extras, open_batch
-from perennial.pack.remote.address import is_address, parse_address
+from perennial.pack.remote.address import is_remote_address, parse_bucket_address
 
 Open = Callable[..., Batch]
 
@@ -214,17 +214,17 @@ def test_a_prefix_is_a_folder(prefix: str, open_it: Open) -> None:
     ],
 )
 def test_exactly_three_schemes_are_read(text: str, said: str) -> None:
-    assert is_address(text)
+    assert is_remote_address(text)
     with pytest.raises(PackError, match=said):
         open_batch(text)
 
 
 def test_paths_are_no_addresses() -> None:
     for path in ("photos", "C:/photos", "C:\\photos", "a:b", "./s3/birds", "/s3:/birds"):
-        assert not is_address(path)
+        assert not is_remote_address(path)
     assert (
-        parse_address("s3://birds/a/b") == ("s3", "birds", "a/b/")
-        and parse_address("gs://birds").prefix == ""
+        parse_bucket_address("s3://birds/a/b") == ("s3", "birds", "a/b/")
+        and parse_bucket_address("gs://birds").prefix == ""
     )
 
 

@@ -33,8 +33,8 @@ def written(at: Path, columns: dict[str, Any], features: Any = None, **options: 
 def read(path: Path) -> int:
     """Read all of it; the images that it gave."""
     images = ParquetImages(path)
-    images.collect_sizes()
-    return sum(1 for _ in images.read_contents(0))
+    images.collect_image_sizes()
+    return sum(1 for _ in images.read_images(0))
 
 
 def image(bytes_: Any, data: Any, path: Any, name: Any) -> Any:

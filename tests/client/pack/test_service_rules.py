@@ -14,9 +14,9 @@ from core.errors import PerennialError
 from core.ingest import names as service_names
 from core.ingest.layout import IGNORED, Layout, Reading, build_layout
 from core.ingest.limits import Limits
-from core.ingest.rules.names import CSV_NAME, to_nfc
-from core.ingest.rules.options import format_options, read_options
-from core.text.steps import convert_to_parameters
+from core.ingest.rules.names import CSV_NAME, normalise_to_nfc
+from core.ingest.rules.options import convert_option_values, parse_option_texts
+from core.text.steps import convert_options_to_parameters
 from perennial.pack import PackError, labels, names, open_batch
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
@@ -39,8 +39,8 @@ def accepted(text: str) -> str | None:
 @QUICK
 @given(texts)
 def test_labels_are_normal_and_refused_as_at_the_service(text: str) -> None:
-    label = labels.normal_label(text)
-    assert accepted(text) == (None if labels.explain_wrong_label(label) else label)
+    label = labels.normalise_label_text(text)
+    assert accepted(text) == (None if labels.explain_invalid_label(label) else label)
 
 
 @QUICK
@@ -51,7 +51,7 @@ def test_labels_are_normal_and_refused_as_at_the_service(text: str) -> None:
 )
 @example("a" * 1100)
 def test_a_path_that_the_client_lets_pass_the_service_accepts(path: str) -> None:
-    if not names.explain_wrong_path(path):
+    if not names.explain_invalid_path(path):
         assert service_names.normalise_entry_path(path) is not None
 
 
@@ -152,7 +152,7 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
             if path.is_file()
         }
     )
-    reading = Reading(read_options(format_options(chosen)))
+    reading = Reading(parse_option_texts(convert_option_values(chosen)))
     whole: dict[str, tuple[str, bool]] | str
     try:
         layout = build_layout(every, Limits(), lambda _: b"", reading)
@@ -163,13 +163,13 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
     try:
         batch = open_batch(at, kind="folder", **chosen)
     except PackError as error:
-        alone = convert_to_parameters(str(error).partition(": ")[2])
+        alone = convert_options_to_parameters(str(error).partition(": ")[2])
         assert alone == whole or "there twice" in str(error) or "service would refuse" in str(error)
         return
     if isinstance(whole, str) and "but no training images" in whole:
         return  # only the service knows if the model waits for held-out images alone
     rows = batch._images.rows  # type: ignore[attr-defined]  # what the client believes
-    believed = {to_nfc(row.name): (row.label, row.part == "test") for row in rows}
+    believed = {normalise_to_nfc(row.name): (row.label, row.part == "test") for row in rows}
     assert believed == whole
     with tarfile.open(fileobj=io.BytesIO(b"".join(batch.read_chunks()))) as tar:
         sent = [service_names.normalise_entry_path(name) for name in tar.getnames()]

@@ -12,7 +12,7 @@ from photo_servers import Page, Photos, dripping, endless, running, self_signed
 from sources import png, write
 
 from perennial.pack import Batch, PackError, SourceChanged, open_batch
-from perennial.pack.kinds import detect_kind
+from perennial.pack.kinds import detect_source_kind
 from perennial.pack.remote import urls
 from perennial.pack.remote.https import Fetcher, Unfetchable
 from perennial.pack.remote.urls import UrlImages
@@ -48,7 +48,7 @@ def members(batch: Batch) -> dict[str, bytes]:
 
 def test_a_list_becomes_the_batch_of_its_images(photos: Photos, tmp_path: Path) -> None:
     file = listed(tmp_path, photos)
-    assert detect_kind(file) == "urls"
+    assert detect_source_kind(file) == "urls"
     batch = open_batch(file, allow_private=True)
     assert "10 images of 2 classes (“cat” 5, “dog” 5)" in batch.describe() and batch.warnings == []
     found = members(batch)
@@ -139,7 +139,7 @@ def test_a_hostile_line_is_left_out_and_listed(
 def test_an_answer_that_drips_ends_at_the_deadline(photos: Photos) -> None:
     photos.pages["/x.png"] = Page(dripping)
     with pytest.raises(Unfetchable, match=r"gives no whole answer within 0\.5 s"):
-        Fetcher(allow_private=True, seconds=0.5).fetch_start(f"{photos.url}/x.png", 1 << 20)
+        Fetcher(allow_private=True, seconds=0.5).fetch_first_bytes(f"{photos.url}/x.png", 1 << 20)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_name_is_resolved_once_a_request_and_that_address_dialled(
         asked.append(host)
         return ["127.0.0.1"]
 
-    head = Fetcher(allow_private=True, resolve=rebinding).fetch_size(
+    head = Fetcher(allow_private=True, resolve=rebinding).fetch_size_and_version(
         f"https://photos.test:{port}/0.png"
     )
     assert head.size == len(png("0")) and asked == ["photos.test"]

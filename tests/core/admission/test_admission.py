@@ -40,7 +40,7 @@ def test_an_estimate_is_weights_activations_and_the_rest() -> None:
     found = estimate()
     assert found.copies == 8 and found.images == 128
     assert found.weight_bytes == 240_832 * 4 * 8
-    assert found.bytes == found.weight_bytes + 128 * found.activations * 4 + FIXED_BYTES
+    assert found.total_bytes == found.weight_bytes + 128 * found.activations * 4 + FIXED_BYTES
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,10 @@ def test_second_moments_of_all_tasks_that_a_job_loads_count(
 ) -> None:
     method = {"name": "analytic", "projection": projection}
     few, many = (estimate(ANALYTIC, work=Work(tasks), method=method) for tasks in (1, 1001))
-    assert many.bytes - few.bytes == 1000 * 8 * columns * (columns + 1) // 2
-    assert few.sums_bytes == 8 * (columns * (columns + 1) // 2 + (6 * columns + 5 * 4000) * columns)
+    assert many.total_bytes - few.total_bytes == 1000 * 8 * columns * (columns + 1) // 2
+    assert few.closed_form_bytes == 8 * (
+        columns * (columns + 1) // 2 + (6 * columns + 5 * 4000) * columns
+    )
 
 
 def test_a_model_with_too_many_tasks_for_its_sums_is_told_the_arithmetic() -> None:
@@ -131,7 +133,7 @@ def test_the_refusal_has_the_sum_and_what_to_change() -> None:
         and "activations of 256 images" not in detail
     )
     assert "One job may take 0.4 GB here (PERENNIAL_JOB_MEMORY_BYTES)" in detail
-    assert caught.value.extra["needed"] == estimate().bytes
+    assert caught.value.extra["needed"] == estimate().total_bytes
 
 
 def test_an_architecture_without_a_known_size_is_left_to_the_bound_of_its_jobs() -> None:

@@ -15,7 +15,7 @@ from core.bases.base_advice import (
     explain_base_mismatch,
     find_fitting_architecture,
     format_creation_request,
-    format_query,
+    format_upload_query,
     refuse_pickle,
 )
 from core.errors import BaseInvalid
@@ -23,7 +23,7 @@ from core.learning.networks import ImageSpec, backbone, describe_expected_base, 
 
 
 def shapes(architecture: dict, image: dict) -> Shapes:
-    found = describe_expected_base(architecture, ImageSpec.from_field(image))
+    found = describe_expected_base(architecture, ImageSpec.parse_image_field(image))
     return {name: entry["shape"] for name, entry in found["tensors"].items()}
 
 
@@ -168,7 +168,7 @@ def test_the_error_names_the_field_and_the_request_that_would_be_taken():
 
 def test_a_query_says_only_what_is_chosen():
     assert (
-        format_query({"name": "resnet18", "stem": "auto"}, rgb(64))
+        format_upload_query({"name": "resnet18", "stem": "auto"}, rgb(64))
         == "architecture=resnet18&image_size=64&channels=3"
     )
 

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import select
 
-from core.database.jobs import change_state, lock_job
+from core.database.jobs import change_job_state, lock_job
 from core.database.session import Database
 from core.database.states import Action, State
 from core.database.tables import Event, Job
@@ -20,7 +20,9 @@ def test_a_move_changes_state_revision_and_events(filled: Database) -> None:
     with filled.write() as session:
         job = lock_job(session, "job_1")
         assert job is not None
-        assert change_state(session, job, Action.PAUSE, 10.0, {"reason": "asked"}) is State.PAUSED
+        assert (
+            change_job_state(session, job, Action.PAUSE, 10.0, {"reason": "asked"}) is State.PAUSED
+        )
     with filled.read() as session:
         job = session.get_one(Job, "job_1")
         assert (job.state, job.revision) == ("paused", 2)
@@ -32,7 +34,7 @@ def test_asking_for_what_is_writes_nothing(filled: Database) -> None:
         with filled.write() as session:
             job = lock_job(session, "job_1")
             assert job is not None
-            change_state(session, job, Action.CANCEL, 10.0)
+            change_job_state(session, job, Action.CANCEL, 10.0)
     with filled.read() as session:
         assert session.get_one(Job, "job_1").revision == 2
     assert len(states(filled)) == 1
@@ -42,7 +44,7 @@ def test_a_refused_move_changes_nothing(filled: Database) -> None:
     with pytest.raises(WrongState), filled.write() as session:
         job = lock_job(session, "job_1")
         assert job is not None
-        change_state(session, job, Action.PUBLISH, 10.0)
+        change_job_state(session, job, Action.PUBLISH, 10.0)
     assert states(filled) == []
 
 
@@ -51,11 +53,11 @@ def test_a_job_that_ends_has_no_lease_and_an_end(filled: Database) -> None:
         job = lock_job(session, "job_1")
         assert job is not None
         job.fence, job.worker, job.lease_until, job.rung_at = 3, "w", 99.0, 5.0
-        change_state(session, job, Action.START, 10.0)
+        change_job_state(session, job, Action.START, 10.0)
         assert (job.fence, job.finished_at) == (3, None)
-        change_state(session, job, Action.FAIL, 11.0)
+        change_job_state(session, job, Action.FAIL, 11.0)
         assert (job.fence, job.worker, job.lease_until, job.finished_at) == (None, None, None, 11.0)
-        change_state(session, job, Action.RETRY, 12.0)
+        change_job_state(session, job, Action.RETRY, 12.0)
         assert (job.finished_at, job.rung_at) == (None, None)
 
 
@@ -78,7 +80,7 @@ def moved(database: Database, *moves: tuple[Action, dict[str, object]]) -> None:
         with database.write() as session:
             job = lock_job(session, "job_1")
             assert job is not None
-            change_state(session, job, action, 10.0, data)
+            change_job_state(session, job, action, 10.0, data)
 
 
 def test_a_persons_wishes_are_lines_of_the_log(filled: Database) -> None:

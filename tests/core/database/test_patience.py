@@ -57,7 +57,7 @@ def test_a_migration_may_take_longer_than_a_statement_and_later_statements_may_n
 ) -> None:
     db = Database(postgres_url, statement_s=0.2)
     sleep = text("SELECT pg_sleep(0.6)")
-    with migrate.begin_exclusive(db) as connection:
+    with migrate.begin_exclusive_transaction(db) as connection:
         connection.execute(sleep)
     with pytest.raises(OperationalError), db.read() as session:
         session.execute(sleep)

@@ -43,9 +43,13 @@ def test_a_file_that_is_marked_as_deleted_is_not_used(filled: Database) -> None:
         assert references.find_used_digests(session, ["a" * 64]) == set()
 
 
-@pytest.mark.parametrize("first", ["lock_references_shared", "lock_references"])
+@pytest.mark.parametrize("first", ["lock_references_shared", "lock_references_exclusively"])
 def test_deleting_waits_for_those_who_refer_and_the_reverse(filled: Database, first: str) -> None:
-    second = "lock_references" if first == "lock_references_shared" else "lock_references_shared"
+    second = (
+        "lock_references_exclusively"
+        if first == "lock_references_shared"
+        else "lock_references_shared"
+    )
     order: list[str] = []
     entered, leave = threading.Event(), threading.Event()
 

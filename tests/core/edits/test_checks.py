@@ -47,7 +47,7 @@ def test_operations_on_classes_and_images_are_read_together() -> None:
         {"tshirt": "T-shirt", "cap": "hat"},
         {(2, "train"): {1: "T-shirt"}, (1, "held_out"): {1: None}},
     )
-    assert found.list_tasks({number: TASKS[number] for number in (1, 2)}) == [1, 2]
+    assert found.list_changed_tasks({number: TASKS[number] for number in (1, 2)}) == [1, 2]
     assert found.removes_images
 
 

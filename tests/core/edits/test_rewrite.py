@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from core.edits import rewrite
-from core.edits.recount import count_cell
+from core.edits.recount import count_matrix_cell
 from core.edits.rewrite import EditedLabels
 from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.findings.traces import Traces, read_traces, write_traces
@@ -33,7 +33,9 @@ def test_labels_are_those_of_the_image_else_of_its_class(data: st.DataObject) ->
         else:
             wanted.append(label)
     assert edited.after == wanted
-    assert edited.kept.tolist() == [row for row in range(len(labels)) if wanted[row] is not None]
+    assert edited.kept_rows.tolist() == [
+        row for row in range(len(labels)) if wanted[row] is not None
+    ]
 
 
 def test_a_dataset_and_its_traces_lose_removed_images_and_get_new_labels(tmp_path: Path) -> None:
@@ -52,7 +54,9 @@ def test_a_dataset_and_its_traces_lose_removed_images_and_get_new_labels(tmp_pat
     assert rewrite.write_edited_traces(tmp_path / "traces", tmp_path / "edited", train, held_out)
     traces = read_traces(tmp_path / "edited")
     rows = [0, 2, 3, 4, 5]
-    assert np.array_equal(traces.all, hashes[rows]) and traces.names == [paths[row] for row in rows]
+    assert np.array_equal(traces.all_hashes, hashes[rows]) and traces.names == [
+        paths[row] for row in rows
+    ]
     assert traces.labels is not None and traces.pixels is not None
     assert [traces.classes[number] for number in traces.labels] == ["a", "d", "b", "b", "a"]
     assert np.array_equal(traces.pixels, pixels[rows])
@@ -102,5 +106,5 @@ def test_rows_of_classes_move_with_their_classes_and_new_ones_are_zero(tmp_path:
 
 
 def test_a_cell_is_counted_again_without_removed_images() -> None:
-    cell = count_cell(3, 1, ["a", "b", None, "b"], ["a", "a", "b", None])
+    cell = count_matrix_cell(3, 1, ["a", "b", None, "b"], ["a", "a", "b", None])
     assert (cell.correct, cell.total, cell.per_class) == (1, 3, {"a": [1, 2], "b": [0, 1]})

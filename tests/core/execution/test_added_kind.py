@@ -18,7 +18,7 @@ import pytest
 from core.database.states import Action, State
 from core.database.tables import Event, Model, Version
 from core.execution.kinds import KINDS
-from core.jobs.jobs import build_job_without_task
+from core.jobs.jobs import build_queued_taskless_job
 from core.scheduling import claim as claims
 from tests.core.rows import make_part_row
 from tests.loading import load_module
@@ -66,7 +66,7 @@ def job_of(desk: Any) -> str:
         version = desk.all(Version, model_id=model)[0]
         for position, name in enumerate(("backbone", "head")):
             session.add(make_part_row(version.id, name, desk.blob(name), 4, position=position))
-        job = build_job_without_task(
+        job = build_queued_taskless_job(
             session.get_one(Model, model), "rehash", {}, {}, desk.db.now(session)
         )
         session.add(job)
@@ -109,7 +109,7 @@ def test_it_is_stopped_as_asked(
     def ask(*given: Any) -> Any:
         if desk.state(job) is State.RUNNING:
             desk.act(job, asked)
-            until(lambda: one._attempt is not None and one._attempt._beat.asked)
+            until(lambda: one._attempt is not None and one._attempt._beat.requested_state)
         return read(*given)
 
     monkeypatch.setattr(one.store, "read", ask)
@@ -162,7 +162,7 @@ def test_it_is_run_again_after_its_worker_was_killed(
         until(lambda: desk.state(job) is State.RUNNING)
         process.send_signal(signal.SIGKILL)
     desk.set(job, lease_until=1.0)
-    assert claims.reap_expired_jobs(desk.db) == [job]
+    assert claims.take_back_expired_jobs(desk.db) == [job]
     assert (desk.state(job), desk.job(job).strikes) == (State.QUEUED, 1)
     worker().run_jobs(lambda: False)
     row = desk.job(job)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from core.execution.batch_lines import describe_decoded, list_left_out_lines
+from core.execution.batch_lines import list_decoding_log_lines, list_rejection_log_lines
 from core.ingest.ingest import Ingested
 
 
@@ -19,7 +19,7 @@ def test_a_clean_batch_is_one_line() -> None:
         report,
         [],
     )
-    assert describe_decoded(made) == [
+    assert list_decoding_log_lines(made) == [
         ("info", "Decoded 1,234 images of 2 classes: 1,049 to learn from, 185 held out to measure.")
     ]
 
@@ -32,7 +32,7 @@ def test_what_was_left_out_is_told_with_the_first_three_reasons() -> None:
         "duplicates": 1,
         "notes": ["the common top folder was stripped"],
     }
-    assert list_left_out_lines(report) == [
+    assert list_rejection_log_lines(report) == [
         (
             "warning",
             "12 images rejected: cat/0.png (cannot be read); cat/1.png (cannot be read);"
@@ -56,13 +56,13 @@ def test_warnings_of_a_batch_are_warnings_of_the_log() -> None:
         {},
         ["No held-out image of cat."],
     )
-    assert describe_decoded(made) == [
+    assert list_decoding_log_lines(made) == [
         ("info", "Decoded 1 image of 1 class: 1 to learn from, none held out to measure."),
         ("warning", "No held-out image of cat."),
     ]
 
 
 def test_a_report_without_names_says_where_to_look() -> None:
-    assert list_left_out_lines({"rejected_count": 3}) == [
+    assert list_rejection_log_lines({"rejected_count": 3}) == [
         ("warning", "3 images rejected: see the task's report.")
     ]

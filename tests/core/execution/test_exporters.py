@@ -11,7 +11,7 @@ from core.execution import exporters
 from core.execution.exporting import read_requested_export
 from core.execution.kinds import KINDS
 from core.execution.kinds.export import EXPORT
-from core.jobs.jobs import build_job_without_task
+from core.jobs.jobs import build_queued_taskless_job
 from core.jobs.put_off import PutOff
 from core.scheduling import claim as claims
 from core.versions.exporters import has_exporting_worker
@@ -23,7 +23,7 @@ def asked(desk: Any, model: str, format: str = "onnx") -> str:
     time.sleep(0.002)  # ids of jobs carry milliseconds
     with desk.db.write() as session:
         version = session.query(Version).filter_by(model_id=model).first()
-        job = build_job_without_task(
+        job = build_queued_taskless_job(
             session.get_one(Model, model), "export", {}, {}, desk.db.now(session)
         )
         session.add(job)
@@ -72,7 +72,7 @@ def test_a_job_whose_worker_died_keeps_nobody_waiting(desk: Any) -> None:
     one, two = desk.claim("w1"), desk.claim("w2")
     exporters.take_export_turn(desk.db, one, 1)
     desk.set(one.job_id, lease_until=1.0)
-    assert claims.reap_expired_jobs(desk.db) == [one.job_id]
+    assert claims.take_back_expired_jobs(desk.db) == [one.job_id]
     exporters.take_export_turn(desk.db, two, 1)
 
 
@@ -87,7 +87,7 @@ def test_a_worker_with_the_packages_says_that_it_is_there(desk: Any) -> None:
 
 def test_a_worker_without_them_says_nothing(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.model()
-    monkeypatch.setattr(exporters, "has_packages", lambda: False)
+    monkeypatch.setattr(exporters, "has_export_packages", lambda: False)
     exporters.report_exporting_worker(desk.db, "w1")
     with desk.db.read() as session:
         assert not has_exporting_worker(session, desk.db.now(session))
@@ -104,6 +104,6 @@ def test_what_a_bound_says_is_about_exports() -> None:
     assert "PERENNIAL_MAX_EXPORT_S" in causes.explain_overtime(
         600.0, EXPORT.advice
     ) and "epochs" not in causes.explain_overtime(1, EXPORT.advice)
-    assert "format=safetensors" in causes.explain_outgrown(10**9, EXPORT.advice)
+    assert "format=safetensors" in causes.explain_memory_exceeded(10**9, EXPORT.advice)
     assert "fewer epochs" in causes.explain_overtime(600.0, KINDS["learn"].advice)
     assert Job.kind.type.length >= len("export")  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from core.database.states import Action, State
 from core.database.tables import Model, Owner, Version, Weights
 from core.errors import StorageFull
 from core.execution.kinds import fetch
-from core.execution.weights import end_fetch_turn, find_weights_or_take_turn
+from core.execution.weights import find_weights_or_take_turn, release_fetch_turn
 from core.jobs.put_off import PutOff
 from core.models import model_deletion, models
 from core.models.new_model import Limits
@@ -76,7 +76,7 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
         with pytest.raises(Died):
             worker().run_jobs(lambda: False)
     desk.set(job, lease_until=1.0)
-    assert claims.reap_expired_jobs(desk.db) == [job]
+    assert claims.take_back_expired_jobs(desk.db) == [job]
     assert worker().run_jobs(lambda: False) == 1
     assert desk.state(job) is State.SUCCEEDED
     (version,) = desk.all(Version, model_id=model)
@@ -116,7 +116,7 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
         find_weights_or_take_turn(desk.db, desk.blobs, second, REPOSITORY, 2)
     claims.put_off_job(desk.db, second, str(later.value), later.value.seconds)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
-    end_fetch_turn(desk.db, first)
+    release_fetch_turn(desk.db, first)
     again = desk.claim("w2")
     assert (again.job_id, desk.job(again.job_id).strikes) == (second.job_id, 0)
     assert find_weights_or_take_turn(desk.db, desk.blobs, again, REPOSITORY, 2) is None

@@ -53,13 +53,13 @@ def test_a_job_gets_the_features_of_its_own_model_by_the_backbone_of_its_parent(
     model, other = desk.model(), desk.model()
     digests = [learn(desk, model), learn(desk, model)]
     learn(desk, other)
-    stored = desk.blobs.fetch_file
+    stored = desk.blobs.fetch_verified_file
     assert [Path(task["features"]).name for task in spec_of(desk, model)] == [
         stored(digest).name for digest in digests
     ]
     (elsewhere,) = spec_of(desk, other)
     assert elsewhere["features"] == str(
-        desk.blobs.fetch_file(digests[0])
+        desk.blobs.fetch_verified_file(digests[0])
     )  # equal bytes, named by its own task
 
 
@@ -74,9 +74,9 @@ def test_of_another_backbone_other_images_or_damaged_bytes_there_are_no_features
     elif change == "images":
         desk.change(Task, desk.task_of(model, 1).id, held_out_sha256=desk.blob("decoded otherwise"))
     elif change == "mark":
-        Marks(desk.db).mark_damaged(desk.blobs.make_key(digest))
+        Marks(desk.db).mark_damaged(desk.blobs.make_blob_key(digest))
     else:
-        desk.store.put_bytes(desk.blobs.make_key(digest), b"rot")
+        desk.store.put_bytes(desk.blobs.make_blob_key(digest), b"rot")
     first = spec_of(desk, model)[0]
     assert first["features"] is None and first["held_out"] is not None
 

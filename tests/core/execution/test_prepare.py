@@ -70,7 +70,7 @@ def test_tasks_bring_the_hashes_of_their_images_where_these_are_kept(desk: Any, 
     desk.change(Task, past.id, traces_sha256=digest, held_out_deleted_at=1.0 if gone else None)
     desk.submit(model)
     (found,) = spec_of(desk, desk.claim())["history"]
-    assert found["traces"] == (None if gone else str(desk.blobs.fetch_file(digest)))
+    assert found["traces"] == (None if gone else str(desk.blobs.fetch_verified_file(digest)))
 
 
 def test_only_what_the_parent_was_taught_is_history(desk: Any) -> None:
@@ -159,7 +159,7 @@ def test_a_job_does_not_learn_from_what_the_scrub_found_damaged_though_this_proc
     spec_of(desk, claim)  # hashes it
     with desk.db.write() as session:
         damage.mark_damaged(
-            session, Blobs.make_key(desk.task(job_id).train_sha256), "digest", "", 1.0
+            session, Blobs.make_blob_key(desk.task(job_id).train_sha256), "digest", "", 1.0
         )
     with pytest.raises(StoreCorrupt, match="A file of task 1 is damaged"):
         spec_of(desk, claim)
@@ -186,9 +186,11 @@ def test_answers_of_many_tasks_cost_no_more_reads_of_their_blob(
     desk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[str] = []
-    fetch = Blobs.fetch_file
+    fetch = Blobs.fetch_verified_file
     monkeypatch.setattr(
-        Blobs, "fetch_file", lambda blobs, sha256: fetched.append(sha256) or fetch(blobs, sha256)
+        Blobs,
+        "fetch_verified_file",
+        lambda blobs, sha256: fetched.append(sha256) or fetch(blobs, sha256),
     )
 
     def count_reads(tasks: int) -> int:

@@ -75,7 +75,7 @@ def test_of_any_other_version_or_for_another_method_it_reads_the_parts(
     elif change == "another method":
         assert inherited(desk, model, "finetune") == ALL
     else:
-        desk.store.put_bytes(desk.blobs.make_key(digest), b"rot")
+        desk.store.put_bytes(desk.blobs.make_blob_key(digest), b"rot")
         assert inherited(desk, model) == ALL
 
 

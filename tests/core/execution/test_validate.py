@@ -170,7 +170,7 @@ def test_a_crash_before_the_transaction_can_be_repeated(
 ) -> None:
     job_id, claim = desk.begin(decoded=False, archive=b"zip")
     with monkeypatch.context() as patched:
-        patched.setattr(validating, "_fill_task", lambda *_: 1 / 0)
+        patched.setattr(validating, "_record_decoded_task", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(claim)
     assert desk.state(job_id) is State.VALIDATING
@@ -188,7 +188,7 @@ def test_a_crash_after_the_transaction_does_not_decode_again(
 ) -> None:
     job_id, claim = desk.begin(decoded=False, archive=b"zip")
     with monkeypatch.context() as patched:
-        patched.setattr(validating, "forget_archive", lambda *_: 1 / 0)
+        patched.setattr(validating, "delete_task_archive", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(claim)
     desk.lose(claim)

@@ -56,7 +56,7 @@ def code(text: str) -> str:
 
 def pixels_of(image: ModelImage, folder: Path, path: Path) -> np.ndarray:
     """An image file as the README's code reads it, uint8 [size, size, channels]."""
-    reads, _, _ = onnx_card.build_code(image).partition("with open(")
+    reads, _, _ = onnx_card.build_prediction_code(image).partition("with open(")
     scope: dict[str, Any] = {}
     before, sys.argv = sys.argv, ["run.py", str(path)]
     try:
@@ -124,7 +124,7 @@ def made(tmp_path: Path) -> Path:
     """A folder with a graph, as a job process leaves it."""
     folder = tmp_path / "made"
     folder.mkdir()
-    graph.write_graph(QUICK["mlp"].answers(), CHANNELS, 8, folder)
+    graph.write_onnx_graph(QUICK["mlp"].build_answers(), CHANNELS, 8, folder)
     return folder
 
 
@@ -133,7 +133,7 @@ def made(tmp_path: Path) -> Path:
 def test_the_readmes_code_runs_without_torch_and_prints_what_the_version_says(
     tmp_path: Path, made: Path
 ) -> None:
-    OnnxZip().write(tmp_path / "out.zip", Version(manifest(), [], CATALOGUE, made))
+    OnnxZip().write_download(tmp_path / "out.zip", Version(manifest(), [], CATALOGUE, made))
     with zipfile.ZipFile(tmp_path / "out.zip") as packed:
         for name in packed.namelist():
             (tmp_path / name).write_bytes(packed.read(name))
@@ -151,7 +151,7 @@ def test_the_readmes_code_runs_without_torch_and_prints_what_the_version_says(
     said = [line.split() for line in done.stdout.splitlines()]
     read = decode_image((tmp_path / "cat.png").read_bytes(), 8, 3, 1 << 24)
     (label,), (probabilities,) = predicting.predict_images(
-        QUICK["mlp"].answers().network, read[None], None, NORMALISE
+        QUICK["mlp"].build_answers().network, read[None], None, NORMALISE
     )
     assert [name for name, _, _ in said] == ["probabilities"] * 3 and said[0][1] == label
     told = {name: float(p) for _, name, p in said}
@@ -164,7 +164,7 @@ def test_the_same_graph_gives_the_same_bytes_and_names_what_it_takes_and_gives(
     tmp_path: Path, made: Path
 ) -> None:
     for name in ("1.zip", "2.zip"):
-        OnnxZip().write(tmp_path / name, Version(manifest(base=BASE), [], CATALOGUE, made))
+        OnnxZip().write_download(tmp_path / name, Version(manifest(base=BASE), [], CATALOGUE, made))
     assert (tmp_path / "1.zip").read_bytes() == (tmp_path / "2.zip").read_bytes()
     with zipfile.ZipFile(tmp_path / "1.zip") as packed:
         assert packed.namelist() == ["model.onnx", "labels.json", "config.json", "README.md"]
@@ -181,7 +181,7 @@ def test_the_same_graph_gives_the_same_bytes_and_names_what_it_takes_and_gives(
 @pytest.mark.slow
 def test_weights_of_a_second_file_are_in_the_zip(tmp_path: Path, made: Path) -> None:
     (made / "model.onnx.data").write_bytes(b"weights")
-    OnnxZip().write(tmp_path / "out.zip", Version(manifest(), [], CATALOGUE, made))
+    OnnxZip().write_download(tmp_path / "out.zip", Version(manifest(), [], CATALOGUE, made))
     with zipfile.ZipFile(tmp_path / "out.zip") as packed:
         assert packed.namelist()[:2] == ["model.onnx", "model.onnx.data"]
 
@@ -189,7 +189,7 @@ def test_weights_of_a_second_file_are_in_the_zip(tmp_path: Path, made: Path) -> 
 def test_every_head_has_labels_of_its_own() -> None:
     heads = [{"task": 2, "classes": ["emu", "fox"]}, {"task": 5, "classes": ["gnu"]}]
     found = manifest(scenario="task", classes=[], heads=heads)
-    assert onnx_card.collect_labels(found) == {"task_2": ["emu", "fox"], "task_5": ["gnu"]}
+    assert onnx_card.collect_output_labels(found) == {"task_2": ["emu", "fox"], "task_5": ["gnu"]}
     assert (
         "one for each task, `task_2`: float32 [batch, 2], `task_5`: float32 [batch, 1]"
         in onnx_card.render_readme(found)
@@ -206,4 +206,4 @@ def test_a_version_without_classes_is_refused_with_what_to_do(fields: dict[str, 
 
 def test_without_a_graph_there_is_no_download(tmp_path: Path) -> None:
     with pytest.raises(StoreCorrupt):
-        OnnxZip().write(tmp_path / "out.zip", Version(manifest(), [], CATALOGUE))
+        OnnxZip().write_download(tmp_path / "out.zip", Version(manifest(), [], CATALOGUE))

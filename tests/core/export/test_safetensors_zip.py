@@ -83,7 +83,7 @@ def exported(
     }
     if temperature is not None:
         manifest["temperature"] = {"value": temperature, "source": "held-out", "images": 90}
-    SafetensorsZip().write(
+    SafetensorsZip().write_download(
         folder / name, Version(Manifest.from_json(manifest), parts, CATALOGUE, sure=sure)
     )
     return folder / name
@@ -263,7 +263,7 @@ def linearised(
             {"shared": network.head} if network.head is not None else dict(network.heads.items())
         )
         for name, head in heads.items():
-            network.set_reference(name, torch.randn(head.weight.shape, generator=generator))
+            network.set_frozen_rows(name, torch.randn(head.weight.shape, generator=generator))
     with torch.no_grad():
         for name, parameter in network.displacement.named_parameters():
             frozen_weights = network.backbone.get_parameter(name)
@@ -395,7 +395,7 @@ def test_the_cards_code_puts_experts_in_a_chain(tmp_path, monkeypatch, family, a
     import_torchvision_models()
     network = family(built(architecture, 16))
     for task, size in ((2, 2), (3, 1)):
-        network.schedule_expert(size)
+        network.schedule_next_expert(size)
         network.add_task_classes(
             task, [f"new {task}"], "default", torch.Generator().manual_seed(task)
         )
@@ -504,7 +504,7 @@ def test_an_uploaded_base_is_exported_under_the_backbones_names_without_its_clas
         "heads": [],
     }
     part = PartFile("base", tmp_path / "base", digest(tmp_path / "base"))
-    SafetensorsZip().write(
+    SafetensorsZip().write_download(
         tmp_path / "out.zip", Version(Manifest.from_json(manifest), [part], CATALOGUE)
     )
     scope = loaded(tmp_path / "out.zip", tmp_path, monkeypatch)

@@ -20,7 +20,7 @@ def test_every_download_has_the_digest_that_older_code_gave_it(tmp_path: Path) -
     known = build_catalogue()
 
     def write(target: Path, manifest: dict[str, Any], parts: Parts) -> None:
-        SafetensorsZip().write(
+        SafetensorsZip().write_download(
             target,
             Version(Manifest.from_json(manifest), [PartFile(*part) for part in parts], known),
         )

@@ -11,7 +11,7 @@ from safetensors.numpy import load, save, save_file
 
 from core.errors import StoreCorrupt
 from core.files.merged import DamagedPart, Merged
-from core.files.safetensors_header import read_header
+from core.files.safetensors_header import read_safetensors_header
 
 
 def same(name: str) -> str:
@@ -75,7 +75,7 @@ def test_tensors_can_be_renamed_and_left_out(tmp_path):
     merged = Merged(
         [(path, digest(path), lambda name: None if name == "fc" else f"backbone.{name}")]
     )
-    assert merged.names == ["backbone.w"]
+    assert merged.tensor_names == ["backbone.w"]
 
 
 @pytest.mark.parametrize("tensor", ["fc", "w", "x"])
@@ -83,7 +83,7 @@ def test_a_part_with_a_flipped_bit_is_found_while_it_is_merged_even_in_what_is_l
     tmp_path, tensor
 ):
     path = write(tmp_path / "1", **{name: np.ones(99, np.float32) for name in ("fc", "w", "x")})
-    sha256, place = digest(path), {t.name: t.begin for t in read_header(path)}[tensor]
+    sha256, place = digest(path), {t.name: t.begin for t in read_safetensors_header(path)}[tensor]
     data = bytearray(path.read_bytes())
     data[place + 5] ^= 1
     path.write_bytes(data)

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from core.errors import BaseInvalid
-from core.files.safetensors_header import check_finite_tensors, read_header
+from core.files.safetensors_header import check_finite_tensors, read_safetensors_header
 
 
 def write(path: Path, **tensors: np.ndarray) -> Path:
@@ -23,15 +23,15 @@ def test_a_base_with_a_value_that_is_no_number_is_refused(tmp_path, value: float
         tmp_path / "1", good=np.ones(3, np.float32), bad=weights, count=np.array([5], np.int64)
     )
     with pytest.raises(BaseInvalid, match="'bad' holds NaN or infinity"):
-        check_finite_tensors(path, read_header(path))
+        check_finite_tensors(path, read_safetensors_header(path))
     check_finite_tensors(
-        write(tmp_path / "2", good=np.ones(3, np.float32)), read_header(tmp_path / "2")
+        write(tmp_path / "2", good=np.ones(3, np.float32)), read_safetensors_header(tmp_path / "2")
     )
 
 
 def test_a_name_of_a_megabyte_is_not_repeated_in_the_error(tmp_path):
     with pytest.raises(BaseInvalid, match="more than 300 characters") as caught:
-        read_header(write(tmp_path / "1", **{"n" * 900_000: np.ones(1, np.float32)}))
+        read_safetensors_header(write(tmp_path / "1", **{"n" * 900_000: np.ones(1, np.float32)}))
     assert len(caught.value.detail) < 500
 
 
@@ -51,4 +51,4 @@ def test_another_format_is_refused_by_its_name(tmp_path: Path, start: bytes, nam
         BaseInvalid,
         match=rf"^This is {named}.*a base is a safetensors file: other formats are never read",
     ):
-        read_header(tmp_path / "base")
+        read_safetensors_header(tmp_path / "base")

@@ -7,16 +7,20 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from core.ingest.answers import open_answers, open_ranked_answers
+from core.ingest.answers import read_encrypted_predictions, read_ranked_predictions
 from core.learning.evaluation import stored_predictions
-from core.learning.problems.class_answers import Answers, choose_integer_type, find_running_maxima
+from core.learning.problems.class_answers import (
+    Answers,
+    choose_integer_type,
+    find_running_maximum_columns,
+)
 from core.learning.problems.classification import CLASSIFICATION
 
 
 def write_answers(folder: Path, scores: torch.Tensor) -> Path:
     """Write the file of a version that gives these scores [N, C]."""
     integers = choose_integer_type(scores.shape[1])
-    leaders, counts = find_running_maxima(scores)
+    leaders, counts = find_running_maximum_columns(scores)
     rows = scores.argmax(1).int().clone()
     answers = Answers(
         rows,
@@ -34,20 +38,20 @@ def test_the_best_of_the_first_classes_is_their_argmax(tmp_path: Path, classes: 
     scores = torch.randn(20, classes, generator=torch.Generator().manual_seed(classes)).round(
         decimals=1
     )
-    answers = open_ranked_answers(write_answers(tmp_path, scores))
+    answers = read_ranked_predictions(write_answers(tmp_path, scores))
     assert answers is not None
     for known in {1, (classes + 1) // 2, classes}:  # rounded scores: ties go to the lowest row
-        assert answers.best_of(known).tolist() == scores[:, :known].argmax(1).tolist()
+        assert answers.choose_best_rows(known).tolist() == scores[:, :known].argmax(1).tolist()
 
 
 def test_a_file_without_images_has_no_best(tmp_path: Path) -> None:
-    answers = open_ranked_answers(write_answers(tmp_path, torch.zeros(0, 3)))
-    assert answers is not None and answers.best_of(2).tolist() == []
+    answers = read_ranked_predictions(write_answers(tmp_path, torch.zeros(0, 3)))
+    assert answers is not None and answers.choose_best_rows(2).tolist() == []
 
 
 def test_scores_that_are_no_numbers_lead_as_they_win() -> None:
     scores = torch.tensor([[0.0, float("nan"), 5.0], [float("-inf"), float("-inf"), 1.0]])
-    leaders, counts = find_running_maxima(scores)
+    leaders, counts = find_running_maximum_columns(scores)
     assert counts.tolist() == [2, 2] and leaders.tolist() == [0, 1, 0, 2]
     assert scores.argmax(1).tolist() == [1, 2]
 
@@ -57,8 +61,8 @@ def test_a_file_from_before_is_read_and_has_no_ranking(tmp_path: Path) -> None:
     save_file(
         {"rows": rows, "probabilities": np.ones(2, np.float16)}, path := tmp_path / "a.safetensors"
     )
-    assert open_answers(path)[0].tolist() == [2, 0]
-    assert open_ranked_answers(path) is None
+    assert read_encrypted_predictions(path)[0].tolist() == [2, 0]
+    assert read_ranked_predictions(path) is None
 
 
 @pytest.mark.parametrize(
@@ -72,13 +76,13 @@ def test_rankings_that_do_not_fit_the_images_are_refused(
     oldest = {"rows": np.zeros(2, np.int32), "probabilities": np.ones(2, np.float16)}
     save_file({**arrays, **oldest}, path := tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="leaders do not belong"):
-        open_ranked_answers(path)
+        read_ranked_predictions(path)
 
 
 def test_a_snapshot_gives_its_answers_back_also_one_from_before() -> None:
     rows, probabilities = torch.zeros(2).int(), torch.ones(2).half()
     now = Answers(rows, probabilities, *(torch.ones(2, dtype=torch.uint8) for _ in range(3)))
     kept = {("new", 1): now, ("parent", 2): Answers(rows, probabilities)}
-    tensors = stored_predictions.convert_to_tensors(kept)
-    back = stored_predictions.take_stored_predictions(tensors, CLASSIFICATION)
+    tensors = stored_predictions.convert_predictions_to_tensors(kept)
+    back = stored_predictions.pop_stored_predictions(tensors, CLASSIFICATION)
     assert not tensors and back["new", 1].leaders is not None and back["parent", 2].leaders is None

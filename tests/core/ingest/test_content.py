@@ -16,7 +16,7 @@ from core.ingest.inspect import inspect_archive
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
-from core.ingest.rules.options import read_options
+from core.ingest.rules.options import parse_option_texts
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 
 Files = dict[str, bytes]
@@ -140,7 +140,7 @@ def test_options_of_reading_count_by_what_they_change(digest_of: Digest) -> None
     assert digest_of(data, options=ReadingOptions(max_bad=0.2)) == digest_of(data)
     deep = as_zip({"cat/in/1.png": A, "cat/out/2.png": B, "dog/in/3.png": C, "dog/out/4.png": D})
     first, second = (
-        digest_of(deep, options=read_options({"classes": f"level:{at}"})) for at in (1, 2)
+        digest_of(deep, options=parse_option_texts({"classes": f"level:{at}"})) for at in (1, 2)
     )
     assert first == digest_of(data) != second
 

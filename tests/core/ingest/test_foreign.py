@@ -56,8 +56,12 @@ def test_what_is_read_is_not_foreign(name: str) -> None:
 
 def test_names_that_a_shell_would_read_otherwise_are_not_put_into_a_command() -> None:
     kind = find_foreign_kind("photos/my scan.pdf")
-    assert kind is not None and "FILE" in kind.advice_for("photos/my scan.pdf; rm -r x")
-    assert "pdftoppm -r 150 -jpeg photos/scan.pdf" in kind.advice_for("photos/scan.pdf")
+    assert kind is not None and "FILE" in kind.format_conversion_advice(
+        "photos/my scan.pdf; rm -r x"
+    )
+    assert "pdftoppm -r 150 -jpeg photos/scan.pdf" in kind.format_conversion_advice(
+        "photos/scan.pdf"
+    )
 
 
 @pytest.mark.parametrize(

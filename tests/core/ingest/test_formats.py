@@ -27,8 +27,8 @@ SOME = Formats(
     ],
 )
 def test_a_name_loses_the_longest_ending_that_fits(name: str, stripped: str) -> None:
-    assert SOME.strip_ending(name) == stripped
-    assert SOME.has_ending(name) == (name != stripped)
+    assert SOME.strip_archive_ending(name) == stripped
+    assert SOME.has_archive_ending(name) == (name != stripped)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_name_loses_the_longest_ending_that_fits(name: str, stripped: str) -> 
     ],
 )
 def test_a_mark_counts_at_its_offset_alone(first: bytes, has_mark: bool) -> None:
-    assert SOME.has_mark(first) is has_mark
+    assert SOME.has_any_format_mark(first) is has_mark
 
 
 def test_people_read_the_first_ending_of_each_format() -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 from core.errors import ImageInvalid
 from core.ingest.decoding.resizing import FIRST, LATEST, Resizing
 from core.ingest.image_file import gif, heic, jpeg, kinds, png
-from core.ingest.images import decode_image, open_square
+from core.ingest.images import decode_image, decode_square_image
 
 MAX = 4096 * 4096
 
@@ -180,9 +180,9 @@ def test_the_first_frame_is_taken() -> None:
             "AVIF": {"quality": 100, "subsampling": "4:4:4"},
         }.get(kind, {})
         data = encoded(frames[0], kind, save_all=True, append_images=frames[1:], **options)
-        image, more, *_ = open_square(data, 8, 3, MAX)
+        image, more, *_ = decode_square_image(data, 8, 3, MAX)
         assert np.abs(np.asarray(image)[0, 0].astype(int) - [255, 0, 0]).max() <= 2 and more
-        assert not open_square(encoded(frames[0], kind), 8, 3, MAX)[1]
+        assert not decode_square_image(encoded(frames[0], kind), 8, 3, MAX)[1]
 
 
 def test_transparent_pixels_of_a_gif_are_white() -> None:

@@ -21,7 +21,7 @@ from core.errors import ArchiveHostile, LabelsInvalid, Rejected
 from core.ingest.dataset import open_dataset
 from core.ingest.decoding import archive_decoding, pool
 from core.ingest.images import decode_image
-from core.ingest.ingest import Ingested, Stopped, draw_held_out, draw_selection
+from core.ingest.ingest import Ingested, Stopped, draw_held_out_rows, draw_selection
 from core.ingest.limits import Limits
 from core.processes import helper_process
 
@@ -98,7 +98,9 @@ def test_every_class_keeps_a_training_image() -> None:
     rng = np.random.default_rng(0)
     for share in (0.01, 0.15, 0.5, 0.99):
         labels = rng.integers(0, 9, 60)
-        chosen = draw_held_out(labels, rng.integers(0, 256, (60, 16), dtype=np.uint8), share, 3)
+        chosen = draw_held_out_rows(
+            labels, rng.integers(0, 256, (60, 16), dtype=np.uint8), share, 3
+        )
         counts = np.bincount(labels, minlength=9)
         held = np.bincount(labels[chosen], minlength=9)
         assert ((held < counts) | (counts == 0)).all()
@@ -326,7 +328,7 @@ FAKE_CORE = """
 import os, signal, time
 __path__ = [{path!r}]
 from core.ingest import images
-real = images.open_square
+real = images.decode_square_image
 def poisoned(data, *rest):
     if data.endswith(b"KILL"):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -342,7 +344,7 @@ def poisoned(data, *rest):
     if data.endswith(b"EAT"):
         kept = bytearray(64 << 30)
     return real(data, *rest)
-images.open_square = poisoned
+images.decode_square_image = poisoned
 """
 
 

@@ -20,7 +20,7 @@ import pytest
 from core.errors import ImageInvalid
 from core.ingest.decoding.decoder import REASON_BYTES
 from core.ingest.decoding.resizing import FIRST, LATEST, Resizing
-from core.ingest.images import decode_image, open_square
+from core.ingest.images import decode_image, decode_square_image
 from core.ingest.limits import Limits
 from core.recipe.images import DECODING
 
@@ -154,8 +154,10 @@ def test_a_jpeg_that_lacks_more_than_its_end_mark_is_cut_off(name: str) -> None:
     ["png with a damaged profile", "png with a profile for inks", "jpeg with a damaged profile"],
 )
 def test_a_profile_that_cannot_be_used_is_said(name: str) -> None:
-    assert open_square(named(name).data, SIDE, 3, MAX, Resizing(decoding=LATEST)).ignored_profile
-    assert not open_square(
+    assert decode_square_image(
+        named(name).data, SIDE, 3, MAX, Resizing(decoding=LATEST)
+    ).ignored_profile
+    assert not decode_square_image(
         named("png Display P3").data, SIDE, 3, MAX, Resizing(decoding=LATEST)
     ).ignored_profile
 

@@ -11,9 +11,14 @@ import pytest
 from core.ingest.layout import Layout, build_layout, build_stored_reading, parse_stored_reading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions, RuleError
-from core.ingest.rules.options import read_options
+from core.ingest.rules.options import parse_option_texts
 from core.ingest.rules.plan import IGNORED, Plan, plan_batch
-from core.ingest.rules.words import are_batches, is_container, is_date, parse_part_of_folder
+from core.ingest.rules.words import (
+    are_batch_folders,
+    get_folder_part,
+    is_container_folder,
+    is_date_folder,
+)
 
 JPG = "jpg"
 
@@ -234,7 +239,7 @@ def test_what_can_be_read_in_several_ways_is_asked_for(case: str) -> None:
     for option, value, _ in stopped.value.remedies:
         assert f"-o {option}={value}" in str(stopped.value)
         assert plan_batch(
-            names, read_options({option: value}), lambda _: b""
+            names, parse_option_texts({option: value}), lambda _: b""
         ).classes  # it settles it
 
 
@@ -369,24 +374,26 @@ trainset test test_set testing val valid validation JPEGImages Annotations raw a
 
 
 def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
-    assert [word for word in CONTAINERS.split() if not is_container(word)] == []
-    assert all(map(is_container, ["New photos (2)", "my uploads", "images of the test set"]))
+    assert [word for word in CONTAINERS.split() if not is_container_folder(word)] == []
+    assert all(map(is_container_folder, ["New photos (2)", "my uploads", "images of the test set"]))
     assert not any(
-        map(is_container, ["cooked", "invalid", "trains", "cat images", "7", "été", "imagery"])
+        map(
+            is_container_folder,
+            ["cooked", "invalid", "trains", "cat images", "7", "été", "imagery"],
+        )
     )
-    assert (
-        parse_part_of_folder("train station") is None
-        and parse_part_of_folder("Train-Set 2") == "training"
-    )
+    assert get_folder_part("train station") is None and get_folder_part("Train-Set 2") == "training"
     assert all(
-        map(is_date, ["2024", "2024-05-17", "20240517", "17.05.2024", "May 2024", "2024-W05"])
+        map(
+            is_date_folder, ["2024", "2024-05-17", "20240517", "17.05.2024", "May 2024", "2024-W05"]
+        )
     )
-    assert not any(map(is_date, ["5", "20245", "may", "class 2024"]))
-    assert are_batches(["week-01", "week-02"]) and are_batches(["Batch 1", "batch 2"])
+    assert not any(map(is_date_folder, ["5", "20245", "may", "class 2024"]))
+    assert are_batch_folders(["week-01", "week-02"]) and are_batch_folders(["Batch 1", "batch 2"])
     assert (
-        not are_batches(["a1", "a2"])
-        and not are_batches(["week-01"])
-        and not are_batches(["cat1", "dog2"])
+        not are_batch_folders(["a1", "a2"])
+        and not are_batch_folders(["week-01"])
+        and not are_batch_folders(["cat1", "dog2"])
     )
 
 
@@ -404,7 +411,7 @@ def test_a_batch_that_was_accepted_before_is_read_by_its_job_as_its_submit_said(
     layout = build_layout(
         names, Limits(), lambda _: b"{}", parse_stored_reading(None, list(classes), {})
     )
-    assert layout.count_images()[0] == classes
+    assert layout.count_class_images()[0] == classes
 
 
 def test_a_stored_reading_is_the_one_that_was_asked_for() -> None:

@@ -36,7 +36,7 @@ from core.ingest.limits import Limits
 from core.learning.catalogue import build_catalogue
 from core.settings import Settings
 from core.storage import FolderStore
-from perennial.cli.models.unpack import open_package
+from perennial.cli.models.unpack import open_downloaded_package
 from tests.core.ingest.hostile_corpus import honest_zip
 from tests.core.ingest.test_picture_kinds import SIDE, Kind, kinds, pixels_of
 
@@ -128,7 +128,9 @@ def test_a_card_has_these_pixels(right: np.ndarray, unpacked: Path) -> None:
 def test_onnx_code_has_these_pixels(
     right: np.ndarray, unpacked: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads, _, _ = onnx_card.build_code(ImageSpec.from_json(IMAGE)).partition("with open(")
+    reads, _, _ = onnx_card.build_prediction_code(ImageSpec.from_json(IMAGE)).partition(
+        "with open("
+    )
     program, found = compile(reads, "README.md", "exec"), []
     for kind in GOOD:
         monkeypatch.setattr(sys, "argv", ["run.py", str(saved(kind, unpacked))])
@@ -175,7 +177,7 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
         decoder.close()
     scope: dict[str, Any] = {"torch": torch, "config": {"image": BEFORE}}
     exec(compile(build_image_code(image), "README.md", "exec"), scope)
-    reads, _, _ = onnx_card.build_code(image).partition("with open(")
+    reads, _, _ = onnx_card.build_prediction_code(image).partition("with open(")
     for kind, right in zip(OF_PHONES, before, strict=True):
         photo = saved(kind, unpacked)
         assert np.array_equal(scope["read"](photo).numpy(), right), "a card"
@@ -222,10 +224,11 @@ def test_downloads_of_both_formats_hold_the_reader_and_clients_unpack_them(tmp_p
         manifest = Manifest.from_json({**given, "image": image})
         for form in (SafetensorsZip(), OnnxZip()):
             path = tmp_path / "download.zip"
-            form.write(path, Version(manifest, [], build_catalogue(), made))
-            with open_package(path) as package:
+            form.write_download(path, Version(manifest, [], build_catalogue(), made))
+            with open_downloaded_package(path) as package:
                 assert {name for name in package.names if name.endswith(".py")} == reads
-                assert json.loads(package.read_file("config.json"))["image"] == image
+                assert json.loads(package.read_packed_file("config.json"))["image"] == image
                 assert (
-                    "from image_file import read_array" in package.read_file("README.md").decode()
+                    "from image_file import read_array"
+                    in package.read_packed_file("README.md").decode()
                 ) == bool(reads)

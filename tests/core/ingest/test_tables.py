@@ -18,9 +18,9 @@ from core.ingest.layout import Reading, build_layout
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import BadEntry, ReadingOptions, RuleError
 from core.ingest.rules.plan import IGNORED, Plan, plan_batch
-from core.ingest.rules.tables import find_table, suggest_pattern
-from core.ingest.rules.tables.columns import NotLabels, choose_columns
-from core.ingest.rules.tables.file_names import read_pattern
+from core.ingest.rules.tables import find_label_table, suggest_name_pattern
+from core.ingest.rules.tables.columns import NotLabels, choose_table_columns
+from core.ingest.rules.tables.file_names import parse_name_pattern
 from core.ingest.rules.tables.found import TableFile
 from core.ingest.rules.tables.images import AMBIGUOUS, MISSING, ImageNames
 from core.ingest.rules.tables.records import open_records
@@ -326,7 +326,7 @@ def test_rows_after_a_broken_one_are_read() -> None:
 
 def test_a_table_has_no_more_entries_than_a_batch() -> None:
     with pytest.raises(RuleError, match="has more than 3 entries"):
-        find_table(
+        find_label_table(
             [*FILES, "t.csv"],
             lambda _: b"file,label\n" + b"cat0.jpg,a\n" * 4,
             ReadingOptions(),
@@ -391,7 +391,7 @@ def test_what_a_tool_writes_of_one_image_is_a_label_or_a_reason(case: str) -> No
     name, content, expected = ODD[case]
     text = content if isinstance(content, str) else json.dumps(content)
     names = [*FILES, name]
-    found = find_table(names, lambda _: text.encode(), ReadingOptions())
+    found = find_label_table(names, lambda _: text.encode(), ReadingOptions())
     assert found is not None
     said = [row.label for row in found.rows] or [
         entry.reason for entry in (*found.bad, *found.unlabelled)
@@ -459,7 +459,7 @@ def test_a_table_of_thousands_of_columns_is_told_by_few_entries() -> None:
         return -1
 
     with pytest.raises(NotLabels):
-        choose_columns(records, ReadingOptions(), find, images, is_own=False)
+        choose_table_columns(records, ReadingOptions(), find, images, is_own=False)
     assert len(seen) <= 100_000
 
 
@@ -492,7 +492,7 @@ def test_many_images_of_one_name_cost_no_search_for_each() -> None:
     ],
 )
 def test_a_pattern_finds_the_label_in_a_name(pattern: str, name: str, label: str) -> None:
-    assert read_pattern(pattern).label_of(name) == label
+    assert parse_name_pattern(pattern).extract_label(name) == label
 
 
 @pytest.mark.parametrize(
@@ -508,16 +508,16 @@ def test_a_pattern_finds_the_label_in_a_name(pattern: str, name: str, label: str
 )
 def test_a_wrong_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(RuleError, match="names_pattern"):
-        read_pattern(pattern)
+        parse_name_pattern(pattern)
 
 
 def test_a_pattern_that_nearly_all_names_fit_is_offered() -> None:
     names = [f"photos/{'great_owl' if n % 2 else 'cat'}_{n}.jpg" for n in range(40)] + [
         "photos/x.jpg"
     ]
-    assert suggest_pattern(names, range(41)) == "{label}_{number}"
-    assert not suggest_pattern([*names, *(f"y{n}y.jpg" for n in range(3))], range(44))
-    assert not suggest_pattern([f"IMG_{n}.jpg" for n in range(9)], range(9))
+    assert suggest_name_pattern(names, range(41)) == "{label}_{number}"
+    assert not suggest_name_pattern([*names, *(f"y{n}y.jpg" for n in range(3))], range(44))
+    assert not suggest_name_pattern([f"IMG_{n}.jpg" for n in range(9)], range(9))
     with pytest.raises(LabelsInvalid, match=r"\?names_pattern=%7Blabel%7D_%7Bnumber%7D") as caught:
         build_layout(names, Limits(), lambda _: b"")
     assert {"option": "names_pattern", "value": "{label}_{number}"}.items() <= caught.value.extra[

@@ -16,7 +16,7 @@ from core.jobs import doorbell
 from core.jobs.doorbell import Doorbell
 from core.settings import Settings
 from tests.core.rows import make_job_row, make_model_row, make_task_row
-from tools.service import free_port
+from tools.service import find_free_port
 
 JOB = "job_" + "0" * 26
 
@@ -109,7 +109,7 @@ def test_a_silent_broker_does_not_delay_a_ring(
 
 
 def test_a_refusing_broker_is_down_and_the_job_not_rung(db: Database, tmp_path: Path) -> None:
-    port = free_port()
+    port = find_free_port()
     bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
     bell.notify_workers(JOB)
     assert bell.get_broker_status() == "down"
@@ -121,7 +121,7 @@ def test_the_broker_is_up_again_after_an_outage(
     db: Database, tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(doorbell, "CHECK_S", 0.1)
-    port = free_port()
+    port = find_free_port()
     bell = Doorbell(settings(tmp_path, f"redis://127.0.0.1:{port}/0"), db)
     assert bell.get_broker_status() == "down"
     server = subprocess.Popen(
@@ -152,7 +152,7 @@ def test_without_a_broker_the_status_is_none_and_a_ring_wakes_the_listener(
     db: Database, tmp_path: Path
 ) -> None:
     bell = Doorbell(settings(tmp_path), db)
-    with doorbell.open_listener(tmp_path) as listener:
+    with doorbell.open_wakeup_listener(tmp_path) as listener:
         assert listener is not None
         bell.notify_workers(JOB)
         assert listener.recv(16)
@@ -167,17 +167,17 @@ def test_without_a_listener_a_ring_is_silent(db: Database, tmp_path: Path) -> No
 def test_a_long_data_directory_still_has_a_doorbell(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
-    with doorbell.open_listener(folder) as listener:
+    with doorbell.open_wakeup_listener(folder) as listener:
         assert listener is not None
         assert doorbell.wake_worker(folder)
         assert listener.recv(16)
 
 
 def test_a_worker_that_does_not_listen_does_not_block_a_ring(tmp_path: Path) -> None:
-    with doorbell.open_listener(tmp_path) as listener:
+    with doorbell.open_wakeup_listener(tmp_path) as listener:
         assert listener is not None
         assert all(doorbell.wake_worker(tmp_path) for _ in range(2000))
-        doorbell.drain_wakeups(listener)
+        doorbell.read_pending_wakeups(listener)
         with pytest.raises(BlockingIOError):
             listener.recv(16)
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from core.database.polling import JobRow
-from core.jobs.job_response import Aside, EncodedJobs, build_etag, encode_job
+from core.jobs.job_response import Aside, EncodedJobs, build_job_etag, encode_job_response
 
 ROW = JobRow(
     id="job_1", owner_id="own_1", model_id="mdl_1", task_id="tsk_1", task_number=1, state="running", revision=1,
@@ -23,23 +23,28 @@ def test_an_answer_is_encoded_again_when_the_job_or_what_is_beside_it_changes() 
         (again, Aside()),
         (again, Aside(outcome="rejected")),
     ):
-        assert answers.encode_cached(row, aside, build_etag(row, aside)) == encode_job(row, aside)
+        assert answers.encode_job_response_cached(
+            row, aside, build_job_etag(row, aside)
+        ) == encode_job_response(row, aside)
 
 
 def test_an_answer_that_has_not_changed_is_not_encoded_again() -> None:
     answers = EncodedJobs()
-    tag = build_etag(ROW, Aside())
-    assert answers.encode_cached(ROW, Aside(), tag) is answers.encode_cached(ROW, Aside(), tag)
+    tag = build_job_etag(ROW, Aside())
+    assert answers.encode_job_response_cached(
+        ROW, Aside(), tag
+    ) is answers.encode_job_response_cached(ROW, Aside(), tag)
 
 
 def test_answers_about_many_or_large_jobs_are_not_all_remembered() -> None:
     answers = EncodedJobs()
     large = replace(ROW, warnings=["w" * EncodedJobs.MOST_BYTES])
     first, second = (
-        answers.encode_cached(large, Aside(), build_etag(large, Aside())) for _ in range(2)
+        answers.encode_job_response_cached(large, Aside(), build_job_etag(large, Aside()))
+        for _ in range(2)
     )
     assert first == second and first is not second
     for number in range(EncodedJobs.MOST + 1):
         row = replace(ROW, id=f"job_{number}")
-        answers.encode_cached(row, Aside(), build_etag(row, Aside()))
+        answers.encode_job_response_cached(row, Aside(), build_job_etag(row, Aside()))
     assert len(answers._known) <= EncodedJobs.MOST and "job_0" not in answers._known

@@ -73,15 +73,15 @@ def holder(database) -> Actor:
 )
 def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, holder, ended):
     store = FolderStore(tmp_path / "store")
-    store.create_root()
+    store.create_folder_or_bucket()
     begun = uploads.create_upload(database, holder, NewUpload(4), TERMS)[0]["id"]
-    writing = uploads.begin_writing(database, holder, begun, 0)
+    writing = uploads.lease_upload_to_write(database, holder, begun, 0)
     (tmp_path / "piece").write_bytes(b"abcd")
     with database.write() as session:
         session.execute(update(Key).where(Key.id == holder.key_id).values(**ended))
         rows = len(session.scalars(select(Audit)).all())
     with pytest.raises(NotAuthenticated, match="nothing of it was done"):
-        uploads.append_piece(
+        uploads.append_upload_piece(
             database, store, holder, writing, Piece(tmp_path / "piece", 4, "0" * 64), TERMS
         )
     with pytest.raises(NotAuthenticated):

@@ -62,7 +62,7 @@ EXACT = {"formats": ("ieee", "ieee")}
 def test_flags_are_set_for_a_job_on_cuda_and_put_back(
     device: torch.device, deterministic: bool, changed: dict[str, Any]
 ) -> None:
-    with Numerics(Recipe(deterministic=deterministic), device).apply_flags():
+    with Numerics(Recipe(deterministic=deterministic), device).use_numerics_flags():
         inside = flags()
     assert inside == {**BEFORE, **changed}
     assert flags() == BEFORE
@@ -97,7 +97,7 @@ def test_a_warning_names_its_operation(warning: str, operation: str | None) -> N
 def test_each_job_records_its_operations_once_and_shows_other_warnings() -> None:
     for _ in range(2):
         found = Numerics(Recipe(), CUDA)
-        with warnings.catch_warnings(record=True) as shown, found.apply_flags():
+        with warnings.catch_warnings(record=True) as shown, found.use_numerics_flags():
             warnings.simplefilter("always")
             for name in ("index_add", "cumsum", "index_add", ""):
                 warnings.warn(NO_KERNEL.format(name) if name else "another matter", stacklevel=1)
@@ -133,7 +133,7 @@ def test_a_cpu_without_bfloat16_warns_that_it_is_slower(
     precision: Any, capabilities: dict[str, bool], warned: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    found = list(Numerics(Recipe(precision=precision), CPU).iter_warnings())
+    found = list(Numerics(Recipe(precision=precision), CPU).iterate_warnings())
     assert len(found) == warned and all("slower" in text for text in found)
 
 
@@ -179,7 +179,7 @@ def test_on_a_cpu_deterministic_changes_the_manifest_and_no_weight(bench: Bench)
 def test_operations_without_a_deterministic_kernel_are_in_the_log_and_the_manifest(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    applied = Numerics.apply_flags
+    applied = Numerics.use_numerics_flags
 
     def on_a_device(self: Numerics) -> Any:
         self._device = CUDA  # its flags are those of a GPU, the tensors stay on the CPU
@@ -188,7 +188,7 @@ def test_operations_without_a_deterministic_kernel_are_in_the_log_and_the_manife
     def step(terms: object, *_: object) -> None:
         warnings.warn(NO_KERNEL.format("some_cuda_kernel"), stacklevel=1)
 
-    monkeypatch.setattr(numerics.Numerics, "apply_flags", on_a_device)
+    monkeypatch.setattr(numerics.Numerics, "use_numerics_flags", on_a_device)
     watched(monkeypatch, Context, "loss", step)
     learned = bench.learn_task(1)
     assert learned.result["environment"]["nondeterministic"] == ["some_cuda_kernel"]

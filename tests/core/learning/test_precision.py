@@ -43,7 +43,7 @@ PATHS: dict[str, Callable[[Network], object]] = {
         n, evaluate.HeldBack(known().images, known().labels), None, Network.forward, INPUTS
     ),
     "features": lambda n: probe.compute_features(n, known().images, INPUTS),
-    "known features": lambda n: KnownFeatures(None, 1, CPU).remember_images(
+    "known features": lambda n: KnownFeatures(None, 1, CPU).compute_dataset_features(
         n, known().images, lambda: None
     ),
     "predicting": lambda n: predicting.predict_images(n, known().images.numpy()),
@@ -91,5 +91,5 @@ def test_neighbours_are_compared_in_full_precision(
     monkeypatch.setattr(
         torch.Tensor, "topk", lambda *a, **k: (seen.append(precisions()), topk(*a, **k))[1]
     )
-    probe.leave_one_out(torch.eye(4), torch.tensor([0, 0, 1, 1]), 1)
+    probe.classify_by_other_neighbours(torch.eye(4), torch.tensor([0, 0, 1, 1]), 1)
     assert seen == [("ieee", "ieee")]

@@ -12,7 +12,7 @@ from core.lineage.features import (
     compute_feature_loss,
     find_best_ancestor,
     find_last_good_ancestor,
-    has_collapsed,
+    has_feature_collapse,
 )
 
 
@@ -51,7 +51,7 @@ def counted(*ancestors: FeatureShare) -> FeatureCount:
 def test_ten_points_and_two_standard_errors_must_both_be_exceeded(
     now: tuple[int, int], before: tuple[int, int], collapsed: bool
 ) -> None:
-    assert has_collapsed(share(now, before)) is collapsed
+    assert has_feature_collapse(share(now, before)) is collapsed
 
 
 def test_the_decision_is_that_of_the_formula_in_float64() -> None:
@@ -68,7 +68,8 @@ def test_the_decision_is_that_of_the_formula_in_float64() -> None:
         expected = q - p > limit and q - p > 2 * error
         decided.add(expected)
         assert (
-            has_collapsed(share((right, images), (right_before, images_before)), limit) is expected
+            has_feature_collapse(share((right, images), (right_before, images_before)), limit)
+            is expected
         )
     assert decided == {True, False}
 

@@ -21,11 +21,11 @@ from core.ids import new_id
 from core.lineage import lineage
 from core.lineage.coverage import add_taught_task, list_taught_tasks
 from core.lineage.judgement import judge_version
-from core.publishing.measured import Measurements, write_measured
+from core.publishing.measured import Measurements, store_version_measurements
 from core.requests.actor import Actor
 from core.requests.response_cache import KeptAnswers
 from core.statistics import matrix
-from core.versions.metrics import Window, load_cached_metrics, model_metrics
+from core.versions.metrics import Window, build_model_metrics, load_cached_metrics
 from tests.core.desk import Desk
 
 ADMIN = Actor("", None, "admin")
@@ -94,11 +94,11 @@ class History:
             cells += [
                 self._cell(which, task) for which in ("base", "parent") if draw.random() < 0.7
             ]
-            write_measured(
+            store_version_measurements(
                 session,
                 model,
                 version,
-                Measurements(cells, Figures(**document.get_given_fields()), {}),
+                Measurements(cells, Figures(**document.get_set_fields()), {}),
                 self.deleted,
             )
         self.manifests[number] = {
@@ -231,15 +231,15 @@ def slowly(
         "accuracy_matrix": matrix.build_accuracy_matrix(rows, learned, cells),
         "marks": [],
         "summary": {
-            **matrix.compute_figures(
+            **matrix.compute_last_stage_figures(
                 matrix.Stages(rows, cells, version, model.scenario), per_class=per_class
             ),
             **of_manifests(along),
             "sure": None,
             "seconds": [None for _ in stages.line[1:]],
             "bytes": [size[row.version] for row in stages.line[1:]],
-            "degenerate": matrix.find_degenerate(stages, classes),
-            "unmeasured_classes": matrix.find_unmeasured(stages, per_class, classes),
+            "degenerate": matrix.find_single_class_tasks(stages, classes),
+            "unmeasured_classes": matrix.find_classes_without_images(stages, per_class, classes),
         },
         "definitions": matrix.DEFINITIONS,
     }
@@ -260,12 +260,14 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return [(manifest.get(name) or {}).get(key) for manifest in along[1:]]
 
     changes = (along[-1].get("changes") or {}).values()
-    lost, gained = matrix.change_rates((c["regressed"], c["improved"], c["total"]) for c in changes)
+    lost, gained = matrix.compute_change_rates(
+        (c["regressed"], c["improved"], c["total"]) for c in changes
+    )
     probe = along[-1].get("knn_probe")
     means = [(manifest.get("adp") or {}).get("mean") for manifest in along[1:]]
     return {
         "calibration": along[-1].get("calibration"),
-        "fwt_probe": matrix.average_defined(forward(manifest.get("knn_probe")) for manifest in along[1:]),
+        "fwt_probe": matrix.average_defined_values(forward(manifest.get("knn_probe")) for manifest in along[1:]),
         "regression_rate": lost,
         "improvement_rate": gained,
         "update_norm": each("update_norm", "backbone"),
@@ -303,9 +305,9 @@ def test_every_figure_of_every_version_is_that_of_all_cells(desk: Desk, seeds: r
         history = History(desk, seed)
         for version in history.manifests:
             expected = slowly(desk.db, history.model, version, history.manifests)
-            assert model_metrics(desk.db, ADMIN, history.model, version=str(version)) == expected, (
-                seed
-            )
+            assert (
+                build_model_metrics(desk.db, ADMIN, history.model, version=str(version)) == expected
+            ), seed
 
 
 def test_whole_manifests_are_put_together_again(desk: Desk) -> None:
@@ -338,9 +340,11 @@ def test_a_gate_sees_the_figures_of_all_cells(desk: Desk) -> None:
 
 def test_a_window_shows_its_rows_and_columns_and_the_whole_summary(desk: Desk) -> None:
     history = History(desk, 3)
-    whole = model_metrics(desk.db, ADMIN, history.model, version="2")
+    whole = build_model_metrics(desk.db, ADMIN, history.model, version="2")
     assert len(whole["rows"]) > 4 and len(whole["columns"]) > 2
-    part = model_metrics(desk.db, ADMIN, history.model, version="2", window=Window((2, 3), (2, 2)))
+    part = build_model_metrics(
+        desk.db, ADMIN, history.model, version="2", window=Window((2, 3), (2, 2))
+    )
     assert part["rows"] == whole["rows"][2:4]
     assert part["columns"] == [column for column in whole["columns"] if column["task"] == 2]
     at = whole["columns"].index(part["columns"][0])
@@ -358,7 +362,7 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
         assert load_cached_metrics(*asked, kept, version=version, window=window) is answer, (
             "nothing has changed"
         )
-        assert answer.body == to_json(model_metrics(*asked, version=version, window=window))
+        assert answer.body == to_json(build_model_metrics(*asked, version=version, window=window))
         return answer.body
 
     seen = [both(), both("1"), both("2"), both(window=Window((1, 2), (1, 2)))]
@@ -375,7 +379,7 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
 
 def test_a_window_beyond_the_matrix_is_empty(desk: Desk) -> None:
     history = History(desk, 3)
-    found = model_metrics(
+    found = build_model_metrics(
         desk.db, ADMIN, history.model, version="1", window=Window((900, 999), (900, 999))
     )
     assert found["rows"] == found["columns"] == found["accuracy_matrix"] == []

@@ -21,14 +21,14 @@ BLANK = fail_check("learned_nothing", "It gets 0 of 9 right.")
 
 
 def test_of_several_checks_that_see_one_loss_the_most_telling_is_the_reason() -> None:
-    told = words.explain_hold(4, judge(FORGOTTEN, LOST, DRIFTED))
+    told = words.explain_held_version(4, judge(FORGOTTEN, LOST, DRIFTED))
     assert told == (
         "Version 4 is held by its gate: it lost cat; the checks forgotten and drifted fail too."
     )
 
 
 def test_a_check_that_sees_something_else_stays_a_reason() -> None:
-    told = words.explain_hold(4, judge(FORGOTTEN, DRIFTED, BLANK))
+    told = words.explain_held_version(4, judge(FORGOTTEN, DRIFTED, BLANK))
     assert told == (
         "Version 4 is held by its gate: it gets 9 images wrong; it gets 0 of 9 right; "
         "the check drifted fails too."
@@ -37,7 +37,7 @@ def test_a_check_that_sees_something_else_stays_a_reason() -> None:
 
 def test_passed_checks_are_no_reasons() -> None:
     passed = fail_check("class_lost", "It lost nothing.", passed=True)
-    told = words.explain_hold(4, judge(passed, FORGOTTEN))
+    told = words.explain_held_version(4, judge(passed, FORGOTTEN))
     assert told == "Version 4 is held by its gate: it gets 9 images wrong."
 
 

@@ -10,7 +10,7 @@ from core.admission.admission import ANY, Admission
 from core.models.default_start import choose_default_base
 from core.models.requested_model import AskedModel, check_model_request
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.passes import estimate_passes_s
+from core.recipe.passes import estimate_pass_seconds
 from tests.learning_catalogue import catalogue
 
 CATALOGUE = catalogue()
@@ -68,7 +68,9 @@ def test_a_service_that_has_another_default_starts_models_there() -> None:
 def test_without_the_package_the_model_starts_from_the_small_base_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(imagenet_base, "find_base_problem", lambda: "the package is not installed")
+    monkeypatch.setattr(
+        imagenet_base, "find_imagenet_base_problem", lambda: "the package is not installed"
+    )
     asked = ask()
     assert (asked.base, asked.images.image["size"]) == (SMALL, 32)
     assert "knows photos: the package is not installed. It starts from" in asked.notes[0]
@@ -91,7 +93,7 @@ def test_a_base_that_cannot_be_had_is_not_offered(
 ) -> None:
     if admission is ANY:
         monkeypatch.setattr(
-            imagenet_base, "find_base_problem", lambda: "the package is not installed"
+            imagenet_base, "find_imagenet_base_problem", lambda: "the package is not installed"
         )
     given: Any = {"name": "birds", "scenario": "class", "recipe": {"method": "er"}}
     assert choose_default_base(CATALOGUE, given, admission).notes == []
@@ -109,12 +111,12 @@ def test_a_base_that_cannot_be_had_is_not_offered(
 )
 def test_passes_are_counted_by_method(recipe: dict[str, Any], seconds: float) -> None:
     resolved = ask(base=PHOTOS, recipe=recipe).resolved.recipe
-    assert estimate_passes_s(CATALOGUE, PHOTOS, 224, resolved, 100) == pytest.approx(seconds)
+    assert estimate_pass_seconds(CATALOGUE, PHOTOS, 224, resolved, 100) == pytest.approx(seconds)
 
 
 def test_other_sizes_count_by_their_area() -> None:
     recipe = ask(base=PHOTOS).resolved.recipe
-    assert estimate_passes_s(CATALOGUE, PHOTOS, 448, recipe, 1) == pytest.approx(4 * 0.041)
-    assert estimate_passes_s(CATALOGUE, PHOTOS, 96, recipe, 1) == pytest.approx(
+    assert estimate_pass_seconds(CATALOGUE, PHOTOS, 448, recipe, 1) == pytest.approx(4 * 0.041)
+    assert estimate_pass_seconds(CATALOGUE, PHOTOS, 96, recipe, 1) == pytest.approx(
         (96 / 128) ** 2 * 0.0078
     )

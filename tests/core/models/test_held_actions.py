@@ -11,7 +11,7 @@ from core.models.held_actions import (
     SLOW,
     WITH_IMAGES,
     HeldVersion,
-    list_held_actions,
+    list_held_version_requests,
 )
 from tests.learning_catalogue import catalogue
 
@@ -54,7 +54,7 @@ def listed(
         learned,
         others or {},
     )
-    found = list_held_actions(held)
+    found = list_held_version_requests(held)
     return [(one["path"].split("/")[-1], one["body"]) for one in found]
 
 

@@ -31,7 +31,7 @@ class Desk:
     def __init__(self, db: Database, folder: Path) -> None:
         self.db = db
         self.store = FolderStore(folder / "store")
-        self.store.create_root()
+        self.store.create_folder_or_bucket()
         self.blobs = Blobs(self.store, folder / "cache")
         self._folder = folder
         self.actor = Actor(new_id("own"), None, "write")
@@ -188,7 +188,7 @@ def test_a_second_call_deletes_what_an_outage_left_of_the_first(
 
     digest = desk.version(1)
     with monkeypatch.context() as patch:
-        patch.setattr(unused, "delete_unused_digests", out)
+        patch.setattr(unused, "delete_unreferenced_blobs", out)
         with pytest.raises(Unavailable):
             desk.delete()
     assert desk.blobs.has(digest)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import event
 
-from bench.service.fill import fill
-from bench.service.series import Size, id_of
+from bench.service.fill import fill_database
+from bench.service.series import Size, make_id
 from core.database.session import Database
 from core.database.tables import Measurement, Model
 from core.models import model_summary, models
@@ -16,12 +16,12 @@ from core.requests.actor import Actor
 from tests.core.requests.test_flat_reads import CATALOGUE
 
 SIZE = Size(70, 6, owners=3, measured=3, keys=3)
-OWNER = Actor(id_of("own", 0), None, "read")
+OWNER = Actor(make_id("own", 0), None, "read")
 
 
 @pytest.fixture
 def filled(database: Database) -> Database:
-    fill(database, SIZE, quiet=True)
+    fill_database(database, SIZE, quiet=True)
     return database
 
 
@@ -57,7 +57,7 @@ def test_a_page_of_many_summaries_takes_as_many_statements_as_one_of_few(
 
 @pytest.mark.both_databases
 def test_a_summary_tells_what_is_stored(filled: Database) -> None:
-    model = id_of("mdl", 0)
+    model = make_id("mdl", 0)
     with filled.write() as session:
         for row in session.query(Measurement).filter_by(model_id=model, name="row"):
             row.value = row.version / 10
@@ -70,7 +70,7 @@ def test_a_summary_tells_what_is_stored(filled: Database) -> None:
     assert told["forgetting"] == 0.01 and told["bytes"] == 988_212
     assert told["acc_line"] == sorted(told["acc_line"]) and 0 < len(told["acc_line"]) <= newest
     job = told["last_job"]
-    assert job is not None and job["id"] == id_of("job", (SIZE.tasks - 1) * SIZE.models)
+    assert job is not None and job["id"] == make_id("job", (SIZE.tasks - 1) * SIZE.models)
 
 
 def test_a_line_ends_after_its_newest_versions(

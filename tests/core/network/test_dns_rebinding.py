@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = '''
 import json, socket, struct, sys, threading
 sys.path.insert(0, sys.argv[1])
-from core.network.public_address import lookup, networks, parse_target
-from core.network.guarded_http import NotSent, Way, post_body
+from core.network.public_address import lookup, networks, parse_url_target
+from core.network.guarded_http import NotSent, Way, post_guarded_request
 
 asked = 0
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -55,7 +55,7 @@ way = Way(networks("127.0.0.1/32"), 5.0)  # 127.0.0.1 stands for the public Inte
 sent, refused = 0, []
 for name in ["receiver"] * 40 + ["both"] * 5:
     try:
-        sent += post_body(parse_target(f"http://{name}.test:{PORT}/"), {}, b"{}", way).status == 204
+        sent += post_guarded_request(parse_url_target(f"http://{name}.test:{PORT}/"), {}, b"{}", way).status == 204
     except NotSent as error:
         refused.append(str(error))
 found = sorted({tuple(lookup("receiver.test", PORT)) for _ in range(20)})

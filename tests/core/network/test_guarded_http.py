@@ -12,8 +12,8 @@ import pytest
 import receiver as receivers
 
 from core.network import guarded_http
-from core.network.guarded_http import NotSent, Way, post_body
-from core.network.public_address import parse_networks, parse_target
+from core.network.guarded_http import NotSent, Way, post_guarded_request
+from core.network.public_address import parse_networks, parse_url_target
 from tests.security import addresses
 
 LOOPBACK = parse_networks("127.0.0.0/8")
@@ -37,8 +37,8 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_body_is_posted_once_and_the_first_bytes_of_the_answer_are_read() -> None:
     with receivers.running() as receiver:
         receiver.status, receiver.body = lambda path, number: 200, b"thanks"
-        answer = post_body(
-            parse_target(f"{receiver.url}/hook?a=b"), {"webhook-id": "dlv_1"}, b"{}", WAY
+        answer = post_guarded_request(
+            parse_url_target(f"{receiver.url}/hook?a=b"), {"webhook-id": "dlv_1"}, b"{}", WAY
         )
         (one,) = receiver.seen
     assert (answer.status, answer.body) == (200, "thanks")
@@ -49,7 +49,7 @@ def test_a_body_is_posted_once_and_the_first_bytes_of_the_answer_are_read() -> N
 def test_a_long_answer_is_cut() -> None:
     with receivers.running() as receiver:
         receiver.body, receiver.status = b"x" * 1_000_000, lambda path, number: 500
-        answer = post_body(parse_target(f"{receiver.url}/"), {}, b"{}", WAY)
+        answer = post_guarded_request(parse_url_target(f"{receiver.url}/"), {}, b"{}", WAY)
     assert (answer.status, answer.body) == (500, "x" * guarded_http.ANSWER_BYTES)
 
 
@@ -60,7 +60,10 @@ def test_no_redirect_is_followed(status: int) -> None:
             lambda path, number: status,
             {"Location": f"{inside.url}/secret"},
         )
-        assert post_body(parse_target(f"{receiver.url}/"), {}, b"{}", WAY).status == status
+        assert (
+            post_guarded_request(parse_url_target(f"{receiver.url}/"), {}, b"{}", WAY).status
+            == status
+        )
         assert (len(receiver.seen), len(inside.seen)) == (1, 0)
 
 
@@ -68,7 +71,9 @@ def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) ->
     with receivers.running() as receiver, receivers.running() as proxy:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"):
             monkeypatch.setenv(name, proxy.url)
-        assert post_body(parse_target(f"{receiver.url}/"), {}, b"{}", WAY).status == 204
+        assert (
+            post_guarded_request(parse_url_target(f"{receiver.url}/"), {}, b"{}", WAY).status == 204
+        )
         assert (len(receiver.seen), len(proxy.seen)) == (1, 0)
 
 
@@ -83,21 +88,21 @@ def test_a_name_is_resolved_once_and_exactly_that_address_is_dialled() -> None:
 
     with receivers.running() as receiver:
         port = receiver.url.rpartition(":")[2]
-        target = parse_target(f"http://receiver.test:{port}/")
-        assert post_body(target, {}, b"{}", Way(LOOPBACK, 5.0, rebinding)).status == 204
+        target = parse_url_target(f"http://receiver.test:{port}/")
+        assert post_guarded_request(target, {}, b"{}", Way(LOOPBACK, 5.0, rebinding)).status == 204
         assert asked == ["receiver.test"]
         assert receiver.seen[0].headers["host"] == f"receiver.test:{port}"
         with pytest.raises(NotSent, match=r"169\.254\.169\.254 is a link-local address"):
-            post_body(target, {}, b"{}", Way(LOOPBACK, 5.0, rebinding))
+            post_guarded_request(target, {}, b"{}", Way(LOOPBACK, 5.0, rebinding))
 
 
 def test_a_name_that_was_public_and_is_not_any_more_is_not_dialled() -> None:
     with receivers.running() as receiver:
         port = receiver.url.rpartition(":")[2]
         for named in addresses.NAMES:
-            target = parse_target(f"https://receiver.test:{port}/")
+            target = parse_url_target(f"https://receiver.test:{port}/")
             with pytest.raises(NotSent):
-                post_body(
+                post_guarded_request(
                     target,
                     {},
                     b"{}",
@@ -118,13 +123,16 @@ def test_tls_asks_for_the_name_though_the_address_is_dialled(
     with receivers.running(context) as receiver:
         port = receiver.url.rpartition(":")[2]
         with pytest.raises(NotSent, match="certificate is not trusted"):
-            post_body(parse_target(f"https://receiver.test:{port}/"), {}, b"{}", way)
+            post_guarded_request(parse_url_target(f"https://receiver.test:{port}/"), {}, b"{}", way)
         monkeypatch.setattr(guarded_http, "_load_tls_context", lambda: trust)
         assert (
-            post_body(parse_target(f"https://receiver.test:{port}/"), {}, b"{}", way).status == 204
+            post_guarded_request(
+                parse_url_target(f"https://receiver.test:{port}/"), {}, b"{}", way
+            ).status
+            == 204
         )
         with pytest.raises(NotSent, match="certificate is not trusted"):
-            post_body(parse_target(f"https://other.test:{port}/"), {}, b"{}", way)
+            post_guarded_request(parse_url_target(f"https://other.test:{port}/"), {}, b"{}", way)
     assert asked == ["receiver.test", "receiver.test", "other.test"]
 
 
@@ -148,7 +156,7 @@ def test_an_answer_that_drips_ends_at_the_deadline(first: bytes) -> None:
         receivers.dripping(lambda: _forever(first)) as url,
         pytest.raises(NotSent, match="within 1 s"),
     ):
-        post_body(parse_target(url), {}, b"{}", SHORT)
+        post_guarded_request(parse_url_target(url), {}, b"{}", SHORT)
 
 
 @pytest.mark.parametrize(
@@ -163,10 +171,10 @@ def test_an_answer_that_drips_ends_at_the_deadline(first: bytes) -> None:
 )
 def test_what_speaks_no_http_is_told_in_a_sentence(answer: bytes) -> None:
     with receivers.dripping(lambda: iter([answer])) as url, pytest.raises(NotSent) as told:
-        post_body(parse_target(url), {}, b"{}", WAY)
+        post_guarded_request(parse_url_target(url), {}, b"{}", WAY)
     assert str(told.value).startswith("The receiver") and str(told.value).isprintable()
 
 
 def test_nobody_there_is_told_in_a_sentence() -> None:
     with pytest.raises(NotSent, match="cannot be reached: Connection refused"):
-        post_body(parse_target("http://127.0.0.1:1/"), {}, b"{}", WAY)
+        post_guarded_request(parse_url_target("http://127.0.0.1:1/"), {}, b"{}", WAY)

@@ -10,8 +10,8 @@ from core.network.public_address import (
     describe_non_public,
     find_embedded_ipv4,
     parse_networks,
-    parse_target,
-    resolve_allowed,
+    parse_url_target,
+    resolve_allowed_addresses,
 )
 from tests.security import addresses
 from tests.security.addresses import Named
@@ -29,14 +29,14 @@ def test_the_corpus_has_more_than_a_hundred_and_fifty_addresses() -> None:
 @pytest.mark.parametrize("url", addresses.SPELLINGS)
 def test_an_address_in_another_spelling_is_no_url_of_a_webhook(url: str) -> None:
     with pytest.raises(Refused) as refused:
-        parse_target(url)
+        parse_url_target(url)
     assert str(refused.value).isprintable() and len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize("url", [*addresses.LITERALS, *addresses.INSIDE])
 def test_an_address_that_is_not_public_is_refused_with_its_reason(url: str) -> None:
     with pytest.raises(Refused, match="PERENNIAL_WEBHOOK_ALLOW"):
-        resolve_allowed(parse_target(url), ())
+        resolve_allowed_addresses(parse_url_target(url), ())
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,15 @@ def test_an_address_that_is_not_public_is_refused_with_its_reason(url: str) -> N
 )
 def test_a_name_of_which_one_address_is_not_public_is_refused(named: Named) -> None:
     with pytest.raises(Refused):
-        resolve_allowed(parse_target(named.url), (), lambda host, port: list(named.answers))
+        resolve_allowed_addresses(
+            parse_url_target(named.url), (), lambda host, port: list(named.answers)
+        )
 
 
 @pytest.mark.parametrize("url", addresses.FINE)
 def test_a_plain_address_is_taken(url: str) -> None:
-    target = parse_target(url)
-    assert resolve_allowed(target, (), lambda host, port: PUBLIC)
+    target = parse_url_target(url)
+    assert resolve_allowed_addresses(target, (), lambda host, port: PUBLIC)
     assert target.host == target.host.lower()
 
 
@@ -61,16 +63,16 @@ def test_a_public_address_is_public(address: str) -> None:
 
 def test_what_is_allowed_may_be_reached_by_http_and_nothing_else() -> None:
     allow = parse_networks("10.1.0.0/16, fd00::/8")
-    assert resolve_allowed(parse_target("http://10.1.2.3/"), allow) == [
+    assert resolve_allowed_addresses(parse_url_target("http://10.1.2.3/"), allow) == [
         ipaddress.ip_address("10.1.2.3")
     ]
-    assert resolve_allowed(parse_target("https://[fd00::1]/"), allow)
-    assert resolve_allowed(parse_target("https://[::ffff:10.1.2.3]/"), allow)
+    assert resolve_allowed_addresses(parse_url_target("https://[fd00::1]/"), allow)
+    assert resolve_allowed_addresses(parse_url_target("https://[::ffff:10.1.2.3]/"), allow)
     for url in ("https://10.2.0.1/", "https://[fe80::1]/"):
         with pytest.raises(Refused):
-            resolve_allowed(parse_target(url), allow)
+            resolve_allowed_addresses(parse_url_target(url), allow)
     with pytest.raises(Refused, match="needs https"):
-        resolve_allowed(parse_target("http://93.184.215.14/"), allow)
+        resolve_allowed_addresses(parse_url_target("http://93.184.215.14/"), allow)
 
 
 def test_an_embedded_address_is_read_out_of_its_last_or_its_own_bits() -> None:
@@ -88,6 +90,6 @@ def test_an_embedded_address_is_read_out_of_its_last_or_its_own_bits() -> None:
 
 
 def test_the_host_header_has_brackets_and_the_port_only_where_they_belong() -> None:
-    assert parse_target("https://example.org:443/").host_header == "example.org"
-    assert parse_target("https://example.org:8443/").host_header == "example.org:8443"
-    assert parse_target("https://[2606:4700::1]/").host_header == "[2606:4700::1]"
+    assert parse_url_target("https://example.org:443/").host_header == "example.org"
+    assert parse_url_target("https://example.org:8443/").host_header == "example.org:8443"
+    assert parse_url_target("https://[2606:4700::1]/").host_header == "[2606:4700::1]"

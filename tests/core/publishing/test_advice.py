@@ -31,7 +31,7 @@ CONFUSED = {(0, 0): 12, (0, 1): 8, (1, 1): 11, (1, 0): 9}
 
 @pytest.fixture(autouse=True)
 def with_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imagenet_base, "find_base_problem", lambda: "")
+    monkeypatch.setattr(imagenet_base, "find_imagenet_base_problem", lambda: "")
 
 
 def learn(
@@ -229,7 +229,9 @@ def test_a_model_of_another_owner_says_nothing(desk: Desk) -> None:
 def test_without_the_package_of_the_base_no_move_is_advised(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(imagenet_base, "find_base_problem", lambda: "the package is not installed")
+    monkeypatch.setattr(
+        imagenet_base, "find_imagenet_base_problem", lambda: "the package is not installed"
+    )
     model = desk.model()
     texts = [learn(desk, model, right) for right in (190, 170, 140)]
     assert REBASE not in texts[2][0] and "is worst" in texts[2][0]

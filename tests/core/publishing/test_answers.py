@@ -10,7 +10,7 @@ import torch
 
 from core.database.tables import Part, Result, Task
 from core.execution.prepare import prepare_job
-from core.ingest.answers import Place, open_answers, unseal_file
+from core.ingest.answers import Place, decrypt_prediction_file, read_encrypted_predictions
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import predict_answers
 from core.publishing import publish as publishing
@@ -87,8 +87,10 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
     cells, keys = cells_of(desk, model, 3), keys_of(desk, model)
     (digest,) = {cell.answers for cell in cells.values()}
     assert digest is not None and len(set(keys.values())) == 3
-    blob = desk.blobs.fetch_file(digest)
-    assert {task: unseal_file(blob, Place(3, task, key)) for task, key in keys.items()} == left
+    blob = desk.blobs.fetch_verified_file(digest)
+    assert {
+        task: decrypt_prediction_file(blob, Place(3, task, key)) for task, key in keys.items()
+    } == left
     assert not any(file in blob.read_bytes() for file in left.values())
     with desk.db.write() as session:
         assert remove_predictions(session, model, 1) == sorted(
@@ -105,8 +107,11 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
         3: False,
     }
     with pytest.raises(ValueError, match="no answers of version 3 on task 1"):
-        unseal_file(blob, Place(3, 1, None))
-    assert open_answers(blob, Place(3, 2, keys[2]))[0].tolist() == answers_for(3, 2).rows.tolist()
+        decrypt_prediction_file(blob, Place(3, 1, None))
+    assert (
+        read_encrypted_predictions(blob, Place(3, 2, keys[2]))[0].tolist()
+        == answers_for(3, 2).rows.tolist()
+    )
 
 
 def test_a_job_gets_the_answers_of_its_parent_also_from_blobs_of_older_releases(desk: Desk) -> None:
@@ -131,7 +136,7 @@ def test_a_job_asks_its_parent_where_the_stored_answers_are_damaged(desk: Desk) 
     learn(desk, model)
     digest = cells_of(desk, model, 1)[1].answers
     assert digest is not None
-    desk.store.put_bytes(desk.blobs.make_key(digest), b"rot")
+    desk.store.put_bytes(desk.blobs.make_blob_key(digest), b"rot")
     desk.submit(model)
     spec = json.loads(
         prepare_job(

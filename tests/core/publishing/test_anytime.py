@@ -13,7 +13,7 @@ from core.database.states import Action
 from core.database.tables import Event, Job, Model, Task
 from core.errors import LeaseLost
 from core.ids import new_id
-from core.jobs.job_story import Best, read_job_story
+from core.jobs.job_story import Best, read_job_page_data
 from core.publishing import anytime
 from core.publishing.publish import publish_result
 from core.requests.actor import Actor
@@ -152,13 +152,13 @@ def test_publishing_removes_it(desk: Any, job: Any) -> None:
 def test_a_page_tells_the_best_state_until_the_job_is_over(desk: Any, job: Any) -> None:
     job_id, claim = job
     actor = Actor(desk.owner, None, "read")
-    assert read_job_story(desk.db, actor, job_id).best is None
+    assert read_job_page_data(desk.db, actor, job_id).best is None
     for correct, step in ((7, 12), (9, 20)):
         register(desk, claim, correct, step=step)
-    assert read_job_story(desk.db, actor, job_id).best == Best(step=20, accuracy=0.45)
+    assert read_job_page_data(desk.db, actor, job_id).best == Best(step=20, accuracy=0.45)
     desk.act(job_id, Action.CANCEL)
     claims.complete_stop(desk.db, claim)
-    assert read_job_story(desk.db, actor, job_id).best is None
+    assert read_job_page_data(desk.db, actor, job_id).best is None
 
 
 @pytest.mark.parametrize("gone", ["model", "data"])
@@ -174,7 +174,7 @@ def test_it_goes_at_once_when_its_failed_job_cannot_be_retried(
             session.get_one(Model, row.model_id).deleted_at = 1.0
         else:
             session.get_one(Task, row.task_id).data_deleted_at = 1.0
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert desk.keys("anytime/") == [] and desk.job(job_id).anytime is None
 
 
@@ -186,7 +186,7 @@ def test_a_download_of_a_replaced_state_that_was_stored_too_late_goes(desk: Any,
     desk.store.put_bytes(f"{old}{'0' * 64}.zip", b"zip")
     new = desk.job(job_id).anytime.key
     desk.store.put_bytes(f"{new}{'1' * 64}.zip", b"zip")
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert (
         all(key.startswith(new) for key in desk.keys("anytime/"))
         and len(desk.keys("anytime/")) == 3

@@ -11,7 +11,11 @@ import torch
 from core.contract.jobs.job_result import JobResult
 from core.execution.result import ResultFolder
 from core.learning.evaluation import stored_predictions
-from core.learning.problems.class_answers import Answers, choose_integer_type, find_running_maxima
+from core.learning.problems.class_answers import (
+    Answers,
+    choose_integer_type,
+    find_running_maximum_columns,
+)
 from core.publishing.confused_pairs import count_confused_pairs, find_confused_pairs
 from tests.core.publishing.test_biased_head import result
 
@@ -23,7 +27,7 @@ def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> Answers:
     targets = torch.tensor(np.repeat([truth for truth, _ in pairs], list(pairs.values())))
     rows = torch.tensor(np.repeat([row for _, row in pairs], list(pairs.values())))
     scores = torch.zeros(len(rows), width).scatter(1, rows[:, None], 1.0)
-    leaders, counts = find_running_maxima(scores)
+    leaders, counts = find_running_maximum_columns(scores)
     kept = (part.to(choose_integer_type(width)) for part in (targets, leaders, counts))
     return Answers(rows.int(), torch.ones(len(rows)).half(), *kept)
 

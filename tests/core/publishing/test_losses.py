@@ -13,7 +13,11 @@ import torch
 from core.database.measurements import LOSSES
 from core.database.tables import Alias, Measurement, Model, Result, Task, Version
 from core.learning.evaluation import stored_predictions
-from core.learning.problems.class_answers import Answers, choose_integer_type, find_running_maxima
+from core.learning.problems.class_answers import (
+    Answers,
+    choose_integer_type,
+    find_running_maximum_columns,
+)
 from core.lineage.checks import NEW_GATE
 from core.publishing.publish import publish_result
 from core.storage import Blobs
@@ -76,7 +80,7 @@ class Stream:
         if not ranked:
             return Answers(rows, torch.ones(IMAGES).half())
         integers = choose_integer_type(scores.shape[1])
-        leaders, counts = find_running_maxima(scores)
+        leaders, counts = find_running_maximum_columns(scores)
         kept = (self.targets[task].to(integers), leaders.to(integers), counts.to(integers))
         return Answers(rows, torch.ones(IMAGES).half(), *kept)
 
@@ -219,7 +223,7 @@ def test_damaged_answers_are_not_compared_and_stop_nothing(stream: Stream) -> No
     stream.learn()
     for cell in stream.desk.all(Result, model_id=stream.model):
         if cell.answers is not None:
-            stream.desk.store.delete(Blobs.make_key(cell.answers))
+            stream.desk.store.delete(Blobs.make_blob_key(cell.answers))
     counted = stream.learn()  # production is the parent, whose answers the job has
     assert counted["forgotten"]["images"] == 2 * IMAGES
     assert {one["against"] for one in counted["drifted"]["tasks"]} <= {2}

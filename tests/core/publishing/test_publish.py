@@ -133,11 +133,11 @@ def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> Non
 @pytest.mark.parametrize(
     ("module", "step"),
     [
-        (version_rows, "write_measured"),
+        (version_rows, "store_version_measurements"),
         (version_rows, "judge_version"),
         (version_rows, "_add_version"),
-        (publishing, "_end_job"),
-        (publishing, "change_state"),
+        (publishing, "_end_published_job"),
+        (publishing, "change_job_state"),
         (version_rows, "lock_claimed_job"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -193,7 +193,7 @@ def test_a_crash_after_the_commit_leaves_the_rest_to_a_repeat(
     job_id, claim, result = ready
     desk.register(claim)
     with monkeypatch.context() as patched:
-        patched.setattr(publishing, "_clean_up", lambda *_: 1 / 0)
+        patched.setattr(publishing, "_delete_job_leftovers", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             publish_result(desk.db, desk.store, claim, result)
     assert desk.state(job_id) is State.SUCCEEDED

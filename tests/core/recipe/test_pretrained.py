@@ -11,7 +11,7 @@ from core.errors import Invalid
 from core.learning.catalogue import build_catalogue
 from core.recipe.architecture import complete_architecture
 from core.recipe.base_images import parse_image_config, read_base_images
-from core.recipe.images import resolve_images
+from core.recipe.images import resolve_image_settings
 from core.recipe.resolve import resolve_recipe
 
 CATALOGUE: Any = build_catalogue()
@@ -19,7 +19,7 @@ RESNET, VIT = "test_resnet.r160_in1k", "vit_small_patch14_dinov2.lvd142m"
 
 
 def asked(chosen: Any, **image: int) -> tuple[Any, Any]:
-    images = resolve_images(CATALOGUE, chosen, image)
+    images = resolve_image_settings(CATALOGUE, chosen, image)
     return complete_architecture(CATALOGUE, "class", chosen, images.image), images
 
 

@@ -7,7 +7,7 @@ import pytest
 from core.errors import Invalid, InvalidRecipe
 from core.recipe.architecture import complete_architecture
 from core.recipe.merge import merge_patch, merge_recipe
-from core.recipe.resolve import complete_stored, resolve_recipe
+from core.recipe.resolve import complete_stored_recipe, resolve_recipe
 
 Json = dict[str, Any]
 
@@ -220,7 +220,7 @@ def test_a_default_of_a_scenario_counts_there_unless_something_is_said_or_was_st
     assert mode("class", {"method": "er"}) == "fixed" and mode("task", {"method": "er"}) == "free"
     assert mode("class", {"method": {"name": "er", "mode": "free"}}) == "free"
     assert mode("class", {"method": {"name": "er", "buffer": 500}}, stored=True) == "free"
-    assert complete_stored(catalogue, "class", {"method": "er"})["method"] == {
+    assert complete_stored_recipe(catalogue, "class", {"method": "er"})["method"] == {
         **er["defaults"],
         "name": "er",
         "mode": "fixed",
@@ -279,7 +279,7 @@ def test_several_wrong_fields_are_all_named(catalogue: Json) -> None:
 
 
 def test_a_stored_recipe_of_a_method_that_is_gone_is_shown_as_it_is(catalogue: Json) -> None:
-    assert complete_stored(catalogue, "class", {"method": "gone"}) == {"method": "gone"}
+    assert complete_stored_recipe(catalogue, "class", {"method": "gone"}) == {"method": "gone"}
 
 
 def test_an_architecture_is_completed(catalogue: Json) -> None:

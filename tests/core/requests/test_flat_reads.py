@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event, text
 
-from bench.service.fill import fill
-from bench.service.series import PINNED, STOPPED, Size, id_of
+from bench.service.fill import fill_database
+from bench.service.series import PINNED, STOPPED, Size, make_id
 from core.bases import bases
 from core.database import polling
 from core.database.kinds import Kind
@@ -27,8 +27,8 @@ from core.keys import keys
 from core.lineage import lineage as model_line
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.judgement import judge_version
-from core.lineage.outlook import build_outlook
-from core.lineage.row import find_best_before
+from core.lineage.outlook import describe_next_task_outlook
+from core.lineage.row import find_best_earlier_accuracies
 from core.models import models
 from core.requests import audit
 from core.requests.actor import Actor, find_model
@@ -39,7 +39,7 @@ from core.tasks import submission, tasks
 from core.upkeep import sweep
 from core.uploads import upload_removal
 from core.usage import usage_lists
-from core.usage.usage_sums import measure_owner
+from core.usage.usage_sums import measure_owner_usage
 from core.versions import aliases, class_changes, history, metrics, versions
 from core.versions.versions import find_version
 
@@ -77,9 +77,9 @@ CATALOGUE: Any = {
     "optimizers": {},
     "presets": {"from-random": {}},
 }
-OWNER, ADMIN = Actor(id_of("own", 0), None, "write"), Actor(id_of("own", 1), None, "admin")
-MODEL = id_of("mdl", 0)
-STOPPED_MODEL, PINNED_MODEL = id_of("mdl", STOPPED), id_of("mdl", PINNED)
+OWNER, ADMIN = Actor(make_id("own", 0), None, "write"), Actor(make_id("own", 1), None, "admin")
+MODEL = make_id("mdl", 0)
+STOPPED_MODEL, PINNED_MODEL = make_id("mdl", STOPPED), make_id("mdl", PINNED)
 EMPTY: Any = SimpleNamespace(list=lambda _prefix: [])
 """A store in which nothing is found."""
 
@@ -90,14 +90,14 @@ walk.
 
 
 ABOUT = {
-    "an owner": polling.About(owner_id=id_of("own", 0)),
+    "an owner": polling.About(owner_id=make_id("own", 0)),
     "a model": polling.About(model_id=MODEL),
     "everybody": polling.About(),
 }
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "job": (polling._JOB, (id_of("job", STOPPED),)),
+    "job": (polling._JOB, (make_id("job", STOPPED),)),
     "what it waits for": (polling._STOP, (STOPPED_MODEL, 2)),
-    "events": (polling._EVENTS, (id_of("job", 0), 0, 10)),
+    "events": (polling._EVENTS, (make_id("job", 0), 0, 10)),
     "key": (polling._KEY, ("b1",)),
     "session": (polling._SESSION, ("0" * 64,)),
 }
@@ -123,7 +123,7 @@ READS: Reads = {
     "all jobs by state": lambda db: jobs.list_jobs(
         db, ADMIN, jobs.JobFilter("failed"), limit=5, cursor=None
     ),
-    "open jobs": lambda db: submission.check_admission(
+    "open jobs": lambda db: submission.check_before_upload(
         db, OWNER, MODEL, max_open_jobs=1000, max_bytes=1 << 50, length=1
     ),
     "models": lambda db: listed(db),
@@ -143,16 +143,18 @@ READS: Reads = {
     "versions": lambda db: versions.list_versions(db, OWNER, MODEL, limit=3, cursor=None),
     "a version": lambda db: versions.get_version(db, OWNER, MODEL, "latest"),
     "files": lambda db: versions.list_version_files(db, OWNER, MODEL, "1", limit=50, cursor=None),
-    "history": lambda db: aliases.list_moves(db, OWNER, MODEL, "production", limit=3, cursor=None),
-    "matrix": lambda db: metrics.model_metrics(db, OWNER, MODEL, version="latest"),
-    "a window of the matrix": lambda db: metrics.model_metrics(
+    "history": lambda db: aliases.list_alias_moves(
+        db, OWNER, MODEL, "production", limit=3, cursor=None
+    ),
+    "matrix": lambda db: metrics.build_model_metrics(db, OWNER, MODEL, version="latest"),
+    "a window of the matrix": lambda db: metrics.build_model_metrics(
         db, OWNER, MODEL, version="latest", window=metrics.Window((2, 4), (1, 3))
     ),
     "a window of versions": lambda db: history.read_lineage(db, OWNER, MODEL, last=3, size=3),
     "what an update did to classes": lambda db: class_changes.count_class_changes(
         db, OWNER, MODEL, 3
     ),
-    "what a job said": lambda db: job_story.read_job_story(db, OWNER, id_of("job", 0)),
+    "what a job said": lambda db: job_story.read_job_page_data(db, OWNER, make_id("job", 0)),
     "verdict": lambda db: judged(db),
     "best accuracies": lambda db: best(db),
     "keys": lambda db: keys.list_keys(db, ADMIN, limit=3, cursor=None),
@@ -167,15 +169,15 @@ READS: Reads = {
     "usage of owners": lambda db: usage_lists.list_usage_by_owner(db, ADMIN, limit=3, cursor=None),
     "digests in use": lambda db: in_use(db),
     "claim": lambda db: claim.complete_stop(db, claim.claim_job(db, "one", 60.0)),  # type: ignore[arg-type]
-    "reap": lambda db: claim.reap_expired_jobs(db),
+    "reap": lambda db: claim.take_back_expired_jobs(db),
     "ring": lambda db: sweep.find_unannounced_jobs(db),
     "uploads to sweep": lambda db: upload_removal.delete_forgotten_uploads(db, EMPTY),
     "archives in use": lambda db: archives_in_use(db),
-    "states to sweep": lambda db: sweep._sweep_states(
+    "states to sweep": lambda db: sweep._delete_unneeded_states(
         db, EMPTY, Settings(), "snapshot", "snapshots/"
     ),
-    "memories to sweep": lambda db: sweep._sweep_memories(db, EMPTY),
-    "deleted models to sweep": lambda db: sweep._sweep_models(db, EMPTY),
+    "memories to sweep": lambda db: sweep._delete_affected_memories(db, EMPTY),
+    "deleted models to sweep": lambda db: sweep._delete_deleted_models_data(db, EMPTY),
     "files to sweep": lambda db: sweep._select_tasks_with_files(db),
 }
 
@@ -202,10 +204,10 @@ def models_read(db: Database, actor: Actor) -> object:
 def archives_in_use(db: Database) -> object:
     with db.read() as session:
         archives.find_used_archives(
-            session, ["archives/" + id_of("tsk", 0), "archives/" + id_of("job", 0)]
+            session, ["archives/" + make_id("tsk", 0), "archives/" + make_id("job", 0)]
         )
         archives.list_used_archives_after(session, "", "archives/", 5)
-        return archives.find_archive_digest(session, "archives/" + id_of("job", 0))
+        return archives.find_archive_digest(session, "archives/" + make_id("job", 0))
 
 
 def waiting(db: Database) -> object:
@@ -237,7 +239,7 @@ def with_attention(db: Database, model: str, kind: str) -> object:
 def ahead(db: Database, model: str) -> object:
     with db.read() as session:
         row = find_model(session, OWNER, model)
-        return build_outlook(session, row, model_line.find_next_start(session, row))
+        return describe_next_task_outlook(session, row, model_line.find_next_start(session, row))
 
 
 def in_use(db: Database) -> object:
@@ -254,7 +256,7 @@ def judged(db: Database) -> object:
 def best(db: Database) -> object:
     with db.read() as session:
         version = find_version(session, find_model(session, OWNER, MODEL), "latest")
-        return find_best_before(session, version, list_taught_tasks(version.manifest))
+        return find_best_earlier_accuracies(session, version, list_taught_tasks(version.manifest))
 
 
 @pytest.fixture(scope="module")
@@ -263,9 +265,9 @@ def filled(new_database: Callable[[], Database]) -> list[Database]:
     made = []
     for size in (FEW, MANY):
         db = new_database()
-        fill(db, size, quiet=True)
+        fill_database(db, size, quiet=True)
         for owner in range(size.owners):
-            measure_owner(db, id_of("own", owner))
+            measure_owner_usage(db, make_id("own", owner))
         made.append(db)
     return made
 
@@ -310,7 +312,10 @@ def test_a_claim_sorts_nothing_and_sees_stopped_lines_in_their_own_index(
 def test_the_figures_of_monitoring_count_the_past_once(filled: list[Database]) -> None:
     _, many = filled
     queue._past.clear()
-    first, second = statements(many, queue.count_queue), statements(many, queue.count_queue)
+    first, second = (
+        statements(many, queue.count_queue_metrics),
+        statements(many, queue.count_queue_metrics),
+    )
     assert len(second) < len(first)
     for statement, values in second:
         assert walks(plan(many, statement, values)) == [], statement
@@ -350,9 +355,9 @@ def test_events_of_an_owner_are_read_in_the_order_of_an_index(
 def test_a_job_that_waits_names_what_it_waits_for_in_two_reads(filled: list[Database]) -> None:
     async def asked(db: Database, size: Size) -> None:
         reads = polling.PollingReads(db.url)
-        job = await reads.find_job(id_of("job", STOPPED + (size.tasks - 1) * size.models))
+        job = await reads.find_job(make_id("job", STOPPED + (size.tasks - 1) * size.models))
         assert job is not None and (job.state, job.stop_task) == ("queued", size.tasks - 3)
-        stop = await reads.find_stop(job.model_id, size.tasks - 3)
+        stop = await reads.find_stopping_task(job.model_id, size.tasks - 3)
         assert stop is not None and stop[0] == "held" and stop[1] is not None
         await reads.close()
 

@@ -24,14 +24,14 @@ def remember(database: Database, actor: Actor, asked: idempotency.Request) -> No
     with database.write() as session:
         now = database.now(session)
         response = idempotency.Response(201, {"Location": "/x"}, {"id": 1})
-        idempotency.store_response(session, actor, asked, response, now)
+        idempotency.store_idempotent_response(session, actor, asked, response, now)
 
 
 def replayed(
     database: Database, actor: Actor, asked: idempotency.Request
 ) -> idempotency.Replay | None:
     with database.write() as session:
-        return idempotency.find_replay(session, actor, asked)
+        return idempotency.find_earlier_response(session, actor, asked)
 
 
 def age(database: Database, seconds: float) -> None:
@@ -63,12 +63,12 @@ def test_a_stream_gets_the_stored_answer_until_it_is_forgotten(
     database: Database, actor: Actor
 ) -> None:
     remember(database, actor, request())
-    found = idempotency.begin_request(database, actor, request())
+    found = idempotency.begin_idempotent_request(database, actor, request())
     assert found is not None and found.body == {"id": 1}
     age(database, Idempotency.KEPT_S + 1)
-    assert idempotency.begin_request(database, actor, request()) is None
+    assert idempotency.begin_idempotent_request(database, actor, request()) is None
     with pytest.raises(IdempotencyInFlight):
-        idempotency.begin_request(database, actor, request())
+        idempotency.begin_idempotent_request(database, actor, request())
 
 
 def test_of_two_requests_at_once_the_second_cannot_store_its_answer(
@@ -81,14 +81,14 @@ def test_of_two_requests_at_once_the_second_cannot_store_its_answer(
 
 def test_one_of_two_streams_at_once_is_in_flight(database: Database, actor: Actor) -> None:
     first = request()
-    assert idempotency.begin_request(database, actor, first) is None
+    assert idempotency.begin_idempotent_request(database, actor, first) is None
     with pytest.raises(IdempotencyInFlight):
-        idempotency.begin_request(database, actor, request())
-    idempotency.abandon_request(database, actor, request())  # not ours: stays
+        idempotency.begin_idempotent_request(database, actor, request())
+    idempotency.release_idempotency_key(database, actor, request())  # not ours: stays
     with pytest.raises(IdempotencyInFlight):
-        idempotency.begin_request(database, actor, request())
-    idempotency.abandon_request(database, actor, first)
-    assert idempotency.begin_request(database, actor, request()) is None
+        idempotency.begin_idempotent_request(database, actor, request())
+    idempotency.release_idempotency_key(database, actor, first)
+    assert idempotency.begin_idempotent_request(database, actor, request()) is None
 
 
 def test_many_streams_at_once_have_one_winner(database: Database, actor: Actor) -> None:
@@ -98,7 +98,7 @@ def test_many_streams_at_once_have_one_winner(database: Database, actor: Actor) 
     def start(number: int) -> None:
         barrier.wait()
         try:
-            if idempotency.begin_request(database, actor, request()) is None:
+            if idempotency.begin_idempotent_request(database, actor, request()) is None:
                 won.append(number)
         except IdempotencyInFlight:
             pass
@@ -115,9 +115,9 @@ def test_a_stream_of_a_dead_process_is_taken_over_and_cannot_answer_any_more(
     database: Database, actor: Actor
 ) -> None:
     dead, alive = request(), request()
-    idempotency.begin_request(database, actor, dead)
+    idempotency.begin_idempotent_request(database, actor, dead)
     age(database, idempotency.STALE_S + 1)
-    assert idempotency.begin_request(database, actor, alive) is None
+    assert idempotency.begin_idempotent_request(database, actor, alive) is None
     with pytest.raises(IdempotencyInFlight):
         remember(database, actor, dead)
     remember(database, actor, alive)
@@ -125,11 +125,11 @@ def test_a_stream_of_a_dead_process_is_taken_over_and_cannot_answer_any_more(
 
 def test_a_renewed_stream_is_not_taken_over(database: Database, actor: Actor) -> None:
     first = request()
-    idempotency.begin_request(database, actor, first)
+    idempotency.begin_idempotent_request(database, actor, first)
     age(database, idempotency.STALE_S + 1)
-    idempotency.renew_request(database, actor, first)
+    idempotency.renew_idempotent_request(database, actor, first)
     with pytest.raises(IdempotencyInFlight):
-        idempotency.begin_request(database, actor, request())
+        idempotency.begin_idempotent_request(database, actor, request())
 
 
 def test_parts_of_a_fingerprint_cannot_run_into_each_other() -> None:

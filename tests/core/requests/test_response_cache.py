@@ -16,25 +16,29 @@ def of(body: bytes) -> Callable[[], bytes]:
 
 def test_an_answer_of_the_same_digest_is_not_made_again() -> None:
     kept = KeptAnswers(10)
-    made = kept.get_or_make(b"a", of(b"body"))
+    made = kept.get_or_build_response(b"a", of(b"body"))
     assert (made.body, made.tag) == (b"body", f'"{sha256(b"body").hexdigest()}"')
-    assert kept.get_or_make(b"a", never) is made
-    assert kept.get_or_make(b"b", of(b"other")).body == b"other"
+    assert kept.get_or_build_response(b"a", never) is made
+    assert kept.get_or_build_response(b"b", of(b"other")).body == b"other"
 
 
 def test_what_was_used_longest_ago_goes_first_when_the_bytes_are_too_many() -> None:
     kept = KeptAnswers(10)
     for digest in (b"a", b"b"):
-        kept.get_or_make(digest, of(b"12345"))
-    kept.get_or_make(b"a", never)
-    kept.get_or_make(b"c", of(b"12345"))
-    assert kept.get_or_make(b"a", never).body == kept.get_or_make(b"c", never).body == b"12345"
-    assert kept.get_or_make(b"b", of(b"again")).body == b"again"
+        kept.get_or_build_response(digest, of(b"12345"))
+    kept.get_or_build_response(b"a", never)
+    kept.get_or_build_response(b"c", of(b"12345"))
+    assert (
+        kept.get_or_build_response(b"a", never).body
+        == kept.get_or_build_response(b"c", never).body
+        == b"12345"
+    )
+    assert kept.get_or_build_response(b"b", of(b"again")).body == b"again"
 
 
 def test_an_answer_larger_than_all_room_is_given_and_not_kept() -> None:
     kept = KeptAnswers(10)
-    kept.get_or_make(b"a", of(b"12345"))
-    assert len(kept.get_or_make(b"large", of(b"x" * 11)).body) == 11
-    assert kept.get_or_make(b"a", never).body == b"12345"
-    assert kept.get_or_make(b"large", of(b"made again")).body == b"made again"
+    kept.get_or_build_response(b"a", of(b"12345"))
+    assert len(kept.get_or_build_response(b"large", of(b"x" * 11)).body) == 11
+    assert kept.get_or_build_response(b"a", never).body == b"12345"
+    assert kept.get_or_build_response(b"large", of(b"made again")).body == b"made again"

@@ -10,7 +10,7 @@ from core.database.session import Database
 from core.database.tables import Audit, Model
 from core.errors import InvalidRecipe
 from core.models import models
-from core.recipe.resolve import complete_stored
+from core.recipe.resolve import complete_stored_recipe
 from core.recipe.stored import MAX_RECIPE_BYTES, build_stored_override, build_stored_patch
 from core.requests import pages
 from core.requests.audit import MAX_DATA_BYTES
@@ -68,7 +68,7 @@ def test_a_reset_balances_batches_only_of_models_that_were_created_so(
 
 
 def test_a_method_that_was_stored_as_null_is_shown_as_the_default() -> None:
-    shown = complete_stored(CATALOGUE, "class", {"method": None, "x": None})
+    shown = complete_stored_recipe(CATALOGUE, "class", {"method": None, "x": None})
     assert shown["method"] == {"name": "er", "buffer": 5} and "x" not in shown
 
 

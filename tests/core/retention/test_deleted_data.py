@@ -49,13 +49,13 @@ def test_older_memories_stay_until_the_next_version_is_there(desk: Any) -> None:
     learn(desk, model, "1")
     learn(desk, model, "1 2")
     delete_data(desk, model, 1)
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert remembering(desk, model) == [1, 2]
     learn(desk, model, "2 3")
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert remembering(desk, model) == [3]
     learn(desk, model, "2 3 4")
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert remembering(desk, model) == [3, 4]
 
 
@@ -66,7 +66,7 @@ def test_versions_from_before_the_task_and_other_models_keep_their_memory(desk: 
     learn(desk, model, "1 2")
     delete_data(desk, model, 2)
     learn(desk, model, "1 3")
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert remembering(desk, model) == [1, 3]
     assert remembering(desk, other) == [1]
 
@@ -79,11 +79,11 @@ def test_the_memory_that_the_next_job_starts_from_stays(desk: Any) -> None:
     learn(desk, model, "1")
     delete_data(desk, model, 1)
     learn(desk, model, "2", gate=0.9)
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert remembering(desk, model) == [1, 2]
     learn(desk, model, "3")
     desk.roll_back(model)
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert remembering(desk, model) == [1, 2, 3]
     desk.submit(model)
     desk.claim()
@@ -91,7 +91,7 @@ def test_the_memory_that_the_next_job_starts_from_stays(desk: Any) -> None:
     with desk.db.write() as session:
         session.get_one(Alias, (model, "production")).version = 3
         session.get_one(Model, model).head = 3
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert remembering(desk, model) == [1, 2, 3]
 
 
@@ -100,7 +100,7 @@ def test_a_memory_that_a_later_version_shares_has_none_of_the_images(desk: Any) 
     learn(desk, model, "the same")
     delete_data(desk, model, 1)
     learn(desk, model, "the same")
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert remembering(desk, model) == [1, 2]
 
 
@@ -123,7 +123,7 @@ def test_packs_that_later_versions_share_stay_and_those_of_the_task_go(desk: Any
     packs = {part.name: part.sha256 for part in desk.all(Part)}
     delete_data(desk, model, 1)
     learn_with_packs(desk, model, 2, 3)
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert not desk.blobs.has(packs["buffer.images.1"]) and desk.blobs.has(packs["buffer.images.2"])
     kept = {
         version.number: {
@@ -147,6 +147,6 @@ def test_a_failed_job_keeps_no_snapshot_with_images_that_were_deleted_since(
     claims.fail_job(desk.db, claim, "code", "x")
     if erased:
         delete_data(desk, model, 1)
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert bool(desk.keys("snapshots/")) is not erased
     assert (desk.job(job).snapshot is None) is erased

@@ -62,7 +62,7 @@ class House:
     def __init__(self, db: Database, folder: Path) -> None:
         self.db, self.folder = db, folder
         self.store = FolderStore(folder / "store")
-        self.store.create_root()
+        self.store.create_folder_or_bucket()
         self.settings = Settings(data_dir=folder / "data")
         self.actor = Actor(new_id("own"), None, "write")
 
@@ -158,7 +158,7 @@ def test_a_blob_that_vanished_before_it_was_named_is_told(
 def test_naming_a_blob_waits_for_those_who_delete(house: House, make: Any, table: Any) -> None:
     maker = threading.Thread(target=make, args=(house, Blobs))
     with house.db.write() as session:
-        references.lock_references(session)
+        references.lock_references_exclusively(session)
         maker.start()
         maker.join(0.1)
         assert maker.is_alive()

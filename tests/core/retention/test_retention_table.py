@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from core.contract.jobs.snapshot import StoredAnytime
-from core.database.jobs import change_state, lock_job
+from core.database.jobs import change_job_state, lock_job
 from core.database.session import Database
 from core.database.states import Action
 from core.database.tables import Event, Export, Idempotency, Model, Task, Version
@@ -180,7 +180,9 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
             desk.register(claim)
         else:
             key = f"anytime/{job}/{claim.fence:08d}-000001/"
-            files = snapshots.upload_files(desk.store, key, sorted(desk.snapshot().iterdir()))
+            files = snapshots.store_files_under_key(
+                desk.store, key, sorted(desk.snapshot().iterdir())
+            )
             best = {
                 "key": key,
                 "files": files,
@@ -194,7 +196,7 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
             claims.fail_job(desk.db, claim, "code", "x")
         elif end in ("cancelled", "paused"):
             with desk.db.write() as session:
-                change_state(
+                change_job_state(
                     session,
                     lock_job(session, job),
                     Action.CANCEL if end == "cancelled" else Action.PAUSE,
@@ -301,7 +303,7 @@ def test_it_is_kept_until_its_time_and_gone_afterwards(
     present = make(desk)
     if days > 0:
         clock.days = days - HOUR
-        desk.sweep(whole=True)
+        desk.remove_unwanted_runs(whole=True)
         assert present()
     if days == FOR_EVER:
         return
@@ -309,6 +311,6 @@ def test_it_is_kept_until_its_time_and_gone_afterwards(
     told = {removal.reason for removal in list_sweep_removals(desk.db, desk.store, desk.settings)}
     before = present()
     assert bool(told) is before  # some are gone at their moment, without any sweep
-    desk.sweep(whole=True)
+    desk.remove_unwanted_runs(whole=True)
     assert not present()
     assert list_sweep_removals(desk.db, desk.store, desk.settings) == []

@@ -19,7 +19,7 @@ from core.database.tables import Alias, Job, Model, Task, Version
 from core.errors import Invalid, LeaseLost, PerennialError, Rejected, WrongState
 from core.ingest.inspect import Directory
 from core.jobs import jobs
-from core.jobs.job_response import find_facts_beside_jobs
+from core.jobs.job_response import find_response_facts
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.models import attention, models
@@ -104,7 +104,7 @@ class Line(RuleBasedStateMachine):
                 Submission(
                     self.desk.db, self.desk.store, CATALOGUE, self.actor, self.model, batch, None
                 )
-                .submit_batch()
+                .submit_as_next_task()
                 .response
             )
         except Invalid:
@@ -268,7 +268,7 @@ class Line(RuleBasedStateMachine):
         ways: dict[str, Callable[[], object]] = {
             "fail": lambda: claims.fail_job(db, claim, "code", "no"),
             "reject": lambda: claims.reject_job(db, claim, Rejected("Not one.")),
-            "requeue": lambda: claims.requeue_dead_attempt(db, claim, "died"),
+            "requeue": lambda: claims.requeue_or_fail(db, claim, "died"),
             "stopped": lambda: claims.complete_stop(db, claim),
         }
         try:
@@ -318,7 +318,7 @@ class Line(RuleBasedStateMachine):
             assert asks == (task.number in entries), (task.number, task.standing)
         assert all(entry["detail"] and entry["actions"] for entry in entries.values())
         with self.desk.db.read() as session:
-            beside = find_facts_beside_jobs(session, self.rows(Job))
+            beside = find_response_facts(session, self.rows(Job))
         for job in self.rows(Job):
             waits = job.state == State.QUEUED and not job.again and self.stopped()
             assert waits == (beside[job.id].stop is not None)

@@ -119,9 +119,9 @@ def test_reaping_takes_only_jobs_whose_lease_ran_out(desk: Any) -> None:
     dead, alive = desk.submit(desk.model()), desk.submit(desk.model())
     first, second = desk.claim(), desk.claim()
     desk.expire(first if first.job_id == dead else second)
-    assert claims.reap_expired_jobs(desk.db) == [dead]
+    assert claims.take_back_expired_jobs(desk.db) == [dead]
     assert (desk.state(dead), desk.state(alive)) == (State.QUEUED, State.RUNNING)
-    assert claims.reap_expired_jobs(desk.db) == []
+    assert claims.take_back_expired_jobs(desk.db) == []
 
 
 @pytest.mark.both_databases
@@ -132,12 +132,12 @@ def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strik
     claim = claims.claim_job(desk.db, "dead", 600.0)
     assert claim is not None and claims.claim_job(desk.db, "other", 600.0) is not None
     assert claim.job_id == dead
-    assert claims.reap_worker_jobs(desk.db, "dead") == [dead]
+    assert claims.take_back_worker_jobs(desk.db, "dead") == [dead]
     assert (desk.state(dead), desk.state(other)) == (State.QUEUED, State.RUNNING)
     assert desk.job(dead).strikes == 1
     with pytest.raises(LeaseLost):
-        claims.requeue_dead_attempt(desk.db, claim, "it lives after all")
-    assert claims.reap_worker_jobs(desk.db, "dead") == []
+        claims.requeue_or_fail(desk.db, claim, "it lives after all")
+    assert claims.take_back_worker_jobs(desk.db, "dead") == []
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
     if how == "reap":
         desk.lose(claim)
     elif how == "requeue":
-        claims.requeue_dead_attempt(desk.db, claim, "died")
+        claims.requeue_or_fail(desk.db, claim, "died")
     else:
         getattr(claims, how)(desk.db, claim)
     assert desk.state(job_id) is ends
@@ -171,7 +171,7 @@ def test_the_third_lost_attempt_fails_the_job(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     for expected in (State.QUEUED, State.QUEUED, State.FAILED):
         desk.expire(desk.claim())
-        claims.reap_expired_jobs(desk.db)
+        claims.take_back_expired_jobs(desk.db)
         assert desk.state(job_id) is expected
     assert desk.job(job_id).error["kind"] == "lost"
     assert desk.job(job_id).finished_at is not None
@@ -182,16 +182,16 @@ def test_a_snapshot_since_the_claim_clears_the_strikes(desk: Any) -> None:
     for _ in range(6):
         claim = desk.claim()
         desk.register(claim)
-        claims.requeue_dead_attempt(desk.db, claim, "killed")
+        claims.requeue_or_fail(desk.db, claim, "killed")
     assert desk.state(job_id) is State.QUEUED
     for _ in range(3):
-        claims.requeue_dead_attempt(desk.db, desk.claim(), "killed at once")
+        claims.requeue_or_fail(desk.db, desk.claim(), "killed at once")
     assert desk.state(job_id) is State.FAILED
 
 
 def test_an_outage_is_no_strike_and_puts_the_job_off(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    claims.requeue_dead_attempt(desk.db, desk.claim(), "store out", counts=False)
+    claims.requeue_or_fail(desk.db, desk.claim(), "store out", counts=False)
     assert desk.job(job_id).strikes == 0
     assert claims.claim_job(desk.db, "w", 60) is None
 
@@ -211,7 +211,7 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
     ("end", "more"),
     [
         (claims.complete_stop, ()),
-        (claims.requeue_dead_attempt, ("x",)),
+        (claims.requeue_or_fail, ("x",)),
         (claims.fail_job, ("code", "x")),
         (claims.reject_job, (Rejected("x"),)),
         (claims.finish_job, (Done({"valid": True}),)),

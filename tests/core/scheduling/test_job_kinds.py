@@ -140,7 +140,7 @@ def test_three_lost_attempts_fail_a_check_and_stop_no_line(desk: Any) -> None:
     check = desk.check(model)
     for _ in range(claims.MAX_STRIKES):
         desk.expire(desk.claim())
-        assert claims.reap_expired_jobs(desk.db) == [check]
+        assert claims.take_back_expired_jobs(desk.db) == [check]
     assert desk.state(check) is State.FAILED
     assert desk.job(check).error["code"] == "job-lost"
     job = desk.submit(model)
@@ -186,9 +186,9 @@ def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(
     if by_a_sweep:
         desk.store.put_bytes("archives/job_nobody", b"left by a crash")
     for _ in range(2):
-        desk.sweep(grace_days=0) if by_a_sweep else upload_removal.delete_forgotten_uploads(
-            desk.db, desk.store
-        )
+        desk.remove_unwanted_runs(
+            grace_days=0
+        ) if by_a_sweep else upload_removal.delete_forgotten_uploads(desk.db, desk.store)
         assert desk.keys("archives/") == [f"archives/{open_one}"]
     assert desk.job(over).archive_key is None
     upload_removal.delete_finished_upload(desk.db, desk.store, open_one)
@@ -197,7 +197,7 @@ def test_the_upload_of_a_check_goes_when_it_is_over_and_not_before(
 
 def test_the_upload_of_a_check_is_named_for_the_operator(desk: Any) -> None:
     check = desk.check(desk.model())
-    named = {one.key: one for one in consistency.iterate_named_objects(desk.db)}
+    named = {one.key: one for one in consistency.iterate_referenced_objects(desk.db)}
     assert named[f"archives/{check}"].by == f"archive of {check}"
     assert consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True) == []
     desk.store.put_bytes(f"archives/{check}", b"zap")
@@ -209,11 +209,11 @@ def test_the_scrub_reads_the_uploads_of_checks_and_says_which_is_damaged(desk: A
     model = desk.model()
     check = desk.check(model)
     desk.store.put_bytes(f"archives/{check}", b"zap")
-    Scrubber(desk.db, desk.store, desk.settings, "w", lambda _seconds: False).check_next_objects()
+    Scrubber(desk.db, desk.store, desk.settings, "w", lambda _seconds: False).run_scrub_if_due()
     with desk.db.read() as session:
         assert [row.key for row in damage.list_damage_marks(session, 9)] == [f"archives/{check}"]
         error = StoreCorrupt("x", extra={"object": f"archives/{check}"})
-        assert "Send it again" in damage.explain_error(session, model, error).detail
+        assert "Send it again" in damage.explain_damaged_object(session, model, error).detail
 
 
 def test_the_upload_of_a_check_counts_among_the_bytes_of_its_model(desk: Any) -> None:
@@ -289,9 +289,9 @@ def test_an_open_check_opens_no_task_and_waits_in_no_line(desk: Any) -> None:
 def test_a_check_behind_a_stopped_line_counts_as_waiting_for_a_worker(desk: Any) -> None:
     model = stopped(desk)
     desk.submit(model)
-    assert queue.count_queue(desk.db).oldest_s == 0.0
+    assert queue.count_queue_metrics(desk.db).oldest_s == 0.0
     desk.check(model)
-    assert queue.count_queue(desk.db).oldest_s > 1000.0
+    assert queue.count_queue_metrics(desk.db).oldest_s > 1000.0
 
 
 def test_an_unrung_check_is_rung_for(desk: Any) -> None:

@@ -56,7 +56,9 @@ def by_place(now: float) -> Any:
     earlier = select(other.id).where(
         other.model_id == Job.model_id, other.place < Job.place, is_unfinished(other.state)
     )
-    return and_(Job.state == "queued", ~earlier.exists(), ~eligible.is_line_stopped(Job.model_id))
+    return and_(
+        Job.state == "queued", ~earlier.exists(), ~eligible.build_stopped_condition(Job.model_id)
+    )
 
 
 PLANTED: dict[str, tuple[tuple[Any, str, Any], int]] = {
@@ -65,7 +67,7 @@ PLANTED: dict[str, tuple[tuple[Any, str, Any], int]] = {
         (aliases, "list_taught_tasks", lambda _manifest: [0]),
         3,
     ),
-    "a retry at the end of the line": ((claims, "is_eligible", by_place), 3),
+    "a retry at the end of the line": ((claims, "build_eligible_condition", by_place), 3),
 }
 """What is replaced, and a seed of examples among which an early one finds it."""
 

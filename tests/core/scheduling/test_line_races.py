@@ -81,7 +81,7 @@ def test_a_claim_without_the_second_look_is_found(
 ) -> None:
     """The planted bug: what the test above would see."""
     first, second = failed_and_waiting(desk)
-    monkeypatch.setattr(claims, "_can_still_run", lambda *_: True)
+    monkeypatch.setattr(claims, "_can_job_still_run", lambda *_: True)
     assert claim_beside_a_retry(desk, actor, monkeypatch, first).job_id == second
 
 
@@ -130,7 +130,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 elif way < 0.85:
                     claims.fail_job(desk.db, claim, "code", "no")
                 else:
-                    claims.requeue_dead_attempt(desk.db, claim, "died")
+                    claims.requeue_or_fail(desk.db, claim, "died")
             except (PerennialError, LeaseLost):
                 claims.complete_stop(desk.db, claim)
 

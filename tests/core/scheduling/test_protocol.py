@@ -177,7 +177,7 @@ class Protocol(RuleBasedStateMachine):
         if now.version is not None:
             assert go() == now.version, "published twice is published once"
         elif now.owner != claim:
-            self.lost(go)
+            self.is_lease_lost(go)
         elif now.state is not State.RUNNING:
             self.refused(go)
         else:
@@ -194,12 +194,12 @@ class Protocol(RuleBasedStateMachine):
         db, now = self.desk.db, self.expected[claim.job_id]
         ways: dict[str, Callable[[], object]] = {
             "stopped": lambda: claims.complete_stop(db, claim),
-            "requeue": lambda: claims.requeue_dead_attempt(db, claim, "died"),
-            "outage": lambda: claims.requeue_dead_attempt(db, claim, "away", counts=False),
+            "requeue": lambda: claims.requeue_or_fail(db, claim, "died"),
+            "outage": lambda: claims.requeue_or_fail(db, claim, "away", counts=False),
             "fail": lambda: claims.fail_job(db, claim, "code", "no"),
         }
         if now.owner != claim:
-            self.lost(ways[how])
+            self.is_lease_lost(ways[how])
             return
         ways[how]()
         self.ended(claim.job_id, strike=how == "requeue", failed=how == "fail")
@@ -213,9 +213,9 @@ class Protocol(RuleBasedStateMachine):
         if claim is None:
             return
         self.desk.expire(claim)
-        assert claims.reap_expired_jobs(self.desk.db) == [claim.job_id]
+        assert claims.take_back_expired_jobs(self.desk.db) == [claim.job_id]
         self.ended(claim.job_id, strike=True)
-        assert claims.reap_expired_jobs(self.desk.db) == []
+        assert claims.take_back_expired_jobs(self.desk.db) == []
 
     @rule(
         pick=st.integers(0, 9),
@@ -288,7 +288,7 @@ class Protocol(RuleBasedStateMachine):
         with pytest.raises(WrongState):
             call()
 
-    def lost(self, call: Callable[[], object]) -> None:
+    def is_lease_lost(self, call: Callable[[], object]) -> None:
         with pytest.raises(LeaseLost):
             call()
 

@@ -95,7 +95,8 @@ def test_memory_that_lacks_again_after_a_snapshot_ends_the_job(desk: Any) -> Non
         claim = take(desk, GPU)
         desk.register(claim, f"snapshot of attempt {attempt}")
         assert (
-            claims.requeue_for_memory(desk.db, claim, "out of memory", "72 GB at its peak") == state
+            claims.requeue_after_out_of_memory(desk.db, claim, "out of memory", "72 GB at its peak")
+            == state
         )
     assert desk.job(job_id).error["detail"] == "72 GB at its peak"
 

@@ -56,12 +56,12 @@ def test_mcnemar_of_many_flips_is_that_of_scipy() -> None:
 def test_the_interval_is_that_of_wilson(n: int, data: st.DataObject) -> None:
     k = data.draw(st.integers(0, n))
     wanted = stats.binomtest(k, n).proportion_ci(0.95, method="wilson")
-    assert flips.wilson_interval(k, n) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
+    assert flips.compute_wilson_interval(k, n) == pytest.approx((wanted.low, wanted.high), abs=1e-9)
 
 
 def test_without_images_there_is_no_rate() -> None:
     assert (
         Flips().nfr is None
-        and flips.wilson_interval(0, 0) is None
+        and flips.compute_wilson_interval(0, 0) is None
         and flips.compute_mcnemar_p(0, 0) == 1.0
     )

@@ -11,11 +11,11 @@ from core.statistics.matrix import (
     Row,
     Stages,
     build_accuracy_matrix,
-    change_rates,
-    compute_figures,
-    find_degenerate,
-    find_unmeasured,
-    trace_lineage,
+    compute_change_rates,
+    compute_last_stage_figures,
+    find_classes_without_images,
+    find_single_class_tasks,
+    list_lineage_rows,
 )
 
 ROWS = [Row(0, None, None), Row(1, 1, 0), Row(2, 2, 1), Row(3, 3, 2)]
@@ -25,7 +25,7 @@ CELLS = {(v, j + 1): (correct, 100) for v, row in ORACLE.items() for j, correct 
 
 def compute_summary(rows: Any, cells: Any, version: int, scenario: str, **counts: Any) -> Any:
     """Return the figures that follow from R along the ancestors of a version."""
-    return compute_figures(Stages(rows, cells, version, scenario), **counts)
+    return compute_last_stage_figures(Stages(rows, cells, version, scenario), **counts)
 
 
 def test_the_figures_of_a_matrix_worked_by_hand() -> None:
@@ -123,7 +123,7 @@ def test_figures_go_along_the_ancestors_only() -> None:
     rows = [*ROWS[:3], Row(3, 3, 1)]  # task 3 was learned from version 1 after a rollback
     figures = compute_summary(rows, CELLS, 3, "data")
     assert figures["acc"] == pytest.approx((0.6 + 0.95) / 2)
-    assert [row.version for row in trace_lineage(rows, 3)] == [0, 1, 3]
+    assert [row.version for row in list_lineage_rows(rows, 3)] == [0, 1, 3]
 
 
 def test_a_task_learned_twice_is_one_column() -> None:
@@ -161,7 +161,7 @@ def test_on_one_common_test_set_only_accuracies_are_defined() -> None:
     assert [stages.compute_pooled_accuracy(3), stages.compute_task_mean(3)] == pytest.approx(
         [0.7, 0.7]
     )
-    assert stages.by_stage() == pytest.approx([0.6, 0.5, 0.7])
+    assert stages.list_accuracies_by_stage() == pytest.approx([0.6, 0.5, 0.7])
     assert (
         stages.compute_backward_transfer()
         is stages.compute_forward_transfer()
@@ -191,7 +191,7 @@ def test_classes_without_test_images_are_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}, (2, 2): {"cat": [10, 100], "dog": [0, 0]}}
     classes = {1: ["bee", "ant"], 2: ["bee", "cat", "dog"], 3: ["never learned here"]}
     stages = Stages(ROWS[:3], CELLS, 2, "class")
-    assert find_unmeasured(stages, counts, classes) == [
+    assert find_classes_without_images(stages, counts, classes) == [
         {"task": 1, "class": "bee"},
         {"task": 2, "class": "dog"},
     ]
@@ -201,22 +201,27 @@ def test_classes_of_a_task_without_any_test_image_are_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}}
     classes = {1: ["ant"], 2: ["bee", "ant"]}
     stages = Stages(ROWS[:3], CELLS, 2, "class")
-    assert find_unmeasured(stages, counts, classes) == [{"task": 2, "class": "bee"}]
-    assert find_unmeasured(stages, counts | {(2, 2): {}}, classes) == [{"task": 2, "class": "bee"}]
+    assert find_classes_without_images(stages, counts, classes) == [{"task": 2, "class": "bee"}]
+    assert find_classes_without_images(stages, counts | {(2, 2): {}}, classes) == [
+        {"task": 2, "class": "bee"}
+    ]
 
 
 def test_a_task_that_was_measured_before_its_test_images_went_is_not_listed() -> None:
     counts = {(1, 1): {"ant": [9, 10]}, (2, 2): {"bee": [1, 2]}}
     assert (
-        find_unmeasured(Stages(ROWS[:3], CELLS, 2, "class"), counts, {1: ["ant"], 2: ["bee"]}) == []
+        find_classes_without_images(
+            Stages(ROWS[:3], CELLS, 2, "class"), counts, {1: ["ant"], 2: ["bee"]}
+        )
+        == []
     )
 
 
 def test_a_class_that_another_task_measures_is_not_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}, (2, 2): {"bee": [1, 2]}}
     classes = {1: ["ant", "bee"], 2: ["bee"]}
-    assert find_unmeasured(Stages(ROWS[:3], CELLS, 2, "class"), counts, classes) == []
-    assert find_unmeasured(Stages(ROWS[:3], CELLS, 2, "task"), counts, classes) == [
+    assert find_classes_without_images(Stages(ROWS[:3], CELLS, 2, "class"), counts, classes) == []
+    assert find_classes_without_images(Stages(ROWS[:3], CELLS, 2, "task"), counts, classes) == [
         {"task": 1, "class": "bee"}
     ]
 
@@ -230,7 +235,7 @@ def test_a_class_that_another_task_measures_is_not_listed() -> None:
     ],
 )
 def test_tasks_with_a_single_class_to_answer_are_degenerate(scenario, classes, flagged) -> None:
-    assert find_degenerate(Stages(ROWS[:3], CELLS, 2, scenario), classes) == flagged
+    assert find_single_class_tasks(Stages(ROWS[:3], CELLS, 2, scenario), classes) == flagged
 
 
 def test_intransigence_compares_with_a_joint_reference_at_each_stage() -> None:
@@ -248,7 +253,7 @@ def test_the_gap_to_joint_training_is_a_curve_whose_end_is_the_figure() -> None:
 
 
 def test_the_gap_of_joint_training_to_itself_is_zero() -> None:
-    joint = Stages(ROWS, CELLS, 3, "class").by_stage()
+    joint = Stages(ROWS, CELLS, 3, "class").list_accuracies_by_stage()
     assert compute_summary(ROWS, CELLS, 3, "class", joint=joint)["gap_by_stage"] == [0.0, 0.0, 0.0]
 
 
@@ -281,7 +286,7 @@ def test_improvement_minus_regression_is_the_change_of_accuracy(
     changes = [
         (sum(b and not a for b, a in t), sum(a and not b for b, a in t), len(t)) for t in tasks
     ]
-    regression, improvement = change_rates(changes)
+    regression, improvement = compute_change_rates(changes)
     images = [pair for task in tasks for pair in task]
     if not images:
         assert regression is improvement is None

@@ -15,7 +15,7 @@ from core.ingest.findings.batch_data import (
     Earlier,
     add_earlier_duplicates,
     find_near_duplicates,
-    measure_balance,
+    measure_class_balance,
 )
 from core.ingest.findings.traces import Traces, read_traces, write_traces
 from core.statistics import near
@@ -194,7 +194,7 @@ def test_traces_come_back_as_they_were_written(tmp_path) -> None:
     write_traces(tmp_path / "two", traces)
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     back = read_traces(tmp_path / "one")
-    assert np.array_equal(back.all, traces.all) and back.names == traces.names
+    assert np.array_equal(back.all_hashes, traces.all_hashes) and back.names == traces.names
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100])
@@ -206,7 +206,9 @@ def test_what_is_no_file_of_traces_is_a_value_error(tmp_path, content: bytes) ->
 
 def test_balance_names_classes_of_few_images() -> None:
     sizes = {"cat": 50, "dog": 4, "elk": 10}
-    found = measure_balance({label: {"images": n, "held_out": None} for label, n in sizes.items()})
+    found = measure_class_balance(
+        {label: {"images": n, "held_out": None} for label, n in sizes.items()}
+    )
     assert (found["few"], found["imbalance_ratio"]) == (["dog"], 12.5)
 
 
@@ -221,4 +223,4 @@ def test_only_hashes_without_any_common_band_are_passed_over(seed: int) -> None:
         for row, keys in enumerate(np.ascontiguousarray(earlier).view(np.uint16).tolist())
         if any(key in bands[band] for band, key in enumerate(keys))
     ]
-    assert near.find_band_sharers(earlier, own).tolist() == expected
+    assert near.find_rows_sharing_bands(earlier, own).tolist() == expected

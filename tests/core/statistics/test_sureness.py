@@ -12,8 +12,8 @@ from core.contract.figures import CoveragePoint
 from core.learning.evaluation.calibration.error import build_precision_curve
 from core.statistics.sureness import (
     RISK,
-    choose_threshold,
-    compute_needed_images,
+    choose_confidence_threshold,
+    compute_required_images,
     is_share_surely_above,
 )
 
@@ -42,17 +42,19 @@ def test_the_bound_is_that_of_exact_sums(precision: Fraction) -> None:
 
 @pytest.mark.parametrize(("precision", "images"), [(0.98, 149), (0.95, 59), (0.99, 299), (0.7, 9)])
 def test_so_many_images_are_needed_at_least(precision: float, images: int) -> None:
-    assert compute_needed_images(precision) == images
+    assert compute_required_images(precision) == images
     assert is_share_surely_above(images, images, precision) and not is_share_surely_above(
         images - 1, images - 1, precision
     )
     few, enough = (CoveragePoint(probability=0.5, images=n, right=n) for n in (images - 1, images))
-    assert choose_threshold([few], precision).threshold is None
-    assert choose_threshold([enough], precision).threshold == 0.5
+    assert choose_confidence_threshold([few], precision).threshold is None
+    assert choose_confidence_threshold([enough], precision).threshold == 0.5
 
 
 def test_nothing_is_sure_without_images() -> None:
-    assert choose_threshold([], 0.9).threshold is None and not is_share_surely_above(0, 0, 0.9)
+    assert choose_confidence_threshold([], 0.9).threshold is None and not is_share_surely_above(
+        0, 0, 0.9
+    )
 
 
 def test_tests_stop_at_the_first_that_fails() -> None:
@@ -62,7 +64,7 @@ def test_tests_stop_at_the_first_that_fails() -> None:
         )
         for n in range(10, 1001, 10)
     ]
-    chosen = choose_threshold(curve, 0.9)
+    chosen = choose_confidence_threshold(curve, 0.9)
     assert 250 <= chosen.covered <= 300 and chosen.right == chosen.covered
 
 
@@ -92,7 +94,7 @@ def test_the_promise_is_broken_less_often_than_said(target: float, images: int) 
     for _ in range(200):
         u = draw.random(images)
         probability = 1 - 0.6 * u**4
-        chosen = choose_threshold(
+        chosen = choose_confidence_threshold(
             build_precision_curve(probability, draw.random(images) < probability), target
         )
         if chosen.threshold is not None:

@@ -21,7 +21,7 @@ def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
         settings = request.getfixturevalue("s3").settings(
             tmp_path / "data", prefix=f"t/{secrets.token_hex(4)}"
         )
-    open_store(settings).create_root()
+    open_store(settings).create_folder_or_bucket()
     return settings
 
 

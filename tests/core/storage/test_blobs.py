@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> Path:
 
 def test_a_blob_is_named_by_its_bytes(blobs: Blobs, source: Path) -> None:
     assert blobs.put_file(source) == (SHA256, len(DATA))
-    assert blobs.make_key(SHA256) == f"blobs/{SHA256[:2]}/{SHA256}"
+    assert blobs.make_blob_key(SHA256) == f"blobs/{SHA256[:2]}/{SHA256}"
     assert blobs.has(SHA256) and blobs.size(SHA256) == len(DATA)
     assert b"".join(blobs.read(SHA256)) == DATA
     assert source.exists()
@@ -67,12 +67,12 @@ def test_a_linked_file_is_stored_with_two_requests_and_never_downloaded_here(
         )
     blobs.put_file(source, link=True)
     assert asked == ["stat", "put_file"]
-    assert blobs.fetch_file(SHA256).read_bytes() == DATA
+    assert blobs.fetch_verified_file(SHA256).read_bytes() == DATA
     assert asked == ["stat", "put_file"]
 
 
 def test_a_blob_of_another_size_is_written_again(blobs: Blobs, store: Store, source: Path) -> None:
-    store.put_bytes(blobs.make_key(SHA256), DATA[:1000])
+    store.put_bytes(blobs.make_blob_key(SHA256), DATA[:1000])
     blobs.put_file(source)
     assert b"".join(blobs.read(SHA256)) == DATA
 
@@ -82,13 +82,13 @@ def test_a_missing_blob_is_corruption(blobs: Blobs) -> None:
     with pytest.raises(StoreCorrupt):
         blobs.read(SHA256)
     with pytest.raises(StoreCorrupt):
-        blobs.fetch_file(SHA256)
+        blobs.fetch_verified_file(SHA256)
 
 
 def test_a_whole_read_is_refused_before_its_end_when_the_bytes_changed(
     blobs: Blobs, store: Store
 ) -> None:
-    store.put_bytes(blobs.make_key(SHA256), DATA[:-1] + bytes([DATA[-1] ^ 1]))
+    store.put_bytes(blobs.make_blob_key(SHA256), DATA[:-1] + bytes([DATA[-1] ^ 1]))
     got = b""
     with pytest.raises(StoreCorrupt, match=SHA256):
         for chunk in blobs.read(SHA256):
@@ -104,42 +104,42 @@ def test_a_range_is_given_without_reading_the_rest(blobs: Blobs, source: Path) -
 
 def test_a_fetched_blob_is_a_local_file_with_its_bytes(blobs: Blobs, source: Path) -> None:
     blobs.put_file(source)
-    path = blobs.fetch_file(SHA256)
+    path = blobs.fetch_verified_file(SHA256)
     assert path.read_bytes() == DATA
-    assert blobs.fetch_file(SHA256) == path
+    assert blobs.fetch_verified_file(SHA256) == path
 
 
 def test_a_fetched_blob_is_hashed_once_in_a_process(
     blobs: Blobs, store: Store, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs.put_file(source)
-    path = blobs.fetch_file(SHA256)
+    path = blobs.fetch_verified_file(SHA256)
     monkeypatch.setattr("core.storage.blobs._hash_file", lambda path: ("wrong", 0))
-    assert blobs.fetch_file(SHA256) == path
-    assert Blobs(store, tmp_path / "cache").fetch_file(SHA256) == path
+    assert blobs.fetch_verified_file(SHA256) == path
+    assert Blobs(store, tmp_path / "cache").fetch_verified_file(SHA256) == path
 
 
 def test_a_damaged_blob_is_not_fetched(blobs: Blobs, store: Store) -> None:
-    store.put_bytes(blobs.make_key(SHA256), b"\0" + DATA[1:])
+    store.put_bytes(blobs.make_blob_key(SHA256), b"\0" + DATA[1:])
     with pytest.raises(StoreCorrupt, match=SHA256):
-        blobs.fetch_file(SHA256)
+        blobs.fetch_verified_file(SHA256)
 
 
 def test_a_blob_damaged_after_its_first_use_is_found_at_the_next(
     blobs: Blobs, store: Store, source: Path, tmp_path: Path
 ) -> None:
     blobs.put_file(source)
-    local = store.get_local_path(blobs.make_key(SHA256))
-    path = blobs.fetch_file(SHA256)
+    local = store.get_local_path(blobs.make_blob_key(SHA256))
+    path = blobs.fetch_verified_file(SHA256)
     damaged = bytearray(DATA)
     damaged[1_000_000] ^= 1
     path.write_bytes(damaged)
     later = Blobs(store, tmp_path / "cache")
     if local is not None:
         with pytest.raises(StoreCorrupt):
-            later.fetch_file(SHA256)
+            later.fetch_verified_file(SHA256)
     else:  # only the cached copy is damaged: it is fetched again
-        assert later.fetch_file(SHA256).read_bytes() == DATA
+        assert later.fetch_verified_file(SHA256).read_bytes() == DATA
 
 
 def test_concurrent_writers_of_one_blob_all_succeed(store: Store, tmp_path: Path) -> None:
@@ -156,23 +156,23 @@ def test_concurrent_writers_of_one_blob_all_succeed(store: Store, tmp_path: Path
     for writer in writers:
         writer.join()
     assert results == [(SHA256, len(DATA))] * 6
-    assert [info.key for info in store.list("blobs/")] == [Blobs.make_key(SHA256)]
+    assert [info.key for info in store.list("blobs/")] == [Blobs.make_blob_key(SHA256)]
     assert b"".join(Blobs(store, tmp_path / "cache").read(SHA256)) == DATA
 
 
 def test_a_deleted_blob_is_gone_everywhere(blobs: Blobs, source: Path) -> None:
     blobs.put_file(source)
-    path = blobs.fetch_file(SHA256)
+    path = blobs.fetch_verified_file(SHA256)
     blobs.delete(SHA256)
     assert not blobs.has(SHA256) and not path.exists()
     with pytest.raises(StoreCorrupt):
-        blobs.fetch_file(SHA256)
+        blobs.fetch_verified_file(SHA256)
     blobs.delete(SHA256)
 
 
 @pytest.mark.parametrize("name", ["", "abc", "A" * 64, "../" + "a" * 61, "a" * 65])
 def test_a_name_that_is_no_digest_is_refused(blobs: Blobs, name: str) -> None:
-    for use in (blobs.has, blobs.size, blobs.read, blobs.fetch_file, blobs.delete):
+    for use in (blobs.has, blobs.size, blobs.read, blobs.fetch_verified_file, blobs.delete):
         with pytest.raises(ValueError, match="not a sha256"):
             use(name)
 
@@ -188,18 +188,20 @@ def test_the_cache_is_trimmed_by_last_use_and_spares_what_was_just_used(
         source = tmp_path / "source"
         source.write_bytes(bytes([number]) * 1000)
         sha256, _ = blobs.put_file(source)
-        paths.append(blobs.fetch_file(sha256))
+        paths.append(blobs.fetch_verified_file(sha256))
         old = time.time() - 86_400 + number
         os.utime(paths[-1], (old, paths[-1].stat().st_mtime))
     assert [path.exists() for path in paths] == [False, False, True, True]
     recent = Blobs(store, tmp_path / "recent", cache_bytes=1500)
-    kept = [recent.fetch_file(info.key.rpartition("/")[2]) for info in store.list("blobs/")]
+    kept = [
+        recent.fetch_verified_file(info.key.rpartition("/")[2]) for info in store.list("blobs/")
+    ]
     assert all(path.exists() for path in kept)
 
 
 def flip(store: Store, sha256: str) -> None:
     """Change a byte of the stored blob; in a folder in place, with the time put back."""
-    key, damaged = Blobs.make_key(sha256), bytearray(DATA)
+    key, damaged = Blobs.make_blob_key(sha256), bytearray(DATA)
     damaged[1_500_000] ^= 1
     path = store.get_local_path(key)
     if path is None:
@@ -260,7 +262,7 @@ def test_a_damaged_blob_is_told_on(
     with pytest.raises(StoreCorrupt):
         for _ in blobs.read(SHA256):
             pass
-    assert Marks.keys == [Blobs.make_key(SHA256)]
+    assert Marks.keys == [Blobs.make_blob_key(SHA256)]
     blobs.put_file(source)
     assert Marks.keys == [] and b"".join(blobs.read(SHA256)) == DATA
 
@@ -269,7 +271,7 @@ def test_many_ranges_side_by_side_hash_the_blob_once(
     blobs: Blobs, store: Store, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blobs.put_file(source)
-    VERIFIED.forget_name(f"{store!r}/{Blobs.make_key(SHA256)}")
+    VERIFIED.forget_verified_name(f"{store!r}/{Blobs.make_blob_key(SHA256)}")
     whole: list[int] = []
     real = type(store).read
 
@@ -296,5 +298,5 @@ def test_jobs_that_share_a_cache_look_through_it_once(
         blobs = Blobs(store, tmp_path / "cache")
         source = tmp_path / "source"
         source.write_bytes(bytes([number]) * 1000)
-        blobs.fetch_file(blobs.put_file(source)[0])
+        blobs.fetch_verified_file(blobs.put_file(source)[0])
     assert len(trims) == 1

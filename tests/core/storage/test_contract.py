@@ -209,8 +209,8 @@ def test_a_strange_prefix_is_refused(store: Store, prefix: str) -> None:
 
 def test_check_passes_and_prepare_can_be_repeated(store: Store) -> None:
     store.put_bytes("a/x", b"1")
-    store.create_root()
-    store.check_usable()
+    store.create_folder_or_bucket()
+    store.check_store_usable()
     assert store.stat("a/x") is not None
 
 

@@ -16,7 +16,7 @@ from core.storage.folder import FolderStore
 @pytest.fixture
 def folder(tmp_path: Path) -> FolderStore:
     made = FolderStore(tmp_path / "store")
-    made.create_root()
+    made.create_folder_or_bucket()
     return made
 
 
@@ -39,7 +39,7 @@ def test_a_move_from_another_file_system_copies(
 ) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"x" * 1000)
-    monkeypatch.setattr(folder, "_read_device", lambda: -1)
+    monkeypatch.setattr(folder, "_read_device_number", lambda: -1)
     folder.put_file("a/x", source, move=True)
     assert not source.exists()
     assert b"".join(folder.read("a/x")) == b"x" * 1000
@@ -136,16 +136,16 @@ def test_a_full_disk_is_an_outage_and_leaves_nothing(
 def test_a_folder_on_a_full_disk_is_told_by_the_check(
     folder: FolderStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder.check_usable()
+    folder.check_store_usable()
     monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=10, f_frsize=4096))
     with pytest.raises(NoSpace, match="no room"):
-        folder.check_usable()
+        folder.check_store_usable()
 
 
 def test_a_folder_that_is_gone_is_an_outage(tmp_path: Path) -> None:
     folder = FolderStore(tmp_path / "nowhere")
     with pytest.raises(Unavailable, match="nowhere"):
-        folder.check_usable()
+        folder.check_store_usable()
 
 
 def test_only_old_strays_of_crashed_writers_are_removed(folder: FolderStore) -> None:
@@ -153,7 +153,7 @@ def test_only_old_strays_of_crashed_writers_are_removed(folder: FolderStore) -> 
     (incoming / "old").write_bytes(b"x")
     (incoming / "new").write_bytes(b"x")
     os.utime(incoming / "old", (time.time() - 90_000,) * 2)
-    folder.create_root()
+    folder.create_folder_or_bucket()
     assert [path.name for path in incoming.iterdir()] == ["new"]
 
 

@@ -44,7 +44,7 @@ def silent_port() -> Iterator[int]:
 
 @pytest.fixture
 def closed_port() -> int:
-    return service.free_port()
+    return service.find_free_port()
 
 
 def _calls(store: Store, source: Path) -> list[Callable[[], object]]:
@@ -55,8 +55,8 @@ def _calls(store: Store, source: Path) -> list[Callable[[], object]]:
         lambda: store.stat("a/x"),
         lambda: store.delete("a/x"),
         lambda: list(store.list("a/")),
-        lambda: store.check_usable(),
-        lambda: store.create_root(),
+        lambda: store.check_store_usable(),
+        lambda: store.create_folder_or_bucket(),
     ]
 
 
@@ -81,7 +81,7 @@ def test_the_health_check_of_a_silent_server_ends_after_one_short_wait(silent_po
         S3Address(f"127.0.0.1:{silent_port}", "bucket", "", False, "us-east-1"), "a", "s"
     )
     with pytest.raises(Unavailable, match="ReadTimeout"):
-        store.check_usable()
+        store.check_store_usable()
     assert CHECK_PATIENCE.connect_s + CHECK_PATIENCE.read_s <= 3 and CHECK_PATIENCE.retries == 0
 
 
@@ -91,7 +91,7 @@ def test_data_survive_an_outage_and_a_call_outlasts_a_short_one(store: S3Store, 
     s3.stop()
     try:
         with pytest.raises(Unavailable):
-            store.check_usable()
+            store.check_store_usable()
     finally:
         s3.start()
     assert b"".join(store.read("a/x")) == b"1"
@@ -184,10 +184,10 @@ def test_an_upload_in_parts_that_was_never_finished_is_aborted_when_it_is_old(
 
     upload = client._create_multipart_upload(bucket, f"{store.address.prefix}blobs/x", {})
     client._upload_part(bucket, f"{store.address.prefix}blobs/x", b"x" * (5 << 20), None, upload, 1)
-    store.remove_strays()
+    store.remove_incomplete_objects()
     assert begun() == ["blobs/x"]
-    store.remove_strays(-60.0)  # the server's clock counts whole seconds
-    store.remove_strays(-60.0)
+    store.remove_incomplete_objects(-60.0)  # the server's clock counts whole seconds
+    store.remove_incomplete_objects(-60.0)
     assert begun() == []
 
 
@@ -244,7 +244,7 @@ def test_wrong_keys_are_an_outage_that_names_the_reason(address: S3Address, s3: 
 def test_a_missing_bucket_says_what_to_run(s3: Any, tmp_path: Path) -> None:
     store = open_store(s3.settings(tmp_path, bucket="never-made"))
     with pytest.raises(Unavailable, match="perennial migrate"):
-        store.check_usable()
+        store.check_store_usable()
     for call in (lambda: store.put_bytes("a/x", b"1"), lambda: store.read("a/x")):
         with pytest.raises(Unavailable, match="never-made"):
             call()
@@ -252,9 +252,9 @@ def test_a_missing_bucket_says_what_to_run(s3: Any, tmp_path: Path) -> None:
 
 def test_prepare_makes_the_bucket(s3: Any, tmp_path: Path) -> None:
     store = open_store(s3.settings(tmp_path, bucket="made-by-prepare"))
-    store.create_root()
-    store.create_root()
-    store.check_usable()
+    store.create_folder_or_bucket()
+    store.create_folder_or_bucket()
+    store.check_store_usable()
 
 
 def test_a_listing_longer_than_a_page_is_whole(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core.storage.objects import make_file_tag
+from core.storage.objects import make_file_change_tag
 from core.storage.verified import Verified
 
 
@@ -14,8 +14,8 @@ def test_an_object_is_verified_until_it_changes_or_is_dropped() -> None:
     assert not found.is_verified("a", "1")
     found.remember_verified("a", "1")
     assert found.is_verified("a", "1") and not found.is_verified("a", "2")
-    found.forget_name("a")
-    found.forget_name("a")
+    found.forget_verified_name("a")
+    found.forget_verified_name("a")
     assert not found.is_verified("a", "1")
 
 
@@ -31,7 +31,7 @@ def test_what_was_verified_is_forgotten_with_time(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("core.storage.verified.time.monotonic", lambda: now[0])
     found.remember_verified("a", "1")
     now[0] += 59
-    found.replace_tag("a", "2")  # which verifies nothing
+    found.replace_verified_tag("a", "2")  # which verifies nothing
     assert found.is_verified("a", "2")
     now[0] += 2
     assert not found.is_verified("a", "2")
@@ -53,4 +53,4 @@ def test_a_file_that_somebody_wrote_to_has_another_tag_though_he_put_the_time_ba
         file.write(b"x")
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert path.stat().st_mtime_ns == before.st_mtime_ns
-    assert make_file_tag(path.stat()) != make_file_tag(before)
+    assert make_file_change_tag(path.stat()) != make_file_change_tag(before)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from core.database.jobs import change_state, lock_job
+from core.database.jobs import change_job_state, lock_job
 from core.database.states import Action
 from core.database.tables import Model
 from core.errors import LabelsInvalid
 from core.ingest.inspect import Directory
 from core.tasks import batch_report, tasks
-from core.tasks.class_names import compare_names
+from core.tasks.class_names import compare_class_names
 from core.tasks.sent_batch import Batch
 from tests.core.batches import batch
 from tests.core.office import Office
@@ -69,7 +69,7 @@ def test_classes_of_a_task_that_will_not_be_learned_are_not_known(
         job = lock_job(session, answer["job"]["id"])
         assert job is not None
         for action in actions:
-            change_state(session, job, action, 1.0)
+            change_job_state(session, job, action, 1.0)
     checked = office.submission(named(office.folder, 1, "hat")).preview_submission()
     assert checked["report"]["classes"] == {"new": ["hat"], "known": [], "look_alike": []}
 
@@ -110,10 +110,12 @@ def test_a_data_model_without_classes_yet_knows_those_of_its_tasks(office: Offic
 
 def test_warnings_of_look_alikes_are_bounded_and_the_report_is_not() -> None:
     found = directory(*[f"{a}{b}x" for a in "abcdefghij" for b in ("é", "e", "É")])
-    compared = compare_names(found.classes, [])
-    warnings = batch_report.list_warnings(found, compared)
+    compared = compare_class_names(found.classes, [])
+    warnings = batch_report.list_batch_warnings(found, compared)
     assert len(compared.look_alike) == 20 and len(warnings) == 20
-    more = batch_report.list_warnings(found, replace(compared, look_alike=compared.look_alike * 2))
+    more = batch_report.list_batch_warnings(
+        found, replace(compared, look_alike=compared.look_alike * 2)
+    )
     assert len(more) == 21 and more[-1].startswith("20 more new classes look like others")
 
 
@@ -126,7 +128,7 @@ def test_a_check_says_what_it_looked_at_and_what_it_could_not_see(
     assert any("the same image under two classes" in text for text in found["not_checked"])
     assert not any(
         "decoded" in text
-        for text in batch_report.list_missing_checks(directory("a", encoded=False))
+        for text in batch_report.describe_missing_checks(directory("a", encoded=False))
     )
 
 
@@ -152,7 +154,7 @@ def test_a_check_says_what_a_new_class_with_few_images_is_answered_like(
     counts: dict[str, int], known: list[str], named: str | None
 ) -> None:
     found = replace(directory(), classes=counts)
-    warnings = batch_report.warn_of_few_images(found, compare_names(counts, known))
+    warnings = batch_report.warn_of_few_images(found, compare_class_names(counts, known))
     assert [
         f"fewer than 10 images: {named}." in text and "39% with 6" in text for text in warnings
     ] == [True] * bool(named)

@@ -15,9 +15,9 @@ from core.tasks.class_names import (
     MAX_EDITED,
     MIN_EDITED,
     Compared,
-    compare_names,
-    fold_name,
-    list_stems,
+    compare_class_names,
+    list_singular_forms,
+    normalise_spelling,
     strip_plural,
 )
 
@@ -47,7 +47,7 @@ from core.tasks.class_names import (
     ],
 )
 def test_a_slip_of_the_pen_looks_like_the_known_name(name: str, known: str) -> None:
-    assert compare_names([name], [known]) == Compared([name], [], [(name, known)])
+    assert compare_class_names([name], [known]) == Compared([name], [], [(name, known)])
 
 
 @pytest.mark.parametrize(
@@ -74,22 +74,25 @@ def test_a_slip_of_the_pen_looks_like_the_known_name(name: str, known: str) -> N
     ],
 )
 def test_names_of_two_things_do_not_look_alike(name: str, known: str) -> None:
-    assert compare_names([name], [known]).look_alike == []
-    assert compare_names([known], [name]).look_alike == []
+    assert compare_class_names([name], [known]).look_alike == []
+    assert compare_class_names([known], [name]).look_alike == []
 
 
 def test_two_names_within_one_batch_look_alike() -> None:
-    assert compare_names(["hat", "Hat", "cap"], []) == Compared(
+    assert compare_class_names(["hat", "Hat", "cap"], []) == Compared(
         ["Hat", "cap", "hat"], [], [("hat", "Hat")]
     )
 
 
 def test_a_known_name_is_never_doubted() -> None:
-    assert compare_names(["hat", "Hat"], ["Hat", "hat"]) == Compared([], ["Hat", "hat"], [])
+    assert compare_class_names(["hat", "Hat"], ["Hat", "hat"]) == Compared([], ["Hat", "hat"], [])
 
 
 def test_a_new_name_is_compared_with_known_ones_first() -> None:
-    assert compare_names(["HAT", "Hat"], ["hat"]).look_alike == [("HAT", "hat"), ("Hat", "hat")]
+    assert compare_class_names(["HAT", "Hat"], ["hat"]).look_alike == [
+        ("HAT", "hat"),
+        ("Hat", "hat"),
+    ]
 
 
 def one_edit(a: str, b: str) -> bool:
@@ -112,8 +115,8 @@ def one_edit(a: str, b: str) -> bool:
 
 
 def alike(a: str, b: str) -> bool:
-    fold_a, fold_b = fold_name(a), fold_name(b)
-    if set(list_stems(fold_a)) & set(list_stems(fold_b)):
+    fold_a, fold_b = normalise_spelling(a), normalise_spelling(b)
+    if set(list_singular_forms(fold_a)) & set(list_singular_forms(fold_b)):
         return True
     one, other = strip_plural(fold_a), strip_plural(fold_b)
     if not all(MIN_EDITED <= len(word) <= MAX_EDITED for word in (one, other)):
@@ -133,7 +136,7 @@ NAMES = st.one_of(
 def test_what_is_found_is_what_comparing_each_with_each_finds(
     batch: list[str], known: list[str]
 ) -> None:
-    found = compare_names(batch, known)
+    found = compare_class_names(batch, known)
     assert found.new == sorted(set(batch) - set(known)) and found.existing == sorted(
         set(batch) & set(known)
     )
@@ -145,16 +148,18 @@ def test_what_is_found_is_what_comparing_each_with_each_finds(
         assert (name in like) == bool(candidates), (name, candidates)
         assert name not in like or like[name] in candidates
         if any(other in known for other in candidates) and any(
-            set(list_stems(fold_name(name))) & set(list_stems(fold_name(other))) for other in known
+            set(list_singular_forms(normalise_spelling(name)))
+            & set(list_singular_forms(normalise_spelling(other)))
+            for other in known
         ):
             assert like[name] in known
 
 
 @given(NAMES, NAMES)
 def test_names_that_differ_in_digits_are_never_alike(a: str, b: str) -> None:
-    digits = [[c for c in fold_name(name) if c.isdigit()] for name in (a, b)]
+    digits = [[c for c in normalise_spelling(name) if c.isdigit()] for name in (a, b)]
     if a != b and digits[0] != digits[1]:
-        assert compare_names([a], [b]).look_alike == []
+        assert compare_class_names([a], [b]).look_alike == []
 
 
 def lines_run(work: Callable[[], object]) -> int:
@@ -194,13 +199,15 @@ def distinct(prefix: str, tail: str, count: int) -> list[str]:
 def test_the_work_grows_with_the_names_and_not_with_their_pairs(
     names: Callable[[int], Any],
 ) -> None:
-    few, many = (lines_run(lambda count=count: compare_names(*names(count))) for count in (50, 400))  # type: ignore[misc]
+    few, many = (
+        lines_run(lambda count=count: compare_class_names(*names(count))) for count in (50, 400)
+    )  # type: ignore[misc]
     assert many < 2 * 8 * few
 
 
 def test_a_thousand_names_beside_a_thousand_take_some_megabytes() -> None:
     batch, known = distinct("batch-", "", 1000), distinct("known-", "", 1000)
     tracemalloc.start()
-    assert len(compare_names(batch, known).new) == 1000
+    assert len(compare_class_names(batch, known).new) == 1000
     assert tracemalloc.get_traced_memory()[1] < 30 << 20
     tracemalloc.stop()

@@ -28,7 +28,7 @@ def send(office: Office, number: int = 0, *, key: str | None = None, **options: 
     """Send a batch of the content CONTENT from archive NUMBER; what is done."""
     given = batch(office.folder, number, content=options.pop("content", CONTENT), **options)
     repeat = Request("POST", key, "f") if key is not None else None
-    return office.submission(given, repeat=repeat).submit_batch()
+    return office.submission(given, repeat=repeat).submit_as_next_task()
 
 
 def settle(
@@ -123,7 +123,7 @@ def test_an_older_task_is_known_by_its_archive_where_it_was_read_alike(office: O
     assert send(office, content=CONTENT).response["repeats"]["task"] == 1
     other = batch(office.folder, 0, content=CONTENT)
     read = replace(other.directory, reading={"options": {"layout": "folders"}})
-    assert office.submission(replace(other, directory=read)).submit_batch().status == 202
+    assert office.submission(replace(other, directory=read)).submit_as_next_task().status == 202
 
 
 def test_another_model_or_content_learns(office: Office) -> None:
@@ -131,7 +131,7 @@ def test_another_model_or_content_learns(office: Office) -> None:
     assert send(office, 1, content="d" * 64).status == 202
     office.create("fish")
     given = batch(office.folder, 0, content=CONTENT)
-    assert office.submission(given, "fish").submit_batch().status == 202
+    assert office.submission(given, "fish").submit_as_next_task().status == 202
 
 
 def hold(office: Office, status: str = "held") -> None:
@@ -185,7 +185,7 @@ def test_a_held_batch_whose_images_are_gone_is_learned_with_another_recipe(offic
 def test_a_check_says_what_a_submit_would_answer(office: Office) -> None:
     given = batch(office.folder, 0, content=CONTENT)
     assert "repeats" not in office.submission(given).preview_submission()
-    office.submission(given).submit_batch()
+    office.submission(given).submit_as_next_task()
     given = batch(office.folder, 1, content=CONTENT)
     assert office.submission(given).preview_submission()["repeats"] == {
         "task": 1,
@@ -245,6 +245,6 @@ def test_an_upload_that_is_known_leaves_nothing_in_the_store(office: Office) -> 
     send(office)
     before = {info.key for info in office.store.list("")}
     sent = batch(office.folder, 1, content=CONTENT)
-    office.submission(sent).submit_batch()
+    office.submission(sent).submit_as_next_task()
     assert {info.key for info in office.store.list("")} == before
     assert sent.path.exists()

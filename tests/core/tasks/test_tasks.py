@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event, func, select
 
-from core.database.jobs import change_state, lock_job
+from core.database.jobs import change_job_state, lock_job
 from core.database.states import Action
 from core.database.tables import Audit, Event, Job, Model, Result, Task
 from core.errors import NameTaken, NotFound
@@ -21,7 +21,7 @@ from tests.core.rows import make_version_row
 
 
 def test_a_batch_is_task_job_event_and_audit_row_at_once(office: Office, model: str) -> None:
-    done = office.submission().submit_batch()
+    done = office.submission().submit_as_next_task()
     answer, replay = done.response, done.is_replay
     assert not replay
     with office.db.read() as session:
@@ -169,7 +169,7 @@ def test_a_running_job_starts_again_without_a_task_whose_data_is_deleted(
             row = lock_job(session, job_id)
             assert row is not None
             for action in actions:
-                change_state(session, row, action, 1.0)
+                change_job_state(session, row, action, 1.0)
             row.fence = 1 if job_id == second else None
     tasks.delete_task_data(office.db, office.store, office.blobs, office.actor, model, 1)
     with office.db.read() as session:
@@ -201,7 +201,7 @@ def test_after_a_deletion_the_newest_version_keeps_its_figure_and_later_ones_hav
             job = lock_job(session, ids[number - 1])
             assert job is not None
             for action in (Action.VALIDATE, Action.START, Action.PUBLISH):
-                change_state(session, job, action, 1.0)
+                change_job_state(session, job, action, 1.0)
             job.version = number
             of = {"parent": number - 1, "task_number": number, "job_id": job.id}
             session.add(make_version_row(new_id("ver"), model, number, **of))

@@ -6,7 +6,7 @@ import pytest
 
 from core.errors import LabelsInvalid
 from core.ingest.names import normalise_label
-from core.tasks.class_names import fold_name
+from core.tasks.class_names import normalise_spelling
 from core.text import characters
 
 FAIR = [
@@ -38,7 +38,7 @@ FOUL = {
 
 @pytest.mark.parametrize("text", FAIR)
 def test_a_name_in_any_living_script_is_kept(text: str) -> None:
-    assert characters.clean_name(text) == unicodedata.normalize("NFC", text)
+    assert characters.normalise_name(text) == unicodedata.normalize("NFC", text)
     assert normalise_label(text, "here") == unicodedata.normalize("NFC", text)
 
 
@@ -46,7 +46,7 @@ def test_a_name_in_any_living_script_is_kept(text: str) -> None:
 def test_a_character_that_cannot_be_seen_is_named_with_its_place(text: str) -> None:
     called, place = FOUL[text]
     with pytest.raises(ValueError) as refused:
-        characters.clean_name(text)
+        characters.normalise_name(text)
     assert f"{called} at position {place}" in str(refused.value)
 
 
@@ -58,22 +58,22 @@ def test_a_label_is_as_strict_as_any_name(text: str) -> None:
 
 
 def test_a_name_is_kept_in_nfc_without_blanks_around_it() -> None:
-    assert characters.clean_name("  Cafe\u0301 ") == "Café"
+    assert characters.normalise_name("  Cafe\u0301 ") == "Café"
     with pytest.raises(ValueError, match="blank"):
-        characters.clean_name("  ")
+        characters.normalise_name("  ")
 
 
 def test_a_name_that_normalisation_makes_too_long_is_refused() -> None:
     assert len(unicodedata.normalize("NFC", "\u0958" * 60)) == 120
     with pytest.raises(ValueError, match="at most 100"):
-        characters.clean_name("\u0958" * 60)
+        characters.normalise_name("\u0958" * 60)
     with pytest.raises(ValueError, match="at most 1000"):
-        characters.clean_prose("\u0958" * 600)
+        characters.normalise_reason("\u0958" * 600)
 
 
 def test_a_reason_may_have_lines_and_the_marks_of_keyboards() -> None:
     text = "worse on owls\n\t\u200fשלום\u200e, می\u200cخواهم"
-    assert characters.clean_prose(text) == text
+    assert characters.normalise_reason(text) == text
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_reason_may_have_lines_and_the_marks_of_keyboards() -> None:
 )
 def test_a_reason_that_hides_or_turns_text_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="U\\+"):
-        characters.clean_prose(text)
+        characters.normalise_reason(text)
 
 
 def test_every_code_point_that_unicode_calls_ignorable_is_refused_alone() -> None:
@@ -93,8 +93,8 @@ def test_every_code_point_that_unicode_calls_ignorable_is_refused_alone() -> Non
             unicodedata.category(chr(point)) == "Cf"
             and point not in marks_of_numbers | marks_of_glyphs
         ):
-            assert characters.find_wrong_in_name(f"a{chr(point)}b") is not None, hex(point)
+            assert characters.find_invalid_name_character(f"a{chr(point)}b") is not None, hex(point)
 
 
 def test_a_joiner_makes_no_other_class() -> None:
-    assert fold_name("می\u200cخواهم") == fold_name("میخواهم")
+    assert normalise_spelling("می\u200cخواهم") == normalise_spelling("میخواهم")

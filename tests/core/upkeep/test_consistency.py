@@ -34,7 +34,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 def desk(desk: Any, settings: Settings) -> Any:
     """A model with a version, a running job with a snapshot, a batch that waits, and a download."""
     desk.settings, desk.store = settings, open_store(settings)
-    desk.store.create_root()
+    desk.store.create_folder_or_bucket()
     desk.submit(model := desk.model())
     desk.publish({"head": "h", "buffer": "b"}, [("new", 1, 1, 2)])
     desk.running = desk.submit(model)
@@ -80,12 +80,12 @@ def later(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
 
 def part(desk: Any, name: str) -> str:
     with desk.db.read() as session:
-        return Blobs.make_key(session.query(Part).filter_by(name=name).one().sha256)
+        return Blobs.make_blob_key(session.query(Part).filter_by(name=name).one().sha256)
 
 
 def test_every_kind_of_object_is_named_and_one_of_each_that_is_missing_is_told(desk: Any) -> None:
     assert check(desk, verify=True) == []
-    keys = {one.key for one in consistency.iterate_named_objects(desk.db)}
+    keys = {one.key for one in consistency.iterate_referenced_objects(desk.db)}
     assert {key.split("/")[0] for key in keys} == {"blobs", "archives", "snapshots"}
     for key in keys:
         desk.store.delete(key)
@@ -120,7 +120,7 @@ def test_a_damaged_part_without_a_copy_is_named_and_left_alone(desk: Any) -> Non
 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_download_that_is_missing_or_damaged_is_forgotten(desk: Any, damaged: bool) -> None:
-    key = Blobs.make_key(desk.download)
+    key = Blobs.make_blob_key(desk.download)
     desk.store.put_bytes(key, b"not so long"[:10]) if damaged else desk.store.delete(key)
     assert check(desk, verify=True) == [("digest" if damaged else "missing", key)]
     assert repaired(desk) == []
@@ -140,7 +140,7 @@ def test_a_damaged_snapshot_is_forgotten_once_no_worker_has_the_job(desk: Any) -
 def test_what_nothing_names_is_drift_after_its_grace_and_a_day_and_goes(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    orphan = Blobs.make_key(desk.blob("left by a crash"))
+    orphan = Blobs.make_blob_key(desk.blob("left by a crash"))
     desk.store.put_bytes("archives/tsk_never", b"left by a crash")
     desk.store.put_bytes("snapshots/job_never/00000001-000001/x", b"left by a crash")
     desk.store.put_bytes("else/where", b"not ours")
@@ -170,7 +170,7 @@ def test_what_vanishes_or_is_named_no_more_while_it_is_looked_at_is_no_drift(
     desk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listing and the rows are older than the truth: a sweep went on meanwhile."""
-    real: Callable[[Database], Any] = consistency.iterate_named_objects
+    real: Callable[[Database], Any] = consistency.iterate_referenced_objects
 
     def then_deleted(db: Database) -> Any:
         found = list(real(db))
@@ -180,5 +180,5 @@ def test_what_vanishes_or_is_named_no_more_while_it_is_looked_at_is_no_drift(
         return iter(found)
 
     buffer = part(desk, "buffer")
-    monkeypatch.setattr(consistency, "iterate_named_objects", then_deleted)
+    monkeypatch.setattr(consistency, "iterate_referenced_objects", then_deleted)
     assert check(desk, verify=True) == []

@@ -21,7 +21,7 @@ from core.retention import damage
 from core.settings import Settings
 from core.storage import Blobs
 from core.storage.folder import FolderStore
-from core.upkeep.consistency import iterate_named_objects
+from core.upkeep.consistency import iterate_referenced_objects
 from core.upkeep.scrub import LOOK_AGAIN_S, Scrubber
 from tests.core.at_once import run_at_once
 
@@ -91,7 +91,7 @@ def row(desk: Any) -> Scrub:
 
 
 def part(desk: Any, name: str) -> str:
-    return Blobs.make_key(next(p.sha256 for p in desk.all(Part) if p.name == name))
+    return Blobs.make_blob_key(next(p.sha256 for p in desk.all(Part) if p.name == name))
 
 
 def forget(desk: Any, name: str) -> None:
@@ -108,9 +108,9 @@ def add_bases(desk: Any, count: int) -> None:
 
 
 def test_everything_that_a_row_names_is_hashed_once_in_a_pass(desk: Any) -> None:
-    unnamed = Blobs.make_key(desk.blob("nothing names this"))
-    scrubber(desk).check_next_objects()
-    wanted = {one.key for one in iterate_named_objects(desk.db)}
+    unnamed = Blobs.make_blob_key(desk.blob("nothing names this"))
+    scrubber(desk).run_scrub_if_due()
+    wanted = {one.key for one in iterate_referenced_objects(desk.db)}
     assert desk.store.reads == dict.fromkeys(wanted, 1) and unnamed not in wanted
     assert {key.split("/")[0] for key in wanted} == {"archives", "blobs"}
     assert marks(desk) == {} and row(desk).objects == len(wanted) and row(desk).ended_at is not None
@@ -118,17 +118,17 @@ def test_everything_that_a_row_names_is_hashed_once_in_a_pass(desk: Any) -> None
 
 
 def test_the_next_pass_begins_when_it_is_due(desk: Any) -> None:
-    scrubber(desk).check_next_objects()
+    scrubber(desk).run_scrub_if_due()
     first = sum(desk.store.reads.values())
-    scrubber(desk).check_next_objects()
+    scrubber(desk).run_scrub_if_due()
     assert sum(desk.store.reads.values()) == first
     desk.change(Scrub, 1, began_at=row(desk).began_at - 25 * 3600)
-    scrubber(desk).check_next_objects()
+    scrubber(desk).run_scrub_if_due()
     assert sum(desk.store.reads.values()) == 2 * first
 
 
 def test_a_rate_of_0_is_no_scrub(desk: Any) -> None:
-    scrubber(desk, scrub_bytes_per_s=0).check_next_objects()
+    scrubber(desk, scrub_bytes_per_s=0).run_scrub_if_due()
     assert not desk.store.reads
 
 
@@ -136,23 +136,23 @@ def test_a_damaged_and_a_missing_object_are_marked_until_sound_bytes_are_back(de
     head, buffer = part(desk, "head"), part(desk, "buffer")
     desk.store.put_bytes(head, b"H")
     desk.store.delete(buffer)
-    scrubber(desk).check_next_objects()
+    scrubber(desk).run_scrub_if_due()
     assert marks(desk) == {head: "digest", buffer: "missing"}
-    scrubber(desk).check_next_objects()
+    scrubber(desk).run_scrub_if_due()
     assert len(marks(desk)) == 2
     desk.store.put_bytes(head, b"h")  # a restore
     desk.store.put_bytes(buffer, b"b")
-    scrubber(desk).check_next_objects()
+    scrubber(desk).run_scrub_if_due()
     assert marks(desk) == {}
 
 
 def test_a_marked_object_is_read_again_only_when_somebody_has_written_to_it(desk: Any) -> None:
     head = part(desk, "head")
     desk.store.put_bytes(head, b"H")
-    scrubber(desk).check_next_objects()
+    scrubber(desk).run_scrub_if_due()
     before = desk.store.reads[head]
     for _ in range(3):
-        scrubber(desk).check_next_objects()
+        scrubber(desk).run_scrub_if_due()
     assert desk.store.reads[head] == before
 
 
@@ -166,12 +166,12 @@ def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_t
     sha256, _ = blobs.put_file(path)
     with desk.db.write() as session:
         damage.mark_damaged(
-            session, Blobs.make_key(sha256), "digest", "as it is now", desk.db.now(session)
+            session, Blobs.make_blob_key(sha256), "digest", "as it is now", desk.db.now(session)
         )
-    inode = desk.store.get_local_path(Blobs.make_key(sha256)).stat().st_ino
+    inode = desk.store.get_local_path(Blobs.make_blob_key(sha256)).stat().st_ino
     blobs.put_file(path)
     assert marks(desk) == {}
-    assert desk.store.get_local_path(Blobs.make_key(sha256)).stat().st_ino != inode, (
+    assert desk.store.get_local_path(Blobs.make_blob_key(sha256)).stat().st_ino != inode, (
         "it was not written again"
     )
 
@@ -179,10 +179,10 @@ def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_t
 def test_a_damaged_download_is_forgotten_and_so_is_one_that_was_made_of_a_damaged_part(
     desk: Any,
 ) -> None:
-    desk.store.put_bytes(Blobs.make_key(desk.download), b"A download")
-    scrubber(desk).check_next_objects()
+    desk.store.put_bytes(Blobs.make_blob_key(desk.download), b"A download")
+    scrubber(desk).run_scrub_if_due()
     assert desk.all(Export) == [] and marks(desk) == {}
-    assert desk.store.stat(Blobs.make_key(desk.download)) is None
+    assert desk.store.stat(Blobs.make_blob_key(desk.download)) is None
     with desk.db.write() as session:
         version = session.query(Version).filter_by(number=1).one().id
         session.add(
@@ -195,9 +195,9 @@ def test_a_damaged_download_is_forgotten_and_so_is_one_that_was_made_of_a_damage
 def test_a_mark_goes_when_nothing_names_the_object_any_more(desk: Any) -> None:
     head = part(desk, "head")
     desk.store.put_bytes(head, b"H")
-    scrubber(desk).check_next_objects()
+    scrubber(desk).run_scrub_if_due()
     forget(desk, "head")
-    scrubber(desk).check_next_objects()
+    scrubber(desk).run_scrub_if_due()
     assert marks(desk) == {} and desk.store.stat(head) is None
 
 
@@ -213,7 +213,7 @@ def test_what_is_deleted_while_it_is_read_is_no_damage(
         return self.inner.stat(key)
 
     monkeypatch.setattr(Watched, "stat", stat, raising=False)
-    scrubber(desk).check_next_objects()
+    scrubber(desk).run_scrub_if_due()
     assert marks(desk) == {}
 
 
@@ -230,9 +230,9 @@ def test_an_outage_of_the_store_marks_nothing_and_the_next_round_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(Watched, "read", read)
         with pytest.raises(Unavailable):
-            scrubber(desk).check_next_objects()
+            scrubber(desk).run_scrub_if_due()
     assert marks(desk) == {} and row(desk).ended_at is None and row(desk).worker is None
-    scrubber(desk, "another").check_next_objects()
+    scrubber(desk, "another").run_scrub_if_due()
     assert row(desk).ended_at is not None and max(desk.store.reads.values()) == 1
 
 
@@ -248,17 +248,17 @@ def test_the_bytes_of_a_second_are_those_that_the_setting_allows(
         return False
 
     monkeypatch.setattr("core.upkeep.scrub.time.monotonic", lambda: now[0])
-    desk.store.put_bytes(Blobs.make_key(desk.base), b"x" * 1_000_000)
-    scrubber(desk, pause=pause, scrub_bytes_per_s=10_000).check_next_objects()
+    desk.store.put_bytes(Blobs.make_blob_key(desk.base), b"x" * 1_000_000)
+    scrubber(desk, pause=pause, scrub_bytes_per_s=10_000).run_scrub_if_due()
     # The base is damaged now: it is read twice before it is marked.
     wanted = (2 * 1_000_000 + (row(desk).objects - 1) * 65_536) / 10_000
     assert sum(paused) == pytest.approx(wanted, rel=0.01) and max(paused) <= 2.0
 
 
 def test_a_worker_that_ends_stops_in_the_middle_and_lets_go_of_the_lease(desk: Any) -> None:
-    scrubber(desk, pause=lambda _seconds: True, scrub_bytes_per_s=1).check_next_objects()
+    scrubber(desk, pause=lambda _seconds: True, scrub_bytes_per_s=1).run_scrub_if_due()
     assert row(desk).worker is None and row(desk).ended_at is None
-    scrubber(desk, "another").check_next_objects()
+    scrubber(desk, "another").run_scrub_if_due()
     assert row(desk).ended_at is not None
 
 
@@ -267,9 +267,9 @@ def test_a_worker_whose_lease_another_has_taken_stops(desk: Any) -> None:
         desk.change(Scrub, 1, worker="thief", fence=row(desk).fence + 1, lease_until=9e9)
         return False
 
-    scrubber(desk, pause=taken, scrub_bytes_per_s=1, lease_s=0.01).check_next_objects()
+    scrubber(desk, pause=taken, scrub_bytes_per_s=1, lease_s=0.01).run_scrub_if_due()
     assert row(desk).worker == "thief" and row(desk).ended_at is None and row(desk).objects == 0
-    scrubber(desk).check_next_objects()
+    scrubber(desk).run_scrub_if_due()
     assert row(desk).worker == "thief"
 
 
@@ -282,7 +282,7 @@ def test_workers_side_by_side_hash_nothing_twice(desk: Any) -> None:
         return False
 
     workers = [scrubber(desk, f"w{n}", pause, scrub_bytes_per_s=8 << 20) for n in range(4)]
-    run_at_once(Scrubber.check_next_objects, workers)
+    run_at_once(Scrubber.run_scrub_if_due, workers)
     assert row(desk).ended_at is not None
     assert len(desk.store.reads) >= 60 and set(desk.store.reads.values()) == {1}
 
@@ -305,7 +305,7 @@ def pause(seconds):
     return False
 
 settings = Settings(data_dir=sys.argv[2], threads=1, scrub_bytes_per_s=1_000_000, lease_s=1.0)
-Scrubber(Database(sys.argv[1]), Told(Path(sys.argv[3])), settings, "killed", pause).check_next_objects()
+Scrubber(Database(sys.argv[1]), Told(Path(sys.argv[3])), settings, "killed", pause).run_scrub_if_due()
 """
 
 
@@ -328,7 +328,7 @@ def test_a_pass_goes_on_where_a_killed_worker_was_once_its_lease_is_over(desk: A
     process.wait()
     for lease_until, ended in ((9e9, False), (1.0, True)):
         desk.change(Scrub, 1, lease_until=lease_until)
-        scrubber(desk).check_next_objects()
+        scrubber(desk).run_scrub_if_due()
         assert (row(desk).ended_at is not None) is ended
     again = desk.store.reads.keys() & set(first)
     # Recorded every sixth of a lease: three objects of 64 kB at 1 MB/s.
@@ -341,7 +341,7 @@ def test_what_is_marked_is_looked_at_while_a_long_pass_goes_on(
 ) -> None:
     head, now = part(desk, "head"), [0.0]
     desk.store.put_bytes(head, b"H")
-    scrubber(desk).check_next_objects()
+    scrubber(desk).run_scrub_if_due()
     desk.change(Scrub, 1, began_at=0.0)
     desk.store.reads.clear()
     healed: list[bool] = []
@@ -355,5 +355,5 @@ def test_what_is_marked_is_looked_at_while_a_long_pass_goes_on(
         return len(healed) > 50
 
     monkeypatch.setattr("core.upkeep.scrub.time.monotonic", lambda: now[0])
-    scrubber(desk, pause=pause, scrub_bytes_per_s=1500).check_next_objects()
+    scrubber(desk, pause=pause, scrub_bytes_per_s=1500).run_scrub_if_due()
     assert healed and healed[-1]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.database.jobs import change_state
+from core.database.jobs import change_job_state
 from core.database.states import Action
 from core.database.tables import Export, Job, Model, Part, Task, Version
 from core.execution import snapshots
@@ -37,7 +37,7 @@ def test_what_was_superseded_goes_and_the_registered_snapshot_stays(desk: Any) -
     desk.store.put_bytes(
         f"{snapshots.build_snapshot_prefix(job_id)}{claim.fence:08d}-000001/left-over", b"x"
     )
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert desk.keys("snapshots/") == sorted(
         desk.job(job_id).snapshot.key + name for name in ("snapshot.json", "tensors.safetensors")
     )
@@ -48,7 +48,7 @@ def test_a_retry_beats_the_sweep(desk: Any) -> None:
     claims.fail_job(desk.db, desk.claim(), "code", "x")
     desk.set(job_id, finished_at=1.0)
     desk.act(job_id, Action.RETRY)
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert desk.blobs.has(desk.task(job_id).train_sha256)
 
 
@@ -62,12 +62,12 @@ def test_expired_exports_go_with_their_bytes(desk: Any) -> None:
             session.add(
                 Export(version_id=version, format=name, sha256=sha256, bytes=9, created_at=at)
             )
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert [export.format for export in desk.all(Export)] == ["b"]
     assert desk.blobs.has(sha256)
     with desk.db.write() as session:
         session.get_one(Export, (version, "b")).created_at = 1.0
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert not desk.blobs.has(sha256)
 
 
@@ -79,7 +79,7 @@ def test_a_deleted_model_loses_its_bytes(desk: Any) -> None:
     digests = {part.name + str(part.bytes): part.sha256 for part in desk.all(Part)}
     with desk.db.write() as session:
         session.get_one(Model, model).deleted_at = 1.0
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert not desk.blobs.has(digests["head3"])
     assert desk.blobs.has(digests["shared1"]) and desk.blobs.has(digests["head11"])
     assert not desk.blobs.has(desk.all(Task, model_id=model)[0].held_out_sha256)
@@ -94,16 +94,16 @@ def test_a_deleted_model_keeps_its_versions_until_its_last_job_is_over(desk: Any
     claim = desk.claim()
     with desk.db.write() as session:
         session.get_one(Model, model).deleted_at = 1.0
-        change_state(
+        change_job_state(
             session, session.get_one(Job, claim.job_id), Action.CANCEL, desk.db.now(session)
         )
     parts = {part.sha256 for part in desk.all(Part)}
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert parts and all(
         desk.blobs.has(sha256) for sha256 in parts
     )  # the job may still read its parent
     claims.complete_stop(desk.db, claim)
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert not any(desk.blobs.has(sha256) for sha256 in parts)
 
 
@@ -113,7 +113,7 @@ def test_blobs_that_nothing_names_go_after_a_day(desk: Any) -> None:
     for key in desk.keys("blobs/"):
         if not key.endswith(young):
             os.utime(desk.folder / "store" / key, (1.0, 1.0))
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert not desk.blobs.has(orphan)
     assert desk.blobs.has(young)
     task = desk.all(Task)[0]
@@ -127,16 +127,16 @@ def test_archives_of_batches_that_were_never_accepted_go_after_a_day(desk: Any) 
     desk.store.put_bytes("archives/tsk_about_to_be", b"just stored")
     for key in (*accepted, "archives/tsk_never_accepted"):
         os.utime(desk.folder / "store" / key, (1.0, 1.0))
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert set(desk.keys("archives/")) == {*accepted, "archives/tsk_about_to_be"}
     assert len(accepted) == 1
 
 
 def test_unused_blobs_are_looked_for_once_a_day(desk: Any) -> None:
-    desk.sweep()
+    desk.remove_unwanted_runs()
     orphan = desk.blob("left by a crash")
-    os.utime(desk.folder / "store" / desk.blobs.make_key(orphan), (1.0, 1.0))
-    desk.sweep()
+    os.utime(desk.folder / "store" / desk.blobs.make_blob_key(orphan), (1.0, 1.0))
+    desk.remove_unwanted_runs()
     assert desk.blobs.has(orphan)
 
 
@@ -152,8 +152,8 @@ def test_a_crash_between_marking_and_deleting_is_repaired(
             desk.publish()
     train = desk.all(Task)[0].train_sha256
     assert desk.blobs.has(train)
-    os.utime(desk.folder / "store" / desk.blobs.make_key(train), (1.0, 1.0))
-    desk.sweep()
+    os.utime(desk.folder / "store" / desk.blobs.make_blob_key(train), (1.0, 1.0))
+    desk.remove_unwanted_runs()
     assert not desk.blobs.has(train)
 
 
@@ -163,7 +163,7 @@ def test_an_attempt_keeps_what_it_has_not_registered_yet(desk: Any) -> None:
     claim = desk.claim()
     for fence in (claim.fence - 1, claim.fence):
         desk.store.put_bytes(f"snapshots/{job_id}/{fence:08d}-000001/tensors", b"x")
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert desk.keys("snapshots/") == [f"snapshots/{job_id}/{claim.fence:08d}-000001/tensors"]
 
 
@@ -176,10 +176,10 @@ def test_this_machines_copies_of_deleted_blobs_go_and_others_stay(
     head, buffer = desk.all(Part)
     with monkeypatch.context() as hidden:  # as if the store had no files here
         hidden.setattr(desk.store, "get_local_path", lambda key: None)
-        copies = [desk.blobs.fetch_file(part.sha256) for part in (head, buffer)]
+        copies = [desk.blobs.fetch_verified_file(part.sha256) for part in (head, buffer)]
     with desk.db.write() as session:
         session.get_one(Part, (buffer.version_id, buffer.name)).deleted_at = 1.0
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert [path.exists() for path in copies] == [True, False]
 
 
@@ -196,7 +196,7 @@ def test_what_an_attempt_left_unregistered_goes_when_it_is_over(
     else:
         claims.complete_stop(desk.db, claim)
     desk.store.put_bytes(f"{prefix}/{job_id}/{claim.fence:08d}-000001/tensors", b"late")
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert not desk.keys(f"{prefix}/")
 
 
@@ -209,5 +209,5 @@ def test_files_that_a_crash_left_half_written_go_after_a_day(desk: Any, of: str)
     for name in ("old", "new"):
         (folder / name).write_text("images")
     os.utime(folder / "old", (1.0, 1.0))
-    desk.sweep()
+    desk.remove_unwanted_runs()
     assert [path.name for path in folder.iterdir()] == ["new"]

@@ -37,7 +37,7 @@ def litter(desk: Any) -> None:
         )
     desk.set(failed, finished_at=1.0)
     orphan = desk.blob("left by a crash")
-    os.utime(desk.store.root / desk.blobs.make_key(orphan), (1.0, 1.0))
+    os.utime(desk.store.root / desk.blobs.make_blob_key(orphan), (1.0, 1.0))
     desk.store.put_bytes("snapshots/job_gone/00000001-000001/x", b"1234")
 
 
@@ -58,7 +58,7 @@ def test_what_is_told_is_what_a_sweep_removes_and_nothing_is_changed(desk: Any) 
     before = everything(desk)
     told = list_sweep_removals(desk.db, desk.store, desk.settings)
     assert everything(desk) == before
-    desk.sweep(whole=True)
+    desk.remove_unwanted_runs(whole=True)
     after = everything(desk)[0]
     gone = {key: size for key, size in before[0].items() if key not in after}
     objects = {removal.object: removal.bytes for removal in told if removal.modified}
@@ -79,11 +79,11 @@ def test_what_is_told_is_what_a_sweep_removes_and_nothing_is_changed(desk: Any) 
 def test_the_grace_counts(desk: Any) -> None:
     desk.model()
     orphan = desk.blob("left by a crash")
-    path = desk.store.root / desk.blobs.make_key(orphan)
+    path = desk.store.root / desk.blobs.make_blob_key(orphan)
     os.utime(path, (path.stat().st_mtime - 7200,) * 2)
     assert list_sweep_removals(desk.db, desk.store, desk.settings) == []
     assert list_sweep_removals(desk.db, desk.store, desk.settings, grace_days=3 / 24) == []
     found = list_sweep_removals(desk.db, desk.store, desk.settings, grace_days=1 / 24)
     assert [(one.object, one.bytes) for one in found] == [
-        (desk.blobs.make_key(orphan), len("left by a crash"))
+        (desk.blobs.make_blob_key(orphan), len("left by a crash"))
     ]

@@ -53,7 +53,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
             tmp_path / "data", prefix=f"t/{secrets.token_hex(4)}"
         )
     made = open_store(settings)
-    made.create_root()
+    made.create_folder_or_bucket()
     return made
 
 
@@ -70,15 +70,15 @@ def piece(folder: Path, data: bytes) -> Piece:
 
 
 def send(office: Office, upload: str, at: int, data: bytes) -> int:
-    writing = uploads.begin_writing(office.db, office.actor, upload, at)
-    return uploads.append_piece(
+    writing = uploads.lease_upload_to_write(office.db, office.actor, upload, at)
+    return uploads.append_upload_piece(
         office.db, office.store, office.actor, writing, piece(office.folder, data), TERMS
     ).offset
 
 
 def whole_of(office: Office, upload: str) -> bytes:
     whole = whole_uploads.find_whole_upload(office.db, office.actor, upload)
-    return b"".join(whole_uploads.read_contents(office.db, office.store, office.actor, whole))
+    return b"".join(whole_uploads.read_upload_bytes(office.db, office.store, office.actor, whole))
 
 
 def stored(office: Office) -> tuple[set[str], set[str]]:
@@ -91,7 +91,7 @@ def stored(office: Office) -> tuple[set[str], set[str]]:
 @ON_S3
 def test_pieces_make_the_file(office: Office, upload: str) -> None:
     for at, data in ((0, b"abcd"), (4, b"efg"), (7, b"hij")):
-        assert uploads.read_upload(office.db, office.actor, upload).offset == at
+        assert uploads.read_upload_progress(office.db, office.actor, upload).offset == at
         send(office, upload, at, data)
     assert whole_of(office, upload) == b"abcdefghij"
     there, named = stored(office)
@@ -108,7 +108,7 @@ def test_an_incomplete_upload_says_where_it_is(office: Office, upload: str) -> N
 def test_another_offset_is_refused_with_the_right_one(office: Office, upload: str) -> None:
     for wrong in (1, 10, 11):
         with pytest.raises(OffsetMismatch) as refused:
-            uploads.begin_writing(office.db, office.actor, upload, wrong)
+            uploads.lease_upload_to_write(office.db, office.actor, upload, wrong)
         assert refused.value.extra == {"offset": 0, "length": 10}
 
 
@@ -116,41 +116,41 @@ def test_another_offset_is_refused_with_the_right_one(office: Office, upload: st
 def test_while_one_writes_another_waits_until_it_says_nothing_more(
     office: Office, upload: str
 ) -> None:
-    first = uploads.begin_writing(office.db, office.actor, upload, 0)
+    first = uploads.lease_upload_to_write(office.db, office.actor, upload, 0)
     with pytest.raises(UploadLocked) as refused:
-        uploads.begin_writing(office.db, office.actor, upload, 0)
+        uploads.lease_upload_to_write(office.db, office.actor, upload, 0)
     assert refused.value.retry_after_s
-    uploads.release_lease(office.db, first)
-    second = uploads.begin_writing(office.db, office.actor, upload, 0)
-    uploads.renew_lease(office.db, first)  # of no effect, and neither is this:
-    uploads.release_lease(office.db, first)
+    uploads.release_upload_lease(office.db, first)
+    second = uploads.lease_upload_to_write(office.db, office.actor, upload, 0)
+    uploads.renew_upload_lease(office.db, first)  # of no effect, and neither is this:
+    uploads.release_upload_lease(office.db, first)
     with pytest.raises(UploadLocked):
-        uploads.begin_writing(office.db, office.actor, upload, 0)
-    uploads.append_piece(
+        uploads.lease_upload_to_write(office.db, office.actor, upload, 0)
+    uploads.append_upload_piece(
         office.db, office.store, office.actor, second, piece(office.folder, b"abcd"), TERMS
     )
     assert send(office, upload, 4, b"efghij") == 10
 
 
 def test_who_died_holds_an_upload_no_longer_than_its_lease(office: Office, upload: str) -> None:
-    uploads.begin_writing(office.db, office.actor, upload, 0)
+    uploads.lease_upload_to_write(office.db, office.actor, upload, 0)
     with office.db.write() as session:
         row = session.get_one(Upload, upload)
         assert row.held_until is not None
         assert 0 < row.held_until - office.db.now(session) <= uploads.LEASE_S
         row.held_until = office.db.now(session) - 0.001
-    uploads.begin_writing(office.db, office.actor, upload, 0)
+    uploads.lease_upload_to_write(office.db, office.actor, upload, 0)
 
 
 def test_a_writer_that_was_taken_for_dead_changes_and_leaves_nothing(
     office: Office, upload: str
 ) -> None:
-    slow = uploads.begin_writing(office.db, office.actor, upload, 0)
+    slow = uploads.lease_upload_to_write(office.db, office.actor, upload, 0)
     with office.db.write() as session:
         session.get_one(Upload, upload).held_until = 1.0
     send(office, upload, 0, b"abcdefg")
     with pytest.raises(OffsetMismatch) as refused:
-        uploads.append_piece(
+        uploads.append_upload_piece(
             office.db, office.store, office.actor, slow, piece(office.folder, b"abc"), TERMS
         )
     assert refused.value.extra["offset"] == 7
@@ -177,7 +177,10 @@ def test_many_writers_at_once_make_one_piece(office: Office, upload: str) -> Non
     for thread in threads:
         thread.join()
     won = [one for one in outcomes if isinstance(one, int)]
-    assert len(won) == 1 and uploads.read_upload(office.db, office.actor, upload).offset == won[0]
+    assert (
+        len(won) == 1
+        and uploads.read_upload_progress(office.db, office.actor, upload).offset == won[0]
+    )
     there, named = stored(office)
     assert there == named and len(named) == 1
 
@@ -186,10 +189,10 @@ def test_an_upload_that_was_removed_while_one_wrote_is_gone_and_leaves_nothing(
     office: Office, upload: str
 ) -> None:
     send(office, upload, 0, b"abcd")
-    writing = uploads.begin_writing(office.db, office.actor, upload, 4)
+    writing = uploads.lease_upload_to_write(office.db, office.actor, upload, 4)
     uploads.delete_upload(office.db, office.store, office.actor, upload)
     with pytest.raises(NotFound):
-        uploads.append_piece(
+        uploads.append_upload_piece(
             office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), TERMS
         )
     assert stored(office) == (set(), set())
@@ -201,9 +204,9 @@ def test_a_foreign_owner_finds_nothing_and_an_administrator_all(
     office: Office, upload: str
 ) -> None:
     calls: list[Any] = [
-        lambda who: uploads.read_upload(office.db, who, upload),
-        lambda who: uploads.release_lease(
-            office.db, uploads.begin_writing(office.db, who, upload, 0)
+        lambda who: uploads.read_upload_progress(office.db, who, upload),
+        lambda who: uploads.release_upload_lease(
+            office.db, uploads.lease_upload_to_write(office.db, who, upload, 0)
         ),
         lambda who: uploads.delete_upload(office.db, office.store, who, upload),
     ]
@@ -221,7 +224,7 @@ def test_a_foreign_owner_finds_nothing_and_an_administrator_all(
 )
 def test_what_is_no_id_is_not_found(office: Office, name: str) -> None:
     with pytest.raises(NotFound):
-        uploads.read_upload(office.db, office.actor, name)
+        uploads.read_upload_progress(office.db, office.actor, name)
 
 
 def test_an_upload_whose_time_is_over_is_gone_and_each_byte_gives_it_more(
@@ -231,11 +234,13 @@ def test_an_upload_whose_time_is_over_is_gone_and_each_byte_gives_it_more(
         now = office.db.now(session)
         session.get_one(Upload, upload).expires_at = now + 60
     send(office, upload, 0, b"abcd")
-    assert uploads.read_upload(office.db, office.actor, upload).expires_at > now + 23 * 3600
+    assert (
+        uploads.read_upload_progress(office.db, office.actor, upload).expires_at > now + 23 * 3600
+    )
     with office.db.write() as session:
         session.get_one(Upload, upload).expires_at = now
     with pytest.raises(NotFound, match="expired"):
-        uploads.begin_writing(office.db, office.actor, upload, 4)
+        uploads.lease_upload_to_write(office.db, office.actor, upload, 4)
 
 
 def test_an_owner_has_so_many_uploads_and_is_told_which(office: Office) -> None:
@@ -254,20 +259,20 @@ def test_an_owner_has_so_many_uploads_and_is_told_which(office: Office) -> None:
 def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_nothing(
     office: Office, upload: str
 ) -> None:
-    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 0
+    assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 0
     send(office, upload, 0, b"abcd")
-    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 4
+    assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 4
     narrow = Terms(3, 9, 24.0)
-    writing = uploads.begin_writing(office.db, office.actor, upload, 4)
+    writing = uploads.lease_upload_to_write(office.db, office.actor, upload, 4)
     with pytest.raises(StorageFull):
-        uploads.require_room(office.db, writing, 6, narrow)
+        uploads.require_room_for_piece(office.db, writing, 6, narrow)
     with pytest.raises(StorageFull):
-        uploads.append_piece(
+        uploads.append_upload_piece(
             office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), narrow
         )
     assert (
         len(stored(office)[0]) == 1
-        and uploads.read_upload(office.db, office.actor, upload).offset == 4
+        and uploads.read_upload_progress(office.db, office.actor, upload).offset == 4
     )
     with pytest.raises(StorageFull):
         uploads.create_upload(office.db, office.actor, NewUpload(6), narrow)
@@ -280,12 +285,12 @@ def test_an_upload_has_so_many_pieces_as_its_length_allows(
     send(office, upload, 0, b"a")
     send(office, upload, 1, b"b")
     with pytest.raises(Invalid, match="2 pieces"):
-        uploads.begin_writing(office.db, office.actor, upload, 2)
+        uploads.lease_upload_to_write(office.db, office.actor, upload, 2)
 
 
 def test_a_damaged_piece_is_told_and_not_learned(office: Office, upload: str) -> None:
     send(office, upload, 0, b"abcdefghij")
-    office.store.put_bytes(chunks.make_chunk_key(upload, 0, 1), b"abcdefghiX")
+    office.store.put_bytes(chunks.make_piece_key(upload, 0, 1), b"abcdefghiX")
     with pytest.raises(StoreCorrupt, match=f"DELETE /v1/uploads/{upload}"):
         whole_of(office, upload)
 
@@ -296,9 +301,9 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
     data = sent.path.read_bytes()
     made = uploads.create_upload(office.db, office.actor, NewUpload(len(data)), TERMS)[0]["id"]
     limit = len(data)  # room for the upload, and for nothing beside it
-    writing = uploads.begin_writing(office.db, office.actor, made, 0)
-    stored_bytes.measure_owner(office.db, office.actor.owner_id)
-    uploads.append_piece(
+    writing = uploads.lease_upload_to_write(office.db, office.actor, made, 0)
+    stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id)
+    uploads.append_upload_piece(
         office.db,
         office.store,
         office.actor,
@@ -310,12 +315,12 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
 
     def submit() -> Any:
         sent.path.write_bytes(data)
-        return office.submission(sent, max_bytes=limit, upload=found).submit_batch()
+        return office.submission(sent, max_bytes=limit, upload=found).submit_as_next_task()
 
     submit()
     assert stored(office) == (set(), set())
     assert [info.size for info in office.store.list("archives/")] == [len(data)]
-    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == len(data)
+    assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == len(data)
     with pytest.raises(NotFound):
         submit()
     assert len(list(office.store.list("archives/"))) == 1

@@ -24,7 +24,7 @@ from tests.core.rows import make_version_row
 
 def figure(db: Database, actor: Actor) -> int | None:
     with db.read() as session:
-        return stored_bytes.read_measurement(session, actor.owner_id)[0]
+        return stored_bytes.read_measured_bytes(session, actor.owner_id)[0]
 
 
 def stale(db: Database) -> None:
@@ -72,7 +72,7 @@ def test_uploads_are_accepted_up_to_the_limit_and_what_is_refused_leaves_nothing
 
 def test_a_declared_length_is_refused_before_the_body(office: Office, model: str) -> None:
     def admit(length: int | None) -> None:
-        submission.check_admission(
+        submission.check_before_upload(
             office.db, office.actor, "birds", max_open_jobs=9, max_bytes=100, length=length
         )
 
@@ -170,7 +170,7 @@ def test_the_sum_counts_archives_images_versions_and_each_blob_once(
                 Part(name="own", sha256=f"{number:064x}", bytes=200, deleted_at=gone, **shared)
             )
     assert (
-        stored_bytes.measure_owner(office.db, office.actor.owner_id)
+        stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id)
         == 9 + 4 * 32 * 32 * 3 + 500 + 200
     )
 
@@ -179,8 +179,8 @@ def test_the_sum_counts_archives_images_versions_and_each_blob_once(
 def test_what_is_added_during_a_measure_is_kept(
     office: Office, model: str, monkeypatch: Any
 ) -> None:
-    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 0
-    real = stored_bytes._sum_bytes
+    assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 0
+    real = stored_bytes._sum_owner_bytes
 
     def slow(session: Any, owner: str) -> int:
         total = real(session, owner)
@@ -188,8 +188,8 @@ def test_what_is_added_during_a_measure_is_kept(
             stored_bytes.add_stored_bytes(other, office.actor.owner_id, 70)
         return total
 
-    monkeypatch.setattr(stored_bytes, "_sum_bytes", slow)
-    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 70
+    monkeypatch.setattr(stored_bytes, "_sum_owner_bytes", slow)
+    assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 70
 
 
 @pytest.mark.both_databases
@@ -200,17 +200,17 @@ def test_of_two_measures_at_once_the_first_stands(
         session.execute(
             update(Owner).where(Owner.id == office.actor.owner_id).values(bytes=100, bytes_at=1.0)
         )
-    real = stored_bytes._sum_bytes
+    real = stored_bytes._sum_owner_bytes
     nested: list[int] = []
 
     def overtaken(session: Any, owner: str) -> int:
         if not nested:
             nested.append(1)
-            stored_bytes.measure_owner(office.db, owner)
+            stored_bytes.measure_owner_bytes(office.db, owner)
         return real(session, owner)
 
-    monkeypatch.setattr(stored_bytes, "_sum_bytes", overtaken)
-    assert stored_bytes.measure_owner(office.db, office.actor.owner_id) == 0
+    monkeypatch.setattr(stored_bytes, "_sum_owner_bytes", overtaken)
+    assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 0
 
 
 def test_an_administrators_upload_counts_for_the_models_owner(office: Office, model: str) -> None:

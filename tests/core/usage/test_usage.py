@@ -7,15 +7,15 @@ import pytest
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from bench.service.fill import fill
-from bench.service.series import Size, id_of
+from bench.service.fill import fill_database
+from bench.service.series import Size, make_id
 from core.database.session import Database
 from core.database.tables import Base, Export, Job, Model, Owner, Part, Result, Task, Version
 from core.requests.actor import Actor
 from core.usage import usage_sums
 from core.usage.usage_lists import list_usage_by_model, list_usage_by_owner
 
-ADMIN = Actor(id_of("own", 0), None, "admin")
+ADMIN = Actor(make_id("own", 0), None, "admin")
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def filled(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     monkeypatch.setattr(
         usage_sums, "BUDGET_S", 3600.0
     )  # a round measures all owners, on a slow machine too
-    fill(database, Size(6, 4, owners=2, measured=2, keys=2), quiet=True)
+    fill_database(database, Size(6, 4, owners=2, measured=2, keys=2), quiet=True)
     with database.write() as session:
         # Blobs that two versions share, that are deleted, and files that wait or are gone.
         parts = list(session.execute(select(Part).order_by(Part.version_id, Part.name)).scalars())
@@ -173,9 +173,9 @@ def test_a_round_of_measuring_ends_in_time_and_the_next_goes_on_with_the_oldest(
         measured.append(owner_id)
         clock.now += 2 * usage_sums.BUDGET_S
 
-    monkeypatch.setattr(usage_sums, "measure_owner", slow)
+    monkeypatch.setattr(usage_sums, "measure_owner_usage", slow)
     monkeypatch.setattr(usage_sums, "time", clock)
-    owners = [id_of("own", number) for number in range(2)]
+    owners = [make_id("own", number) for number in range(2)]
     with filled.write() as session:
         for owner_id, at in zip(owners, (200.0, 100.0), strict=True):
             session.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=at))
@@ -188,7 +188,7 @@ def test_a_round_of_measuring_ends_in_time_and_the_next_goes_on_with_the_oldest(
 def test_a_measure_that_was_overtaken_changes_nothing(
     filled: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owner_id = id_of("own", 0)
+    owner_id = make_id("own", 0)
     real = usage_sums.sum_owner_usage
     nested: list[int] = []
 
@@ -198,14 +198,14 @@ def test_a_measure_that_was_overtaken_changes_nothing(
             nested.append(1)
             with filled.write() as other:
                 other.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=7.0))
-            usage_sums.measure_owner(filled, owner_id, 7.0)
+            usage_sums.measure_owner_usage(filled, owner_id, 7.0)
             return {**found, "tasks": -1}
         return found
 
     monkeypatch.setattr(usage_sums, "sum_owner_usage", overtaken)
     with filled.write() as session:
         session.execute(update(Owner).where(Owner.id == owner_id).values(usage_at=5.0))
-    usage_sums.measure_owner(filled, owner_id, 5.0)
+    usage_sums.measure_owner_usage(filled, owner_id, 5.0)
     with filled.read() as session:
         kept = session.execute(select(Owner.usage).where(Owner.id == owner_id)).scalar_one()
     assert nested and kept is not None and kept["tasks"] > -1
@@ -220,6 +220,6 @@ def test_of_two_workers_one_measures(filled: Database, monkeypatch: pytest.Monke
         if len(measured) == 1:
             usage_sums.measure_outdated_owners(db)  # the other worker, meanwhile
 
-    monkeypatch.setattr(usage_sums, "measure_owner", slow)
+    monkeypatch.setattr(usage_sums, "measure_owner_usage", slow)
     usage_sums.measure_outdated_owners(filled)
     assert len(measured) == len(set(measured)) == 2

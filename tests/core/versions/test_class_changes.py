@@ -2,13 +2,13 @@
 
 import pytest
 
-from core.versions.class_changes import _compare_counts
+from core.versions.class_changes import _compare_class_counts
 
 
 def shown(now, before, known, apart=False):
     return {
         (one.task, one.label): (one.before, one.now, one.images)
-        for one in _compare_counts(now, before, known, apart)
+        for one in _compare_class_counts(now, before, known, apart)
     }
 
 
@@ -40,7 +40,7 @@ def test_where_tasks_have_heads_of_their_own_a_label_is_another_class_in_each():
 def test_what_lost_most_comes_first_and_what_is_new_last():
     now = {(1, "a"): [5, 10], (1, "b"): [1, 10], (1, "c"): [9, 10], (2, "d"): [1, 10]}
     before = {(1, "a"): [6, 10], (1, "b"): [6, 10], (1, "c"): [6, 10]}
-    found = _compare_counts(now, before, {1}, False)
+    found = _compare_class_counts(now, before, {1}, False)
     assert [one.label for one in found] == ["b", "a", "c", "d"]
     assert [one.change for one in found] == [
         pytest.approx(-0.5),

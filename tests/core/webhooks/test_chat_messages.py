@@ -65,7 +65,7 @@ def payload(type: str, **more: Any) -> Any:
 
 
 def written(format: str, of: Any, url: str = URL) -> Any:
-    return json.loads(chat_messages.build_body(format, of, url))
+    return json.loads(chat_messages.build_chat_body(format, of, url))
 
 
 def slack_text(message: Any) -> str:
@@ -134,7 +134,7 @@ def test_an_alias_may_be_new_or_deleted() -> None:
 @pytest.mark.parametrize("format", ["slack", "teams"])
 def test_without_a_public_address_there_is_no_link(format: str) -> None:
     for event in EVENTS:
-        said = chat_messages.build_body(format, payload(event), "").decode()
+        said = chat_messages.build_chat_body(format, payload(event), "").decode()
         assert "Open the page" not in said and "/ui/" not in said
 
 
@@ -168,12 +168,12 @@ def test_a_message_is_never_too_long_for_its_reader() -> None:
     long = payload("version.held", name="&" * 5000, gate={"passed": False, "checks": checks})
     message = written("slack", long)
     assert len(slack_text(message)) <= 3000 and len(message["text"]) <= 5 * chat_messages.MOST_CHARS
-    assert len(chat_messages.build_body("teams", long)) < 28_000
+    assert len(chat_messages.build_chat_body("teams", long)) < 28_000
     assert "• and 85 more checks" in teams_lines(written("teams", long))
 
 
 @pytest.mark.parametrize("format", ["slack", "teams"])
 def test_a_test_says_that_the_webhook_works(format: str) -> None:
     said = {"type": TEST, "timestamp": "2026-11-28T08:00:00Z", "data": {"webhook": "whk_1"}}
-    message = chat_messages.build_body(format, said, URL).decode()
+    message = chat_messages.build_chat_body(format, said, URL).decode()
     assert "this webhook works" in message and f"{URL}/ui/webhooks/whk_1" in message

@@ -75,7 +75,7 @@ def test_a_message_for_people_is_signed_too_and_the_payload_is_kept(
     said = sent.verified(secret)
     payload = json.loads(post.rows(hook)[0].payload)
     assert said == json.loads(
-        chat_messages.build_body(format, payload, "https://perennial.example.org")
+        chat_messages.build_chat_body(format, payload, "https://perennial.example.org")
     )
     assert "birds: production is version 3 now." in sent.body.decode()
     assert payload["type"] == "alias.moved" and payload["data"]["version"] == 3
@@ -140,7 +140,7 @@ def test_two_workers_send_each_delivery_once(post: Post, receiver: Receiver) -> 
         while time.monotonic() < end and any(
             row.due_at is not None for row in post.desk.all(Webhook)
         ):
-            sender.serve_due()
+            sender.serve_due_webhooks()
             time.sleep(0.01)
 
     workers = [threading.Thread(target=work) for _ in range(3)]
@@ -171,7 +171,7 @@ def test_410_disables_at_once_and_is_audited(post: Post, receiver: Receiver) -> 
     post.happen(model, 3)
     assert [one.state for one in post.rows(hook)] == ["failed", "pending"]
     with pytest.raises(WrongState, match="disabled"):
-        webhooks.send_test(post.db, post.actor(), hook)
+        webhooks.send_test_delivery(post.db, post.actor(), hook)
     receiver.status = lambda path, number: 200
     webhooks.change_webhook(post.db, post.settings, post.actor(), hook, {"enabled": True})
     post.empty()
@@ -254,7 +254,7 @@ def test_slow_receivers_keep_no_other_owner_waiting(post: Post, receiver: Receiv
                 for version in range(3):
                     post.happen(model, version, owner=owner)
         sender = Deliverer(post.db, post.settings)
-        sender.start_thread()
+        sender.start_delivery_thread()
         while len(slow.seen) < deliver.SLOW_AT_ONCE:
             time.sleep(0.01)
         for version in range(3):
@@ -274,7 +274,7 @@ def test_a_name_that_leads_inside_by_now_gets_nothing(post: Post, receiver: Rece
     post.set(hook, url="https://receiver.test/")
     post.happen(post.desk.model(), 1)
     sender = Deliverer(post.db, post.settings, resolve=lambda host, port: ["169.254.169.254"])
-    sender.serve_due()
+    sender.serve_due_webhooks()
     while sender._serving:
         time.sleep(0.01)
     assert "169.254.169.254 is a link-local address" in (post.rows(hook)[0].error or "")
@@ -283,8 +283,8 @@ def test_a_name_that_leads_inside_by_now_gets_nothing(post: Post, receiver: Rece
 
 def test_a_delivery_is_sent_again_under_its_id(post: Post, receiver: Receiver) -> None:
     hook, secret = post.hook(f"{receiver.url}/")
-    test = webhooks.send_test(post.db, post.actor(), hook)
-    assert webhooks.send_test(post.db, post.actor(), hook)["id"] == test["id"]
+    test = webhooks.send_test_delivery(post.db, post.actor(), hook)
+    assert webhooks.send_test_delivery(post.db, post.actor(), hook)["id"] == test["id"]
     post.empty()
     asked = webhook_deliveries.resend_delivery(post.db, post.actor(), hook, test["id"])
     assert (asked["state"], asked["attempts"]) == ("pending", 0)
@@ -311,7 +311,7 @@ def test_the_key_of_one_machine_is_made_once_by_whoever_is_first(tmp_path: Path)
     settings = Settings(data_dir=tmp_path)
     found: list[bytes] = []
     makers = [
-        threading.Thread(target=lambda: found.append(webhook_secret.load_key(settings)))
+        threading.Thread(target=lambda: found.append(webhook_secret.load_webhook_key(settings)))
         for _ in range(8)
     ]
     for maker in makers:

@@ -90,14 +90,14 @@ def test_a_worker_that_lost_its_lease_notes_nothing_and_sends_nothing_more(post:
     hook, _ = post.hook("http://127.0.0.1:9/")
     post.happen(post.desk.model(), 1)
     zombie = post.lease(hook)
-    sent = outbox.take_next_delivery(post.db, zombie)
+    sent = outbox.lease_next_delivery(post.db, zombie)
     assert sent is not None and outbox.lease_webhooks(post.db, (), 8, 8) == []
     post.set(hook, lease_until=1.0)
     heir = post.lease(hook)
-    assert outbox.take_next_delivery(post.db, zombie) is None
-    outbox.record_outcome(post.db, zombie, sent, Outcome(200, None, None, 0.1))
+    assert outbox.lease_next_delivery(post.db, zombie) is None
+    outbox.record_delivery_outcome(post.db, zombie, sent, Outcome(200, None, None, 0.1))
     outbox.release_webhook(post.db, zombie)
-    again = outbox.take_next_delivery(post.db, heir)
+    again = outbox.lease_next_delivery(post.db, heir)
     assert again is not None and again.id == sent.id
     assert post.row(hook).lease_until is not None
 

@@ -96,7 +96,9 @@ def _new_database(server: str) -> Iterator[URL]:
 
 def _fill(data: Path, code: Path, url: str) -> None:
     settings = {**SETTINGS, "PERENNIAL_DATABASE_URL": url}
-    with service.run_service(data, settings, code=code, inherits_settings=False) as running:
+    with service.run_temporary_service(
+        data, settings, code=code, inherits_settings=False
+    ) as running:
         play(Rest(running.url, running.key))
 
 

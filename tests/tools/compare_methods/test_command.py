@@ -69,7 +69,9 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 def test_the_base_that_is_not_installed_is_named_with_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(imagenet_base, "find_base_problem", lambda: "the package is not installed")
+    monkeypatch.setattr(
+        imagenet_base, "find_imagenet_base_problem", lambda: "the package is not installed"
+    )
     done = run(str(draw_classes(tmp_path / "photos", "cat", "dog")))
     assert done.exit_code == 1
     assert f"--base {packaged_base.PACKAGED}" in done.output

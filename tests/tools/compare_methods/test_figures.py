@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from tools.compare_methods.comparison import Rates, Work, estimate_seconds, say_estimate
+from tools.compare_methods.comparison import Rates, Work, describe_estimate, estimate_seconds
 from tools.compare_methods.outcome import (
     COLUMNS,
     WORDS,
     Outcome,
-    count_right,
-    render_markdown,
-    row_document,
-    table_rows,
+    build_row_document,
+    build_table_rows,
+    count_correct_by_class,
+    render_outcome_table,
 )
 
 OUTCOME = Outcome("full", {"cat": (9, 10), "dog": (1, 5), "owl": (5, 5)}, 12.34, 1200, ["held"])
@@ -22,7 +22,11 @@ TRAINING = 3 * 600 * 0.5 + 400 * 0.1
 
 def test_right_answers_are_counted_by_class() -> None:
     labels, answers = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 1, 1, 0])
-    assert count_right(["a", "b", "c"], answers, labels) == {"a": (1, 2), "b": (2, 2), "c": (0, 1)}
+    assert count_correct_by_class(["a", "b", "c"], answers, labels) == {
+        "a": (1, 2),
+        "b": (2, 2),
+        "c": (0, 1),
+    }
 
 
 def test_accuracy_is_over_images_and_the_worst_class_is_named() -> None:
@@ -32,13 +36,13 @@ def test_accuracy_is_over_images_and_the_worst_class_is_named() -> None:
 
 def test_a_row_of_the_table_has_a_cell_for_each_column() -> None:
     cells = ["full retraining after each batch", "0.750", "0.200 (dog)", "12.3", "1,200"]
-    assert table_rows([OUTCOME]) == [cells]
-    head, _line, row = render_markdown([OUTCOME]).splitlines()
+    assert build_table_rows([OUTCOME]) == [cells]
+    head, _line, row = render_outcome_table([OUTCOME]).splitlines()
     assert head == f"| {' | '.join(COLUMNS)} |" and row == f"| {' | '.join(cells)} |"
 
 
 def test_json_has_the_figures_unrounded() -> None:
-    document = row_document(OUTCOME)
+    document = build_row_document(OUTCOME)
     assert (document["accuracy"], document["seconds_last_batch"]) == (0.75, 12.34)
     assert document["worst_class"] == {"class": "dog", "accuracy": 0.2}
     assert document["per_class"]["cat"] == [9, 10] and document["notes"] == ["held"]
@@ -74,8 +78,8 @@ def test_an_estimate_adds_up_the_passes_of_its_rows(rows: tuple[str, ...], secon
 def test_an_estimate_says_how_to_make_it_shorter(
     rates: Rates, rows: tuple[str, ...], words: str
 ) -> None:
-    assert words in say_estimate(rates, WORK, rows, 2)
+    assert words in describe_estimate(rates, WORK, rows, 2)
 
 
 def test_a_single_core_is_named_as_one() -> None:
-    assert say_estimate(RATES, WORK, ("lda",), 1).endswith("on 1 core.")
+    assert describe_estimate(RATES, WORK, ("lda",), 1).endswith("on 1 core.")

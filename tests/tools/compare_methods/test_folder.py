@@ -8,7 +8,7 @@ import pytest
 from core.ingest.images import decode_image
 from tests.client.pack import sources
 from tools.compare_methods.errors import CannotCompare
-from tools.compare_methods.folder import open_folder
+from tools.compare_methods.folder import list_folder_images
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from tools.compare_methods.folder import open_folder
 def test_images_of_each_layout_have_labels_and_bytes(
     write: Callable[[Path], Path], tmp_path: Path
 ) -> None:
-    photos = open_folder(write(tmp_path / "photos"))
+    photos = list_folder_images(write(tmp_path / "photos"))
     assert len({row.label for row in photos.rows}) >= 2
     last = len(photos.rows) - 1
     assert decode_image(photos.read_image(last), 8, 3, 1 << 20).shape == (8, 8, 3)
@@ -34,7 +34,7 @@ def test_images_of_each_layout_have_labels_and_bytes(
 def test_a_file_is_refused(content: bytes, words: str, tmp_path: Path) -> None:
     (tmp_path / "photos.zip").write_bytes(content)
     with pytest.raises(CannotCompare, match=words):
-        open_folder(tmp_path / "photos.zip")
+        list_folder_images(tmp_path / "photos.zip")
 
 
 def test_a_link_that_leaves_the_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -45,5 +45,5 @@ def test_a_link_that_leaves_the_folder_is_refused_with_what_to_do(tmp_path: Path
     with pytest.raises(
         CannotCompare, match=r"a link that leads out of the folder .* by copies of their files"
     ) as refused:
-        open_folder(photos)
+        list_folder_images(photos)
     assert "allow_outside" not in str(refused.value)

@@ -47,7 +47,7 @@ def today(data: Data, base: Base, epochs: int = 20) -> Today:
 
 
 def test_lda_is_that_of_scikit_learn_on_the_features_of_all_batches(data: Data, base: Base) -> None:
-    outcome = today(data, base).run_lda()
+    outcome = today(data, base).fit_discriminant_analysis()
     network = base.build_network(0)
     network.eval()
     with torch.no_grad():
@@ -64,12 +64,12 @@ def test_lda_is_that_of_scikit_learn_on_the_features_of_all_batches(data: Data, 
 
 
 def test_logistic_regression_knows_all_batches(data: Data, base: Base) -> None:
-    outcome = today(data, base).run_logistic()
+    outcome = today(data, base).fit_logistic_regression()
     assert outcome.worst_class[1] > 0.6 and outcome.images_kept == 0
 
 
 def test_fine_tuning_knows_the_last_batch_and_forgets_the_first(data: Data, base: Base) -> None:
-    outcome = today(data, base).run_finetune()
+    outcome = today(data, base).train_on_last_batch()
     shares = {name: right / total for name, (right, total) in outcome.per_class.items()}
     assert shares["class-2"] + shares["class-3"] > 1.6
     assert shares["class-0"] + shares["class-1"] < 1.2
@@ -79,20 +79,23 @@ def test_fine_tuning_knows_the_last_batch_and_forgets_the_first(data: Data, base
 def test_full_retraining_knows_all_batches_and_keeps_the_images_of_the_first(
     data: Data, base: Base
 ) -> None:
-    outcome = today(data, base).run_full()
+    outcome = today(data, base).retrain_on_all_batches()
     assert outcome.accuracy > 0.8 and outcome.images_kept == 80
 
 
 def test_seconds_of_the_last_batch_include_its_decoding(base: Base, data: Data) -> None:
     slow = Data(data.classes, data.batches, data.learned, data.held_out, decode_s=1000.0)
-    lda, full = today(slow, base).run_lda(), today(slow, base, epochs=1).run_full()
+    lda, full = (
+        today(slow, base).fit_discriminant_analysis(),
+        today(slow, base, epochs=1).retrain_on_all_batches(),
+    )
     assert 80_000 <= lda.seconds < 160_000 <= full.seconds
 
 
 def test_features_do_not_depend_on_how_images_are_cut(data: Data, base: Base) -> None:
-    network, images = base.build_network(0), data.images_of(slice(None))
+    network, images = base.build_network(0), data.get_batch_images(slice(None))
     assert len(images) > BATCH and len(images) % BATCH == 0
-    odd = data.images_of(slice(0, 1))
+    odd = data.get_batch_images(slice(0, 1))
     whole = extract_features(network, base.build_inputs(), images)
     assert torch.allclose(
         whole[odd.rows], extract_features(network, base.build_inputs(), odd), atol=1e-5
@@ -104,6 +107,8 @@ def test_the_same_seed_trains_the_same_network(data: Data, base: Base) -> None:
     for _ in range(2):
         network = base.build_network(0)
         network.add_task_classes(1, data.classes, "default", torch.Generator().manual_seed(0))
-        train_network(network, base.build_inputs(), data.images_of(slice(None)), 1, seed=3)
-        answers.append(predict_labels(network, base.build_inputs(), data.held_out_images).tolist())
+        train_network(network, base.build_inputs(), data.get_batch_images(slice(None)), 1, seed=3)
+        answers.append(
+            predict_labels(network, base.build_inputs(), data.all_held_out_images).tolist()
+        )
     assert answers[0] == answers[1]

@@ -22,10 +22,10 @@ PLACES = {"README.md": "index.md", "docs/howto/a.md": "howto/a.md", "docs/b.md":
 def test_a_link_is_right_at_the_place_of_its_document(
     document: str, link: str, rewritten: str
 ) -> None:
-    assert sources.rewrite_links(link, document, PLACES) == rewritten
+    assert sources.rewrite_document_links(link, document, PLACES) == rewritten
 
 
 def test_the_content_of_list_items_is_indented_by_four_columns() -> None:
     text = "- a\n  b\n  1. c\n     d\n\n     ```\n     - e\n     ```\n- f\n\ng\n"
     deep = "- a\n    b\n    1. c\n        d\n\n        ```\n        - e\n        ```\n\n- f\n\ng\n"
-    assert sources.deepen_lists(text) == deep
+    assert sources.indent_lists_by_four(text) == deep

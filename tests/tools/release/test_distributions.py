@@ -18,7 +18,7 @@ from redis_server import RedisServer
 from tests.own_commands import NAMED
 from tools.guide.sources import find_documents
 from tools.release import distributions
-from tools.release.distributions import build_release
+from tools.release.distributions import build_release_distributions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -39,7 +39,7 @@ INFO = f"perennial_service-{VERSION}.dist-info"
 def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that `make dist` makes."""
     out = tmp_path_factory.mktemp("release") / "dist"
-    build_release(out)
+    build_release_distributions(out)
     return out
 
 
@@ -222,7 +222,7 @@ def test_leftovers_of_other_builds_are_not_among_the_sources_of_a_build(
         (tmp_path / "checkout" / name).touch()
     monkeypatch.setattr(distributions, "ROOT", tmp_path / "checkout")
     copy = tmp_path / "copy"
-    distributions._copy_sources(("api", "client", "setup.py"), copy)
+    distributions._copy_checkout_files(("api", "client", "setup.py"), copy)
     copied = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
     assert copied == sources
 

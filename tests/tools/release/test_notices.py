@@ -23,7 +23,7 @@ OWN_FILES = {
 
 
 def test_the_document_is_the_generated_one() -> None:
-    assert notices.render_notices() == TEXT, "python -m tools.release.notices"
+    assert notices.render_third_party_notices() == TEXT, "python -m tools.release.notices"
 
 
 def test_every_requirement_and_what_it_requires_is_listed() -> None:
@@ -87,9 +87,9 @@ class _Distribution(metadata.Distribution):
     ],
 )
 def test_a_licence_is_found_where_it_stands(fields: dict[str, str], licence: str) -> None:
-    assert notices.find_licence(_Distribution(**fields)) == licence
+    assert notices.find_licence_name(_Distribution(**fields)) == licence
 
 
 def test_a_package_without_a_licence_is_refused() -> None:
     with pytest.raises(ValueError, match="names no licence"):
-        notices.find_licence(_Distribution(License="UNKNOWN"))
+        notices.find_licence_name(_Distribution(License="UNKNOWN"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api.app import read_metadata_version
+from api.app import read_installed_version
 from tools.release import version
 
 ROOT = Path(__file__).parents[3]
@@ -18,10 +18,10 @@ ROOT = Path(__file__).parents[3]
 def test_every_place_names_the_version_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     for place in version.PLACES:
-        found = place.find_versions((ROOT / place.file).read_text())
+        found = place.find_versions_in_text((ROOT / place.file).read_text())
         assert found == {project["version"]}, place
     assert version.read_version() == project["version"]
-    assert version.find_released() == project["version"], "a section of the changelog"
+    assert version.find_released_version() == project["version"], "a section of the changelog"
 
 
 def test_the_service_needs_the_client_of_its_own_version() -> None:
@@ -33,7 +33,7 @@ def test_the_command_line_and_the_api_report_the_version() -> None:
     command = [sys.executable, "-m", "perennial", "--version"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == f"perennial, version {version.read_version()}\n"
-    assert read_metadata_version() == version.read_version(), "install it again: make .venv/.dev"
+    assert read_installed_version() == version.read_version(), "install it again: make .venv/.dev"
     assert metadata.version("perennial-client") == version.read_version()
 
 
@@ -51,10 +51,10 @@ def test_one_command_sets_the_version_everywhere(copy: Path) -> None:
     former, changelog = version.read_version(), copy / version.CHANGELOG
     text = changelog.read_text().replace("## Unreleased\n", "")
     changelog.write_text(text.replace(f"## {former}\n", f"## Unreleased\n\n## {former}\n"))
-    version.set_version("7.8.9rc1")
+    version.write_version_everywhere("7.8.9rc1")
     for place in version.PLACES:
-        assert place.find_versions((copy / place.file).read_text()) == {"7.8.9rc1"}, place
-    assert version.find_released() == "7.8.9rc1"
+        assert place.find_versions_in_text((copy / place.file).read_text()) == {"7.8.9rc1"}, place
+    assert version.find_released_version() == "7.8.9rc1"
     assert f"\n## {former}\n" in changelog.read_text()
 
 
@@ -66,5 +66,5 @@ def test_a_version_that_cannot_be_set_changes_nothing(copy: Path, number: str, r
     changelog.write_text(changelog.read_text().replace("## Unreleased\n", ""))
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     with pytest.raises(SystemExit, match=reason):
-        version.set_version(number)
+        version.write_version_everywhere(number)
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before

@@ -18,7 +18,7 @@ Spec = Callable[..., Path]
 def read_all(child: Child) -> list[JobEvent]:
     found, end = [], time.monotonic() + LIMIT_S
     while not child.ended and time.monotonic() < end:
-        found += child.read_events(0.1)
+        found += child.read_child_events(0.1)
     return found
 
 
@@ -26,14 +26,14 @@ def test_events_arrive_in_order_and_the_exit_code_is_zero(zygote: Zygote, spec: 
     events = [LogEvent(level="info", message=str(n)) for n in range(200)]
     child = zygote.fork_child(spec(*(("emit", event.to_json()) for event in events)))
     assert read_all(child) == events
-    assert child.wait_for_end() == 0
+    assert child.close_and_wait() == 0
 
 
 def test_an_event_of_a_megabyte_arrives_whole(zygote: Zygote, spec: Spec) -> None:
     event = MetricEvent(name="long", data="x" * (1 << 20))
     child = zygote.fork_child(spec(("emit", event.to_json())))
     assert read_all(child) == [event]
-    child.wait_for_end()
+    child.close_and_wait()
 
 
 def test_lines_that_are_no_events_are_left_out(zygote: Zygote, spec: Spec) -> None:
@@ -41,7 +41,7 @@ def test_lines_that_are_no_events_are_left_out(zygote: Zygote, spec: Spec) -> No
         spec(("write", "hello\n[1]\n{}\n"), ("emit", {"event": "done", "path": "/r"}))
     )
     assert read_all(child) == [DoneEvent(path="/r")]
-    child.wait_for_end()
+    child.close_and_wait()
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,11 @@ def test_a_child_that_raises_or_is_killed_reports_how_it_ended(
 ) -> None:
     child = zygote.fork_child(spec(script))
     read_all(child)
-    assert child.wait_for_end() == code
+    assert child.close_and_wait() == code
 
 
 def test_a_zygote_begins_with_what_libraries_read_at_their_start(zygote: Zygote) -> None:
-    zygote.wait_ready()
+    zygote.wait_until_ready()
     environment = dict(
         line.split("=", 1)
         for line in Path(f"/proc/{zygote.pid}/environ").read_text().split("\0")
@@ -73,12 +73,12 @@ def test_one_zygote_forks_children_one_after_the_other_and_leaves_no_descriptor_
             len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in (os.getpid(), zygote.pid)
         )
 
-    zygote.wait_ready()
+    zygote.wait_until_ready()
     before, pids = count(), set()
     for _ in range(10):
         child = zygote.fork_child(spec(("emit", {"event": "done", "path": "/r"})))
         read_all(child)
-        assert child.wait_for_end() == 0
+        assert child.close_and_wait() == 0
         pids.add(child.pid)
     assert len(pids) == 10 and zygote.is_alive()
     assert count() == before
@@ -88,7 +88,7 @@ def test_a_child_exits_when_the_control_pipe_closes(
     zygote: Zygote, spec: Spec, gone: Callable[[int], bool]
 ) -> None:
     child = zygote.fork_child(spec(("sleep", 600)))
-    child.wait_for_end(timeout_s=0.0)
+    child.close_and_wait(timeout_s=0.0)
     assert gone(child.pid)
 
 
@@ -102,7 +102,7 @@ def test_a_dead_zygote_is_reported_and_its_child_still_heard(
     assert gone(zygote.pid)
     (tmp_path / "go").touch()
     assert read_all(child) == [DoneEvent(path="/r")]
-    assert child.wait_for_end() is None
+    assert child.close_and_wait() is None
     with pytest.raises(ZygoteDied):
         zygote.fork_child(spec(("sleep", 1)))
 
@@ -146,4 +146,4 @@ def test_a_system_without_process_descriptors_ends_a_child_by_its_number(
     child = zygote.fork_child(spec(("sleep", LIMIT_S)))
     child.kill_process()
     read_all(child)
-    assert child.wait_for_end() == -signal.SIGKILL
+    assert child.close_and_wait() == -signal.SIGKILL

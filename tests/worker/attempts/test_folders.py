@@ -21,7 +21,7 @@ from pathlib import Path
 from worker.attempts.folders import WorkFolder
 
 folder = WorkFolder(Path(sys.argv[1]), "other")
-folder.create_and_lock()
+folder.create_locked_work_folder()
 child = subprocess.Popen(["sleep", "600"], pass_fds=[folder.lock_fd])
 print(child.pid, flush=True)
 child.wait()
@@ -45,14 +45,14 @@ def run_worker(root: Path) -> Iterator[tuple["subprocess.Popen[str]", psutil.Pro
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[WorkFolder]:
     folder = WorkFolder(tmp_path, "own")
-    folder.create_and_lock()
+    folder.create_locked_work_folder()
     yield folder
-    folder.remove_and_unlock()
+    folder.remove_work_folder()
 
 
 def list_dead(own: WorkFolder) -> list[str]:
     dead: list[str] = []
-    own.clear_abandoned(dead.append)
+    own.remove_dead_workers_folders(dead.append)
     return dead
 
 
@@ -101,7 +101,7 @@ def test_the_folder_stays_until_its_jobs_are_given_back(own: WorkFolder, tmp_pat
 
     def fails() -> bool:
         try:
-            own.clear_abandoned(fail)
+            own.remove_dead_workers_folders(fail)
         except OSError:
             return True
         return False

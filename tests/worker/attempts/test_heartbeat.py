@@ -32,7 +32,7 @@ class Heart(Heartbeat):
             return False
 
         self._wake.wait = wait  # type: ignore[method-assign, assignment]
-        self._renew_until_stopped()
+        self._renew_lease_until_stopped()
 
 
 def test_it_beats_at_once_and_then_six_times_a_lease_and_looks_every_second_between(
@@ -50,8 +50,8 @@ def test_it_beats_at_once_and_then_six_times_a_lease_and_looks_every_second_betw
 @pytest.mark.parametrize("asked", [State.PAUSING, State.CANCELLING])
 def test_a_stop_is_heard_between_beats(clock: Clock, asked: State) -> None:
     heart = Heart(lambda: State.RUNNING, lambda: asked, 600.0, clock, 0.5)
-    assert (heart.state, heart.asked) == (State.RUNNING, None)
-    assert Heart(lambda: State.RUNNING, lambda: asked, 600.0, clock, 1.5).asked is asked
+    assert (heart.job_state, heart.requested_state) == (State.RUNNING, None)
+    assert Heart(lambda: State.RUNNING, lambda: asked, 600.0, clock, 1.5).requested_state is asked
 
 
 def test_a_call_to_wake_is_heard_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,15 +61,15 @@ def test_a_call_to_wake_is_heard_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     look = lambda: looked.set() or State.CANCELLING  # noqa: E731
     with Heartbeat(beat, look, 36_000.0) as heart:
         assert beaten.wait(LIMIT_S)
-        heart.read_state_now()
+        heart.read_job_state_now()
         assert looked.wait(LIMIT_S)
-    assert heart.asked is State.CANCELLING
+    assert heart.requested_state is State.CANCELLING
 
 
 def test_a_lost_lease_is_final(clock: Clock) -> None:
     answers: list[State | None] = [State.RUNNING, None, State.RUNNING]
     heart = Heart(lambda: answers.pop(0), lambda: State.RUNNING, 6.0, clock, 60.0)
-    assert heart.lost and heart.state is None and len(answers) == 1
+    assert heart.is_lease_lost and heart.job_state is None and len(answers) == 1
 
 
 def test_an_outage_is_no_lost_lease_and_after_it_the_lease_is_renewed_before_its_turn(
@@ -83,8 +83,10 @@ def test_an_outage_is_no_lost_lease_and_after_it_the_lease_is_renewed_before_its
         renewed.append(clock.now - begin)
         return State.RUNNING
 
-    assert not Heart(beat, lambda: State.RUNNING, 600.0, clock, 2.0).lost  # it began in the outage
-    assert not Heart(beat, lambda: State.RUNNING, 600.0, clock, 8.0).lost
+    assert not Heart(
+        beat, lambda: State.RUNNING, 600.0, clock, 2.0
+    ).is_lease_lost  # it began in the outage
+    assert not Heart(beat, lambda: State.RUNNING, 600.0, clock, 8.0).is_lease_lost
     assert renewed == [3.0]  # the next beat would be due in 100 s
 
 
@@ -92,4 +94,4 @@ def test_a_look_that_is_not_answered_is_an_outage_too(clock: Clock) -> None:
     asked: list[str] = []
     heart = Heart(lambda: asked.append("beat") or State.RUNNING, lambda: asked.append("look") or out(),
                   600.0, clock, 2.5)  # fmt: skip
-    assert asked == ["beat", "look", "beat"] and not heart.lost
+    assert asked == ["beat", "look", "beat"] and not heart.is_lease_lost

@@ -19,8 +19,8 @@ def _end(child: Child) -> tuple[list[str], int | None]:
     """The names of a child's events, and its exit code."""
     deadline, seen = time.monotonic() + LIMIT_S, []
     while not child.ended and time.monotonic() < deadline:
-        seen += [event.event for event in child.read_events(0.2)]
-    return seen, child.wait_for_end()
+        seen += [event.event for event in child.read_child_events(0.2)]
+    return seen, child.close_and_wait()
 
 
 def test_a_process_that_outgrows_its_bound_is_ended_and_the_next_one_runs(
@@ -29,11 +29,11 @@ def test_a_process_that_outgrows_its_bound_is_ended_and_the_next_one_runs(
     greedy = zygote.fork_child(spec(("take", 150 * MB), ("sleep", 600), DONE))
     with MemoryWatch(greedy, 100 * MB) as watch:
         seen, status = _end(greedy)
-    assert (seen, status, watch.exceeded) == ([], -9, True)
+    assert (seen, status, watch.is_memory_exceeded) == ([], -9, True)
     modest = zygote.fork_child(spec(("take", 20 * MB), ("sleep", 0.3), DONE))
     with MemoryWatch(modest, 100 * MB) as watch:
         assert _end(modest) == (["done"], 0)
-    assert not watch.exceeded
+    assert not watch.is_memory_exceeded
 
 
 @pytest.mark.parametrize("limit", [0, 2000 * MB])
@@ -43,7 +43,7 @@ def test_a_process_within_its_bound_or_without_one_is_left_alone(
     child = zygote.fork_child(spec(("take", 100 * MB), ("sleep", 0.3), DONE))
     with MemoryWatch(child, limit) as watch:
         assert _end(child) == (["done"], 0)
-    assert not watch.exceeded
+    assert not watch.is_memory_exceeded
 
 
 def test_what_a_process_could_not_have_is_refused_to_it_before_it_takes_it(

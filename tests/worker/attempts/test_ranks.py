@@ -29,8 +29,8 @@ LONG = {"method": "er", "shards": 2, "epochs": 60}
 class Beat:
     """A lease that holds, and nobody asks for anything."""
 
-    lost = False
-    asked: State | None = None
+    is_lease_lost = False
+    requested_state: State | None = None
 
 
 class Recorder:
@@ -41,15 +41,15 @@ class Recorder:
         self.snapshots: list[Path] = []
         self._on_snapshot = on_snapshot
 
-    def write_events(self, events: list[JobEvent]) -> None:
+    def write_job_events(self, events: list[JobEvent]) -> None:
         self.events += events
 
-    def register_snapshot(self, event: SnapshotEvent) -> None:
+    def register_snapshot_folder(self, event: SnapshotEvent) -> None:
         self.snapshots.append(Path(event.path))
         if len(self.snapshots) == 1:
             self._on_snapshot()
 
-    def register_best_state(self, event: AnytimeEvent) -> bool:
+    def register_best_state_folder(self, event: AnytimeEvent) -> bool:
         return True
 
 
@@ -171,4 +171,4 @@ def test_what_is_wrong_with_a_job_is_told_by_the_first_rank(zygote: Zygote, benc
 def test_a_job_takes_as_many_processes_as_devices_divide_its_shards(
     spec: dict[str, Any], expected: int
 ) -> None:
-    assert ranks.count_processes(spec) == expected
+    assert ranks.count_job_processes(spec) == expected

@@ -39,8 +39,8 @@ SILENT: list[list[JobEvent]] = []
 class Answers:
     """A heartbeat whose answers the test sets."""
 
-    lost: bool = False
-    asked: State | None = None
+    is_lease_lost: bool = False
+    requested_state: State | None = None
 
 
 @dataclass
@@ -51,19 +51,19 @@ class Kept:
     batches: list[list[JobEvent]] = field(default_factory=list)
     snapshots: list[SnapshotEvent] = field(default_factory=list)
     best: list[AnytimeEvent] = field(default_factory=list)
-    lost: bool = False
+    is_lease_lost: bool = False
     outages: int = 0
     takes_s: float = 0.0
 
-    def write_events(self, events: list[JobEvent]) -> None:
-        if self.lost:
+    def write_job_events(self, events: list[JobEvent]) -> None:
+        if self.is_lease_lost:
             raise LeaseLost("lost")
         self.batches.append(events)
 
-    def register_snapshot(self, event: SnapshotEvent) -> None:
+    def register_snapshot_folder(self, event: SnapshotEvent) -> None:
         self.snapshots.append(event)
 
-    def register_best_state(self, event: AnytimeEvent) -> bool:
+    def register_best_state_folder(self, event: AnytimeEvent) -> bool:
         if self.clock is not None:
             self.clock.now += self.takes_s
         self.best.append(event)
@@ -88,7 +88,7 @@ class Scripted:
         self.script = itertools.chain(script, itertools.repeat([]))
         self.answers: list[JobEvent] = []
 
-    def read_events(self, timeout_s: float) -> list[JobEvent]:
+    def read_child_events(self, timeout_s: float) -> list[JobEvent]:
         self.clock.now += timeout_s
         answers, self.answers = self.answers, []
         return [*next(self.script), *answers]
@@ -100,7 +100,7 @@ class Scripted:
     def request_snapshot(self) -> None:
         self.ask("snapshot", SnapshotEvent(path=Path("/nowhere"), stage=0, epoch=0, step=1))
 
-    def request_best_state(self) -> None:
+    def request_best_state_now(self) -> None:
         self.ask("anytime", AnytimeEvent(path=Path("/nowhere")))
 
     def request_stop(self) -> None:
@@ -111,7 +111,7 @@ class Scripted:
     def kill_process(self) -> None:
         self.ended, self.killed_at = True, self.clock.now - self.begin
 
-    def wait_for_end(self) -> int:
+    def close_and_wait(self) -> int:
         return -signal.SIGKILL if self.killed_at else 0
 
 
@@ -162,7 +162,10 @@ def test_events_are_recorded_once_a_second_and_a_new_phase_and_its_first_progres
 
 @pytest.mark.parametrize(
     ("beat", "ending"),
-    [(Answers(lost=True), "lost"), (Answers(asked=State.CANCELLING), "cancelled")],
+    [
+        (Answers(is_lease_lost=True), "lost"),
+        (Answers(requested_state=State.CANCELLING), "cancelled"),
+    ],
     ids=["lost", "cancelled"],
 )
 def test_a_lost_lease_and_a_cancel_end_the_child_at_once(
@@ -175,13 +178,13 @@ def test_a_lost_lease_and_a_cancel_end_the_child_at_once(
 def test_with_a_lost_lease_nothing_more_is_recorded(run: Run, kept: Kept) -> None:
     run(
         [[LOG, SnapshotEvent(path=Path("/nowhere"), stage=0, epoch=0, step=1)]],
-        beat=Answers(lost=True),
+        beat=Answers(is_lease_lost=True),
     )
     assert kept.batches == kept.snapshots == []
 
 
 def test_a_refused_write_ends_the_child_as_lost(run: Run, kept: Kept) -> None:
-    kept.lost = True
+    kept.is_lease_lost = True
     outcome, child = run([[PhaseEvent(phase="train")]])
     assert (outcome.ending, child.killed_at) == ("lost", TICK_S)
 
@@ -241,7 +244,7 @@ def test_a_child_that_has_had_its_time_is_ended(run: Run) -> None:
 
 
 def test_the_time_of_a_child_that_was_asked_to_stop_is_its_grace(run: Run) -> None:
-    outcome, _ = run(beat=Answers(asked=State.PAUSING), left_s=0.0)
+    outcome, _ = run(beat=Answers(requested_state=State.PAUSING), left_s=0.0)
     assert outcome.ending == "stopped"
 
 
@@ -283,13 +286,13 @@ def test_an_error_event_is_the_outcome(watch: Any) -> None:
 
 
 def test_a_cancelled_child_is_killed(watch: Any) -> None:
-    outcome = watch(("sleep", 600), beat=Answers(asked=State.CANCELLING))
+    outcome = watch(("sleep", 600), beat=Answers(requested_state=State.CANCELLING))
     assert (outcome.ending, outcome.status) == ("cancelled", -signal.SIGKILL)
 
 
 @pytest.mark.parametrize("shutdown", [False, True])
 def test_a_pause_and_a_shutdown_stop_the_child_after_a_snapshot(watch: Any, shutdown: bool) -> None:
-    kept, beat = Kept(), Answers(asked=None if shutdown else State.PAUSING)
+    kept, beat = Kept(), Answers(requested_state=None if shutdown else State.PAUSING)
     outcome = watch(("obey", None), beat=beat, kept=kept, stop=shutdown)
     assert (outcome.ending, len(kept.snapshots)) == ("stopped", 1)
 
@@ -298,7 +301,7 @@ def test_no_child_outlives_a_failing_recorder(
     zygote: Zygote, spec: Callable[..., Path], gone: Callable[[int], bool]
 ) -> None:
     class Broken(Kept):
-        def write_events(self, events: list[JobEvent]) -> None:
+        def write_job_events(self, events: list[JobEvent]) -> None:
             raise ZeroDivisionError
 
     child = zygote.fork_child(spec(("emit", LOG.to_json()), ("sleep", 600)))

@@ -8,7 +8,7 @@ import pytest
 
 from worker.attempts.child import NO_CUDA, Zygote, ZygoteDied
 from worker.devices import cuda_free
-from worker.devices.cuda_free import CudaOpened, find_open_cuda, require_cuda_free
+from worker.devices.cuda_free import CudaOpened, find_open_cuda, require_cuda_not_opened
 
 ROOT = Path(__file__).parents[3]
 MAPS = "7f0000000000-7f0000001000 r-xp 00000000 08:01 42  "
@@ -47,9 +47,9 @@ def test_an_open_driver_or_device_is_found(
 
 
 def test_the_error_names_what_is_open_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_free, "_open_files", lambda: ["/dev/nvidia0"])
+    monkeypatch.setattr(cuda_free, "_list_open_files", lambda: ["/dev/nvidia0"])
     with pytest.raises(CudaOpened, match=r"has opened CUDA \(/dev/nvidia0\).*sitecustomize"):
-        require_cuda_free()
+        require_cuda_not_opened()
 
 
 def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
@@ -57,20 +57,20 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
     program.write_text(
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
         "from worker.devices import cuda_free; from worker.attempts import zygote\n"
-        "cuda_free._open_files = lambda: ['/dev/nvidia0']\n"
+        "cuda_free._list_open_files = lambda: ['/dev/nvidia0']\n"
         "zygote.preload_modules = lambda: None\n"
         "zygote.main(sys.argv[1:])\n"
     )
     zygote = Zygote((sys.executable, str(program)))
     with pytest.raises(ZygoteDied, match="has opened CUDA"):
-        zygote.wait_ready()
+        zygote.wait_until_ready()
     zygote.end_zygote()
 
 
 def test_importing_what_jobs_need_opens_no_cuda() -> None:
     code = (
         "from worker.attempts.zygote import preload_modules; preload_modules(); from worker.devices.cuda_free import "
-        "require_cuda_free as f; f()"
+        "require_cuda_not_opened as f; f()"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
 

@@ -37,7 +37,7 @@ def watch(
 
     def make(asked: str, *answers: str | None, has_driver: bool = False) -> DeviceWatch:
         waiting = list(answers)
-        monkeypatch.setattr(device_check.machine, "has_cuda", lambda: has_driver)
+        monkeypatch.setattr(device_check.machine, "may_open_cuda", lambda: has_driver)
         settings = Settings.model_validate({"data_dir": tmp_path, "device": asked})
         return DeviceWatch(settings, check=lambda _asked: make_report(waiting.pop(0)))
 
@@ -46,17 +46,17 @@ def watch(
 
 def check_to_end(watched: DeviceWatch) -> bool:
     """Let a check that is due run to its end; whether jobs may be claimed then."""
-    assert not watched.is_ready()
+    assert not watched.is_ready_to_claim()
     assert within_limit(lambda: watched._thread is None or not watched._thread.is_alive())
-    return watched.is_ready()
+    return watched.is_ready_to_claim()
 
 
 def test_a_worker_without_a_driver_offers_its_cpu_at_once(
     watch: Callable[..., DeviceWatch],
 ) -> None:
     watched = watch("auto")
-    assert watched.is_ready()
-    assert watched.offer == ("cpu", 0)
+    assert watched.is_ready_to_claim()
+    assert watched.claim_offer == ("cpu", 0)
 
 
 def test_a_worker_claims_nothing_before_its_gpu_is_checked(
@@ -64,7 +64,7 @@ def test_a_worker_claims_nothing_before_its_gpu_is_checked(
 ) -> None:
     watched = watch("cuda", None)
     assert check_to_end(watched)
-    assert watched.offer == ("cuda", 1)
+    assert watched.claim_offer == ("cuda", 1)
 
 
 def test_a_gpu_that_is_asked_for_and_missing_is_lost_from_the_start(
@@ -80,7 +80,7 @@ def test_a_driver_without_a_usable_gpu_is_a_warning_and_jobs_run_on_the_cpu(
 ) -> None:
     watched = watch("auto", "torch is a CPU build.", has_driver=True)
     assert check_to_end(watched)
-    assert watched.offer.device == "cpu"
+    assert watched.claim_offer.device == "cpu"
     assert watched.warning is not None and "torch is a CPU build." in watched.warning
 
 
@@ -89,10 +89,10 @@ def test_a_lost_device_is_checked_ever_more_rarely_until_it_works(
 ) -> None:
     watched = watch("cuda", None, "still lost", None)
     assert check_to_end(watched)
-    assert watched.is_lost(ECC)
+    assert watched.is_device_lost(ECC)
     for pause_s, works in ((RECHECK_S[0], False), (RECHECK_S[1], True)):
         clock.now += pause_s - 1  # type: ignore[attr-defined]
-        assert not watched.is_ready() and watched._thread is None
+        assert not watched.is_ready_to_claim() and watched._thread is None
         clock.now += 1  # type: ignore[attr-defined]
         assert check_to_end(watched) is works
     assert watched.device.problem is None
@@ -112,8 +112,8 @@ def test_an_error_that_a_program_causes_too_is_judged_by_a_check(
 ) -> None:
     watched = watch("cuda", None, check)
     assert check_to_end(watched)
-    assert watched.is_lost(message) is is_lost
-    assert watched.is_ready() is not is_lost
+    assert watched.is_device_lost(message) is is_lost
+    assert watched.is_ready_to_claim() is not is_lost
 
 
 def test_a_check_that_breaks_counts_as_a_lost_device(watch: Callable[..., DeviceWatch]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from core.errors import Unavailable
 from core.settings import Settings
 from worker import setup
-from worker.devices.torch_check import FIRST_START, check_torch_meanwhile, is_checked, main
+from worker.devices.torch_check import FIRST_START, check_torch_meanwhile, is_torch_checked, main
 
 ROOT = Path(__file__).parents[3]
 OPERATOR = "operator torchvision::nms does not exist"
@@ -89,7 +89,7 @@ def test_a_missing_library_is_told_as_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        "worker.devices.torch_check._get_version",
+        "worker.devices.torch_check._get_installed_version",
         lambda name: None if name == "torchvision" else "2.0",
     )
     program(tmp_path, 'echo \'{"name": "torchvision", "error": "no"}\'; exit 1', monkeypatch)
@@ -136,10 +136,10 @@ def test_a_first_start_is_one_whose_pair_has_not_passed(
 ) -> None:
     program(tmp_path, "exit 0", monkeypatch)
     settings = Settings(data_dir=tmp_path)
-    assert not is_checked(settings)
+    assert not is_torch_checked(settings)
     with check_torch_meanwhile(settings):
         pass
-    assert is_checked(settings)
+    assert is_torch_checked(settings)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +159,8 @@ def test_only_a_first_start_says_that_it_may_take_minutes(
         return {}
 
     monkeypatch.setenv("PERENNIAL_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(setup, "is_checked", lambda _settings: checked)
-    monkeypatch.setattr(setup, "prepare_service", prepare)
+    monkeypatch.setattr(setup, "is_torch_checked", lambda _settings: checked)
+    monkeypatch.setattr(setup, "prepare_service_data", prepare)
     assert setup.main() == 0
     assert said_before == [said]
 

@@ -7,7 +7,7 @@ from typing import Literal
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
-from perennial.guard import api_path
+from perennial.guard import build_api_path
 
 Scope = Literal["read", "write", "admin", "scrape", "predict"]
 
@@ -68,7 +68,7 @@ class AsyncKeys:
 
     async def delete(self, key: str) -> None:
         """Revoke a key."""
-        await self._http.send(Ask("DELETE", api_path("keys", key)))
+        await self._http.send(Ask("DELETE", build_api_path("keys", key)))
 
 
 class AsyncAudit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
-from perennial.guard import api_path
+from perennial.guard import build_api_path
 
 
 class AsyncAliases:
@@ -20,7 +20,7 @@ class AsyncAliases:
         """Point an alias at a version; a held version requires a reason."""
         ask = Ask(
             "PUT",
-            api_path("models", model, "aliases", alias),
+            build_api_path("models", model, "aliases", alias),
             json={"version": version, "reason": reason},
         )
         return await self._http.send_and_read(types.Alias, ask)
@@ -35,13 +35,13 @@ class AsyncAliases:
         """List an alias's moves, oldest first."""
         return self._http.pages(
             types.AliasMove,
-            api_path("models", model, "aliases", alias, "history"),
+            build_api_path("models", model, "aliases", alias, "history"),
             {"limit": limit},
         )
 
     async def delete(self, model: str, alias: str) -> None:
         """Remove an alias that you created."""
-        await self._http.send(Ask("DELETE", api_path("models", model, "aliases", alias)))
+        await self._http.send(Ask("DELETE", build_api_path("models", model, "aliases", alias)))
 
     async def rollback(
         self,
@@ -57,7 +57,7 @@ class AsyncAliases:
         """
         # Not replayable, because a repeated rollback would go back a second time.
         where, body = (
-            api_path("models", model, "aliases", alias, "rollback"),
+            build_api_path("models", model, "aliases", alias, "rollback"),
             {"version": version, "reason": reason},
         )
         return await self._http.send_and_read(
@@ -67,5 +67,5 @@ class AsyncAliases:
     async def follow(self, model: str, alias: str = "production") -> types.Alias:
         """Let production follow the lineage again after a rollback."""
         return await self._http.send_and_read(
-            types.Alias, Ask("POST", api_path("models", model, "aliases", alias, "follow"))
+            types.Alias, Ask("POST", build_api_path("models", model, "aliases", alias, "follow"))
         )

@@ -10,13 +10,13 @@ from typing import Any
 from perennial import types
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
-from perennial._async.upload import ANSWER_S, make_body
+from perennial._async.upload import ANSWER_S, make_body_reader
 from perennial._async.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
 from perennial.class_file import ClassifierForm, read_class_list
 from perennial.errors import ConfigError
-from perennial.guard import api_path
-from perennial.transfer import FileSource, Progress, content_digest
+from perennial.guard import build_api_path
+from perennial.transfer import FileSource, Progress, format_content_digest
 
 
 class AsyncBases:
@@ -53,7 +53,7 @@ class AsyncBases:
         """
         if not Path(file).is_file():
             raise ConfigError(f"There is no file {file}.")
-        source = FileSource.of(Path(file))
+        source = FileSource.from_path(Path(file))
         params = {
             # The body is the file itself, so everything else travels in the query, objects as JSON.
             "architecture": architecture
@@ -73,10 +73,10 @@ class AsyncBases:
             "Content-Type": content_type,
             "Content-Length": str(sent.size),
             # The service compares it with the bytes received, so damage on the way is noticed.
-            "Content-Digest": content_digest(await run_in_thread(sent.sha256)),
+            "Content-Digest": format_content_digest(await run_in_thread(sent.sha256)),
         }
         with open_transfer_bar(Path(file).name, progress) as show:
-            body = make_body(sent, sent.size, show)
+            body = make_body_reader(sent, sent.size, show)
             ask = Ask(
                 "POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S
             )
@@ -88,11 +88,11 @@ class AsyncBases:
 
     async def delete(self, base: str) -> None:
         """Delete a base that no model started from."""
-        await self._http.send(Ask("DELETE", api_path("bases", base)))
+        await self._http.send(Ask("DELETE", build_api_path("bases", base)))
 
     async def retrieve(self, base: str) -> types.Base:
         """Return one base."""
-        return await self._http.get(types.Base, api_path("bases", base))
+        return await self._http.get(types.Base, build_api_path("bases", base))
 
 
 class AsyncMethods:
@@ -108,7 +108,7 @@ class AsyncMethods:
 
     async def retrieve(self, name: str) -> types.Method:
         """Return one method."""
-        return await self._http.get(types.Method, api_path("methods", name))
+        return await self._http.get(types.Method, build_api_path("methods", name))
 
 
 class AsyncArchitectures:

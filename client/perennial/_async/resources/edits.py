@@ -10,7 +10,7 @@ from perennial import types
 from perennial._async.http import Ask, AsyncHttp
 from perennial._async.job import AsyncJobHandle
 from perennial._async.pages import AsyncPages
-from perennial.guard import api_path
+from perennial.guard import build_api_path
 
 Operations = Sequence[Mapping[str, Any]]
 """Operations such as `{"rename": {"from": "tshirt", "to": "T-shirt"}}`."""
@@ -30,7 +30,7 @@ class AsyncEdits:
         """
         ask = Ask(
             "POST",
-            api_path("models", model, "edits"),
+            build_api_path("models", model, "edits"),
             {"validate": "only"},
             json={"operations": [*operations]},
         )
@@ -68,16 +68,18 @@ class AsyncEdits:
             body["reason"] = reason
         if parent is not None:
             body["parent"] = parent
-        ask = Ask("POST", api_path("models", model, "edits"), json=body)
+        ask = Ask("POST", build_api_path("models", model, "edits"), json=body)
         return await self._http.send_and_read(types.Edit, ask)
 
     def list(self, model: str, *, limit: int | None = None) -> AsyncPages[types.Edit]:
         """List the model's edits, newest first."""
-        return self._http.pages(types.Edit, api_path("models", model, "edits"), {"limit": limit})
+        return self._http.pages(
+            types.Edit, build_api_path("models", model, "edits"), {"limit": limit}
+        )
 
     async def retrieve(self, model: str, edit: int) -> types.Edit:
         """Return one edit by its number; `client.job(edit.job)` follows its job."""
-        return await self._http.get(types.Edit, api_path("models", model, "edits", edit))
+        return await self._http.get(types.Edit, build_api_path("models", model, "edits", edit))
 
     async def wait(
         self, model: str, edit: int, timeout: float | None = None, *, progress: bool = False
@@ -96,7 +98,7 @@ class AsyncEdits:
             APIError: with status 410, its time is over, or it removed images.
             Conflict: it has no version yet, or a later edit or task stands on it.
         """
-        where = api_path("models", model, "edits", edit, "undo")
+        where = build_api_path("models", model, "edits", edit, "undo")
         return await self._http.send_and_read(
             types.Edit, Ask("POST", where, json={"reason": reason})
         )
@@ -109,7 +111,7 @@ class AsyncEdits:
         Raises:
             Conflict: it has no version, or the lineage does not go on from it.
         """
-        where = api_path("models", model, "edits", edit, "purge")
+        where = build_api_path("models", model, "edits", edit, "purge")
         return await self._http.send_and_read(types.Edit, Ask("POST", where))
 
 
@@ -121,10 +123,10 @@ class AsyncClassAliases:
 
     async def list(self, model: str) -> builtins.list[types.ClassAlias]:
         """List a model's former class names, with the classes that they stand for."""
-        where = api_path("models", model, "class-aliases")
+        where = build_api_path("models", model, "class-aliases")
         return (await self._http.get(types.ClassAliasPage, where)).items
 
     async def delete(self, model: str, name: str) -> None:
         """Remove a former class name: a batch that uses it brings a new class."""
-        where = api_path("models", model, "class-aliases")
+        where = build_api_path("models", model, "class-aliases")
         await self._http.send(Ask("DELETE", where, {"name": name}))

@@ -12,7 +12,7 @@ from perennial._async.http import Ask, AsyncHttp
 from perennial._async.job import AsyncJobHandle
 from perennial._async.pages import AsyncPages
 from perennial.bars import open_transfer_bar
-from perennial.guard import api_path
+from perennial.guard import build_api_path
 from perennial.transfer import Downloaded, Progress
 
 
@@ -37,7 +37,7 @@ class AsyncJobs:
 
     async def retrieve(self, job: str) -> types.Job:
         """Return a job in its current state. `client.job(id)` returns a handle to follow it."""
-        return await self._http.get(types.Job, api_path("jobs", job))
+        return await self._http.get(types.Job, build_api_path("jobs", job))
 
     async def wait(
         self, job: str, timeout: float | None = None, *, progress: bool = False
@@ -65,7 +65,10 @@ class AsyncJobs:
         """
         # Not replayable, because the service has no Idempotency-Key for retries.
         ask = Ask(
-            "POST", api_path("jobs", job, "retry"), json={"recipe": recipe}, is_replayable=False
+            "POST",
+            build_api_path("jobs", job, "retry"),
+            json={"recipe": recipe},
+            is_replayable=False,
         )
         retried = await self._http.send_and_read(types.Job, ask)
         return AsyncJobHandle(self._http, retried.id, retried)
@@ -80,7 +83,9 @@ class AsyncJobs:
 
     def metrics(self, job: str, *, limit: int | None = None) -> AsyncPages[types.Point]:
         """List the measurements of a job's training, such as the loss."""
-        return self._http.pages(types.Point, api_path("jobs", job, "metrics"), {"limit": limit})
+        return self._http.pages(
+            types.Point, build_api_path("jobs", job, "metrics"), {"limit": limit}
+        )
 
     async def download_anytime(
         self, job: str, to: str | Path, *, progress: bool | Progress = False
@@ -88,5 +93,8 @@ class AsyncJobs:
         """Download a job's best state so far, if its recipe sets `anytime`."""
         with open_transfer_bar("downloading", progress) as show:
             return await fetch_file(
-                self._http, api_path("jobs", job, "anytime", "download"), Path(to), progress=show
+                self._http,
+                build_api_path("jobs", job, "anytime", "download"),
+                Path(to),
+                progress=show,
             )

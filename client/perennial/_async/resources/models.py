@@ -12,8 +12,8 @@ from perennial._async.http import Ask, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial._async.resources.bases import AsyncBases
 from perennial.errors import Conflict, PerennialError
-from perennial.fields import NOT_GIVEN, Json, NotGiven, OnEvent, select_given
-from perennial.guard import api_path
+from perennial.fields import NOT_GIVEN, Json, NotGiven, OnEvent, select_given_fields
+from perennial.guard import build_api_path
 from perennial.transfer import Progress
 
 
@@ -168,7 +168,7 @@ class AsyncModels:
 
     async def retrieve(self, model: str) -> types.Model:
         """Return one model, by name or id; look at `attention` first."""
-        return await self._http.get(types.Model, api_path("models", model))
+        return await self._http.get(types.Model, build_api_path("models", model))
 
     async def update(
         self,
@@ -195,7 +195,7 @@ class AsyncModels:
         Raises:
             Invalid: `errors` names the invalid fields.
         """
-        changes = select_given(
+        changes = select_given_fields(
             {
                 "recipe": recipe,
                 "gate": gate,
@@ -210,12 +210,12 @@ class AsyncModels:
             }
         )
         return await self._http.send_and_read(
-            types.Model, Ask("PATCH", api_path("models", model), json=changes)
+            types.Model, Ask("PATCH", build_api_path("models", model), json=changes)
         )
 
     async def delete(self, model: str) -> None:
         """Delete a model with all its data."""
-        await self._http.send(Ask("DELETE", api_path("models", model)))
+        await self._http.send(Ask("DELETE", build_api_path("models", model)))
 
     async def rebase(
         self, model: str, base: str | Mapping[str, Any], *, name: str | None = None
@@ -235,7 +235,7 @@ class AsyncModels:
         """
         body = {"base": base} if name is None else {"base": base, "name": name}
         return await self._http.send_and_read(
-            types.Rebase, Ask("POST", api_path("models", model, "rebase"), json=body)
+            types.Rebase, Ask("POST", build_api_path("models", model, "rebase"), json=body)
         )
 
     async def rebase_status(self, model: str) -> types.Rebase:
@@ -244,7 +244,7 @@ class AsyncModels:
         Args:
             model: the old or the new model.
         """
-        return await self._http.get(types.Rebase, api_path("models", model, "rebase"))
+        return await self._http.get(types.Rebase, build_api_path("models", model, "rebase"))
 
     async def finish_rebase(
         self,
@@ -259,7 +259,7 @@ class AsyncModels:
         Raises:
             Conflict: something is missing (`problem["missing"]`), and `missing` does not allow it.
         """
-        where = api_path("models", model, "rebase", "finish")
+        where = build_api_path("models", model, "rebase", "finish")
         # Not replayable: after the first request, the name belongs to the other model.
         body = {"reason": reason, "missing": missing}
         return await self._http.send_and_read(
@@ -275,8 +275,8 @@ class AsyncMemory:
 
     async def retrieve(self, model: str) -> types.Memory:
         """Return the number of retained images, their classes, and their bytes."""
-        return await self._http.get(types.Memory, api_path("models", model, "memory"))
+        return await self._http.get(types.Memory, build_api_path("models", model, "memory"))
 
     async def delete(self, model: str) -> None:
         """Delete all retained images of a model."""
-        await self._http.send(Ask("DELETE", api_path("models", model, "memory")))
+        await self._http.send(Ask("DELETE", build_api_path("models", model, "memory")))

@@ -13,8 +13,8 @@ from perennial._async.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
 from perennial.comparison import Comparison
 from perennial.errors import BadAnswer
-from perennial.guard import api_path, safe_filename
-from perennial.pictures import Image, Images, as_numbers, read_parts
+from perennial.guard import build_api_path, make_safe_filename
+from perennial.pictures import Image, Images, convert_to_numbers, read_form_parts
 from perennial.transfer import Downloaded, Progress
 
 __all__ = ["AsyncVersions", "Image", "Images"]
@@ -31,16 +31,20 @@ class AsyncVersions:
         details.
         """
         return self._http.pages(
-            types.VersionItem, api_path("models", model, "versions"), {"limit": limit}
+            types.VersionItem, build_api_path("models", model, "versions"), {"limit": limit}
         )
 
     async def retrieve(self, model: str, version: int | str = "production") -> types.Version:
         """Return one version, by number or alias."""
-        return await self._http.get(types.Version, api_path("models", model, "versions", version))
+        return await self._http.get(
+            types.Version, build_api_path("models", model, "versions", version)
+        )
 
     async def update(self, model: str, version: int | str, *, note: str | None) -> types.Version:
         """Set the note of a version."""
-        ask = Ask("PATCH", api_path("models", model, "versions", version), json={"note": note})
+        ask = Ask(
+            "PATCH", build_api_path("models", model, "versions", version), json={"note": note}
+        )
         return await self._http.send_and_read(types.Version, ask)
 
     def results(
@@ -49,7 +53,7 @@ class AsyncVersions:
         """List counts of correct predictions by task and class."""
         return self._http.pages(
             types.TaskResult,
-            api_path("models", model, "versions", version, "results"),
+            build_api_path("models", model, "versions", version, "results"),
             {"limit": limit},
         )
 
@@ -58,7 +62,9 @@ class AsyncVersions:
     ) -> AsyncPages[types.File]:
         """List the downloadable parts."""
         return self._http.pages(
-            types.File, api_path("models", model, "versions", version, "files"), {"limit": limit}
+            types.File,
+            build_api_path("models", model, "versions", version, "files"),
+            {"limit": limit},
         )
 
     async def compare(
@@ -73,7 +79,7 @@ class AsyncVersions:
         Raises:
             Conflict: no predictions are stored for these images (`code` is answers-missing).
         """
-        where = api_path("models", model, "compare")
+        where = build_api_path("models", model, "compare")
         return await self._http.get(types.Compare, where, {"a": a, "b": b, "task": task})
 
     def compare_images(
@@ -95,7 +101,7 @@ class AsyncVersions:
         """
         params = {"a": a, "b": b, "kind": kind, "task": task, "class": label, "limit": limit}
         return self._http.pages(
-            types.ComparedImage, api_path("models", model, "compare", "images"), params
+            types.ComparedImage, build_api_path("models", model, "compare", "images"), params
         )
 
     async def compare_with_pictures(
@@ -127,7 +133,7 @@ class AsyncVersions:
         # The service may send more than `limit`, and each image costs a request.
         images, pictures = first.data[:most], []
         for one in images:
-            where = api_path(
+            where = build_api_path(
                 "models", model, "tasks", one.task, "images", "held_out", f"{one.index}.png"
             )
             pictures.append((await self._http.send(Ask("GET", where))).content)
@@ -163,8 +169,8 @@ class AsyncVersions:
         if target.is_dir():
             # The model is whatever text the caller passes: a slash in it
             # would lead to another folder.
-            target /= safe_filename(f"{model}-{version_or_alias}.zip")
-        where = api_path("models", model, "versions", version_or_alias, "download")
+            target /= make_safe_filename(f"{model}-{version_or_alias}.zip")
+        where = build_api_path("models", model, "versions", version_or_alias, "download")
         params = None if format == "safetensors" else {"format": format}
         with open_transfer_bar(target.name, progress) as show:
             return await fetch_file(self._http, where, target, params, show, max_bytes)
@@ -179,7 +185,7 @@ class AsyncVersions:
         progress: bool | Progress = False,
     ) -> Downloaded:
         """Fetch one part of a version."""
-        where = api_path("models", model, "versions", version, "files", part)
+        where = build_api_path("models", model, "versions", version, "files", part)
         with open_transfer_bar(part, progress) as show:
             return await fetch_file(self._http, where, Path(to), progress=show)
 
@@ -207,10 +213,10 @@ class AsyncVersions:
             TypeError: an item is none of these, or files and arrays are mixed.
             OSError: a file cannot be read.
         """
-        where = api_path("models", model, "versions", version, "predict")
+        where = build_api_path("models", model, "versions", version, "predict")
         params = {"top_k": top_k, "task": task}
-        files = await run_in_thread(lambda: read_parts(images))
-        body = {"images": as_numbers(images)} if files is None else None
+        files = await run_in_thread(lambda: read_form_parts(images))
+        body = {"images": convert_to_numbers(images)} if files is None else None
         ask = Ask("POST", where, params, json=body, files=files)
         return await self._http.send_and_read(types.Predict, ask)
 
@@ -239,4 +245,6 @@ class AsyncMetrics:
         """
         task_range = ",".join(str(task) for task in tasks) if tasks is not None else None
         params = {"version": version, "from": first, "to": last, "tasks": task_range}
-        return await self._http.get(types.Metrics, api_path("models", model, "metrics"), params)
+        return await self._http.get(
+            types.Metrics, build_api_path("models", model, "metrics"), params
+        )

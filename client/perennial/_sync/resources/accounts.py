@@ -7,7 +7,7 @@ from typing import Literal
 from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
-from perennial.guard import api_path
+from perennial.guard import build_api_path
 
 Scope = Literal["read", "write", "admin", "scrape", "predict"]
 
@@ -68,7 +68,7 @@ class Keys:
 
     def delete(self, key: str) -> None:
         """Revoke a key."""
-        self._http.send(Ask("DELETE", api_path("keys", key)))
+        self._http.send(Ask("DELETE", build_api_path("keys", key)))
 
 
 class Audit:

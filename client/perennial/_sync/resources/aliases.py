@@ -5,7 +5,7 @@ from __future__ import annotations
 from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
-from perennial.guard import api_path
+from perennial.guard import build_api_path
 
 
 class Aliases:
@@ -20,7 +20,7 @@ class Aliases:
         """Point an alias at a version; a held version requires a reason."""
         ask = Ask(
             "PUT",
-            api_path("models", model, "aliases", alias),
+            build_api_path("models", model, "aliases", alias),
             json={"version": version, "reason": reason},
         )
         return self._http.send_and_read(types.Alias, ask)
@@ -35,13 +35,13 @@ class Aliases:
         """List an alias's moves, oldest first."""
         return self._http.pages(
             types.AliasMove,
-            api_path("models", model, "aliases", alias, "history"),
+            build_api_path("models", model, "aliases", alias, "history"),
             {"limit": limit},
         )
 
     def delete(self, model: str, alias: str) -> None:
         """Remove an alias that you created."""
-        self._http.send(Ask("DELETE", api_path("models", model, "aliases", alias)))
+        self._http.send(Ask("DELETE", build_api_path("models", model, "aliases", alias)))
 
     def rollback(
         self,
@@ -57,7 +57,7 @@ class Aliases:
         """
         # Not replayable, because a repeated rollback would go back a second time.
         where, body = (
-            api_path("models", model, "aliases", alias, "rollback"),
+            build_api_path("models", model, "aliases", alias, "rollback"),
             {"version": version, "reason": reason},
         )
         return self._http.send_and_read(
@@ -67,5 +67,5 @@ class Aliases:
     def follow(self, model: str, alias: str = "production") -> types.Alias:
         """Let production follow the lineage again after a rollback."""
         return self._http.send_and_read(
-            types.Alias, Ask("POST", api_path("models", model, "aliases", alias, "follow"))
+            types.Alias, Ask("POST", build_api_path("models", model, "aliases", alias, "follow"))
         )

@@ -10,13 +10,13 @@ from typing import Any
 from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
-from perennial._sync.upload import ANSWER_S, make_body
+from perennial._sync.upload import ANSWER_S, make_body_reader
 from perennial._sync.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
 from perennial.class_file import ClassifierForm, read_class_list
 from perennial.errors import ConfigError
-from perennial.guard import api_path
-from perennial.transfer import FileSource, Progress, content_digest
+from perennial.guard import build_api_path
+from perennial.transfer import FileSource, Progress, format_content_digest
 
 
 class Bases:
@@ -53,7 +53,7 @@ class Bases:
         """
         if not Path(file).is_file():
             raise ConfigError(f"There is no file {file}.")
-        source = FileSource.of(Path(file))
+        source = FileSource.from_path(Path(file))
         params = {
             # The body is the file itself, so everything else travels in the query, objects as JSON.
             "architecture": architecture
@@ -73,10 +73,10 @@ class Bases:
             "Content-Type": content_type,
             "Content-Length": str(sent.size),
             # The service compares it with the bytes received, so damage on the way is noticed.
-            "Content-Digest": content_digest(run_in_thread(sent.sha256)),
+            "Content-Digest": format_content_digest(run_in_thread(sent.sha256)),
         }
         with open_transfer_bar(Path(file).name, progress) as show:
-            body = make_body(sent, sent.size, show)
+            body = make_body_reader(sent, sent.size, show)
             ask = Ask(
                 "POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S
             )
@@ -88,11 +88,11 @@ class Bases:
 
     def delete(self, base: str) -> None:
         """Delete a base that no model started from."""
-        self._http.send(Ask("DELETE", api_path("bases", base)))
+        self._http.send(Ask("DELETE", build_api_path("bases", base)))
 
     def retrieve(self, base: str) -> types.Base:
         """Return one base."""
-        return self._http.get(types.Base, api_path("bases", base))
+        return self._http.get(types.Base, build_api_path("bases", base))
 
 
 class Methods:
@@ -108,7 +108,7 @@ class Methods:
 
     def retrieve(self, name: str) -> types.Method:
         """Return one method."""
-        return self._http.get(types.Method, api_path("methods", name))
+        return self._http.get(types.Method, build_api_path("methods", name))
 
 
 class Architectures:

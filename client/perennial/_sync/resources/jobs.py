@@ -12,7 +12,7 @@ from perennial._sync.http import Ask, Http
 from perennial._sync.job import JobHandle
 from perennial._sync.pages import Pages
 from perennial.bars import open_transfer_bar
-from perennial.guard import api_path
+from perennial.guard import build_api_path
 from perennial.transfer import Downloaded, Progress
 
 
@@ -37,7 +37,7 @@ class Jobs:
 
     def retrieve(self, job: str) -> types.Job:
         """Return a job in its current state. `client.job(id)` returns a handle to follow it."""
-        return self._http.get(types.Job, api_path("jobs", job))
+        return self._http.get(types.Job, build_api_path("jobs", job))
 
     def wait(
         self, job: str, timeout: float | None = None, *, progress: bool = False
@@ -65,7 +65,10 @@ class Jobs:
         """
         # Not replayable, because the service has no Idempotency-Key for retries.
         ask = Ask(
-            "POST", api_path("jobs", job, "retry"), json={"recipe": recipe}, is_replayable=False
+            "POST",
+            build_api_path("jobs", job, "retry"),
+            json={"recipe": recipe},
+            is_replayable=False,
         )
         retried = self._http.send_and_read(types.Job, ask)
         return JobHandle(self._http, retried.id, retried)
@@ -80,7 +83,9 @@ class Jobs:
 
     def metrics(self, job: str, *, limit: int | None = None) -> Pages[types.Point]:
         """List the measurements of a job's training, such as the loss."""
-        return self._http.pages(types.Point, api_path("jobs", job, "metrics"), {"limit": limit})
+        return self._http.pages(
+            types.Point, build_api_path("jobs", job, "metrics"), {"limit": limit}
+        )
 
     def download_anytime(
         self, job: str, to: str | Path, *, progress: bool | Progress = False
@@ -88,5 +93,8 @@ class Jobs:
         """Download a job's best state so far, if its recipe sets `anytime`."""
         with open_transfer_bar("downloading", progress) as show:
             return fetch_file(
-                self._http, api_path("jobs", job, "anytime", "download"), Path(to), progress=show
+                self._http,
+                build_api_path("jobs", job, "anytime", "download"),
+                Path(to),
+                progress=show,
             )

@@ -12,8 +12,8 @@ from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
 from perennial._sync.resources.bases import Bases
 from perennial.errors import Conflict, PerennialError
-from perennial.fields import NOT_GIVEN, Json, NotGiven, OnEvent, select_given
-from perennial.guard import api_path
+from perennial.fields import NOT_GIVEN, Json, NotGiven, OnEvent, select_given_fields
+from perennial.guard import build_api_path
 from perennial.transfer import Progress
 
 
@@ -168,7 +168,7 @@ class Models:
 
     def retrieve(self, model: str) -> types.Model:
         """Return one model, by name or id; look at `attention` first."""
-        return self._http.get(types.Model, api_path("models", model))
+        return self._http.get(types.Model, build_api_path("models", model))
 
     def update(
         self,
@@ -195,7 +195,7 @@ class Models:
         Raises:
             Invalid: `errors` names the invalid fields.
         """
-        changes = select_given(
+        changes = select_given_fields(
             {
                 "recipe": recipe,
                 "gate": gate,
@@ -210,12 +210,12 @@ class Models:
             }
         )
         return self._http.send_and_read(
-            types.Model, Ask("PATCH", api_path("models", model), json=changes)
+            types.Model, Ask("PATCH", build_api_path("models", model), json=changes)
         )
 
     def delete(self, model: str) -> None:
         """Delete a model with all its data."""
-        self._http.send(Ask("DELETE", api_path("models", model)))
+        self._http.send(Ask("DELETE", build_api_path("models", model)))
 
     def rebase(
         self, model: str, base: str | Mapping[str, Any], *, name: str | None = None
@@ -235,7 +235,7 @@ class Models:
         """
         body = {"base": base} if name is None else {"base": base, "name": name}
         return self._http.send_and_read(
-            types.Rebase, Ask("POST", api_path("models", model, "rebase"), json=body)
+            types.Rebase, Ask("POST", build_api_path("models", model, "rebase"), json=body)
         )
 
     def rebase_status(self, model: str) -> types.Rebase:
@@ -244,7 +244,7 @@ class Models:
         Args:
             model: the old or the new model.
         """
-        return self._http.get(types.Rebase, api_path("models", model, "rebase"))
+        return self._http.get(types.Rebase, build_api_path("models", model, "rebase"))
 
     def finish_rebase(
         self,
@@ -259,7 +259,7 @@ class Models:
         Raises:
             Conflict: something is missing (`problem["missing"]`), and `missing` does not allow it.
         """
-        where = api_path("models", model, "rebase", "finish")
+        where = build_api_path("models", model, "rebase", "finish")
         # Not replayable: after the first request, the name belongs to the other model.
         body = {"reason": reason, "missing": missing}
         return self._http.send_and_read(
@@ -275,8 +275,8 @@ class Memory:
 
     def retrieve(self, model: str) -> types.Memory:
         """Return the number of retained images, their classes, and their bytes."""
-        return self._http.get(types.Memory, api_path("models", model, "memory"))
+        return self._http.get(types.Memory, build_api_path("models", model, "memory"))
 
     def delete(self, model: str) -> None:
         """Delete all retained images of a model."""
-        self._http.send(Ask("DELETE", api_path("models", model, "memory")))
+        self._http.send(Ask("DELETE", build_api_path("models", model, "memory")))

@@ -15,9 +15,9 @@ from perennial._sync.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
 from perennial.errors import ArchiveRejected, Invalid, UndecidedBatch
 from perennial.fields import BatchOptions
-from perennial.guard import api_path
+from perennial.guard import build_api_path
 from perennial.shapes import convert_from_json
-from perennial.transfer import BatchIn, Progress, prepare_source
+from perennial.transfer import BatchIn, Progress, prepare_batch_source
 
 Name = str | None
 Recipe = Mapping[str, Any] | None
@@ -86,7 +86,9 @@ class Tasks:
             "trials": _format_trials(trials),
             "choose": choose,
         }
-        response = self._send_batch(model, batch, query, recipe, progress, options)
+        response = self._prepare_and_send_batch(
+            model, batch, query, recipe, progress, options
+        )
         accepted = convert_from_json(types.Accepted, response)
         return JobHandle(
             self._http,
@@ -114,7 +116,9 @@ class Tasks:
             "again": "true" if again else None,
             "trials": _format_trials(trials),
         }
-        response = self._send_batch(model, batch, query, recipe, progress, options)
+        response = self._prepare_and_send_batch(
+            model, batch, query, recipe, progress, options
+        )
         return convert_from_json(types.Report, response)
 
     def check_images(
@@ -129,17 +133,21 @@ class Tasks:
     ) -> JobHandle:
         """Check a batch with every image decoded, in a job whose `report` has the findings."""
         query = {"validate": "full", "conflicts": "keep" if keep_conflicts else None}
-        response = self._send_batch(model, batch, query, recipe, progress, options)
+        response = self._prepare_and_send_batch(
+            model, batch, query, recipe, progress, options
+        )
         job = convert_from_json(types.Job, response)
         return JobHandle(self._http, job.id, job)
 
     def list(self, model: str, *, limit: int | None = None) -> Pages[types.Task]:
         """List the model's batches, in order."""
-        return self._http.pages(types.Task, api_path("models", model, "tasks"), {"limit": limit})
+        return self._http.pages(
+            types.Task, build_api_path("models", model, "tasks"), {"limit": limit}
+        )
 
     def retrieve(self, model: str, task: int) -> types.Task:
         """Return one batch."""
-        return self._http.get(types.Task, api_path("models", model, "tasks", task))
+        return self._http.get(types.Task, build_api_path("models", model, "tasks", task))
 
     def known_classes(self, model: str) -> set[str]:
         """Return the classes of the model's batches, which help to interpret an ambiguous
@@ -154,23 +162,25 @@ class Tasks:
         self, model: str, task: int, *, reason: str | None = None
     ) -> types.Task:
         """Continue the lineage without a task whose version is held."""
-        return self._settle_task(model, task, "continue", reason)
+        return self._send_settling_request(model, task, "continue", reason)
 
     def discard(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
         """Discard a task, so that nothing waits for it."""
-        return self._settle_task(model, task, "discard", reason)
+        return self._send_settling_request(model, task, "discard", reason)
 
     def relearn(self, model: str, task: int, *, recipe: Recipe = None) -> JobHandle:
         """Learn again a task that the lineage lacks, before all waiting ones."""
         ask = Ask(
-            "POST", api_path("models", model, "tasks", task, "relearn"), json={"recipe": recipe}
+            "POST",
+            build_api_path("models", model, "tasks", task, "relearn"),
+            json={"recipe": recipe},
         )
         job = self._http.send_and_read(types.Job, ask)
         return JobHandle(self._http, job.id, job)
 
     def delete_data(self, model: str, task: int) -> None:
         """Delete a batch's images; the learned versions stay."""
-        self._http.send(Ask("DELETE", api_path("models", model, "tasks", task, "data")))
+        self._http.send(Ask("DELETE", build_api_path("models", model, "tasks", task, "data")))
 
     def images(
         self,
@@ -184,7 +194,7 @@ class Tasks:
         """List a task's images; `label`: only of this class."""
         return self._http.pages(
             types.TaskImage,
-            api_path("models", model, "tasks", task, "images"),
+            build_api_path("models", model, "tasks", task, "images"),
             {"split": split, "class": label, "limit": limit},
         )
 
@@ -192,16 +202,18 @@ class Tasks:
         self, model: str, task: int, index: int, *, split: Literal["held_out", "train"] = "held_out"
     ) -> bytes:
         """Return one image of a task as a lossless PNG."""
-        where = api_path("models", model, "tasks", task, "images", split, f"{index}.png")
+        where = build_api_path("models", model, "tasks", task, "images", split, f"{index}.png")
         return (self._http.send(Ask("GET", where))).content
 
-    def _settle_task(
+    def _send_settling_request(
         self, model: str, task: int, verb: str, reason: str | None
     ) -> types.Task:
-        ask = Ask("POST", api_path("models", model, "tasks", task, verb), json={"reason": reason})
+        ask = Ask(
+            "POST", build_api_path("models", model, "tasks", task, verb), json={"reason": reason}
+        )
         return self._http.send_and_read(types.Task, ask)
 
-    def _send_batch(
+    def _prepare_and_send_batch(
         self,
         model: str,
         batch: BatchIn,
@@ -211,7 +223,7 @@ class Tasks:
         options: Mapping[str, Any],
     ) -> Any:
         try:
-            source = run_in_thread(lambda: prepare_source(batch, **options))
+            source = run_in_thread(lambda: prepare_batch_source(batch, **options))
         except UndecidedBatch:
             # Asked only for an ambiguous folder, because it reads the model's whole list of
             # batches.
@@ -219,7 +231,7 @@ class Tasks:
             if not classes:
                 raise
             source = run_in_thread(
-                lambda: prepare_source(batch, known_classes=classes, **options)
+                lambda: prepare_batch_source(batch, known_classes=classes, **options)
             )
         # Archives alone have it: the options of a folder were applied when the client packed it.
         reading: Mapping[str, str] = getattr(source, "reading", {})
@@ -255,4 +267,4 @@ class Uploads:
 
     def delete(self, upload: str) -> None:
         """Remove an upload and its received bytes."""
-        self._http.send(Ask("DELETE", api_path("uploads", upload)))
+        self._http.send(Ask("DELETE", build_api_path("uploads", upload)))

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from perennial import types
 from perennial._sync.http import Ask, Http
 from perennial._sync.pages import Pages
-from perennial.fields import NOT_GIVEN, NotGiven, select_given
-from perennial.guard import api_path
+from perennial.fields import NOT_GIVEN, NotGiven, select_given_fields
+from perennial.guard import build_api_path
 
 State = Literal["pending", "delivered", "failed"]
 Format = Literal["standard", "slack", "teams"]
@@ -54,7 +54,7 @@ class Webhooks:
 
     def retrieve(self, webhook: str) -> types.Webhook:
         """Return one webhook."""
-        return self._http.get(types.Webhook, api_path("webhooks", webhook))
+        return self._http.get(types.Webhook, build_api_path("webhooks", webhook))
 
     def update(
         self,
@@ -68,21 +68,21 @@ class Webhooks:
     ) -> types.Webhook:
         """Change the given fields; `model` None: notify about all models."""
         event_list = events if isinstance(events, NotGiven) else [*events]
-        changes = select_given(
+        changes = select_given_fields(
             {"url": url, "format": format, "events": event_list, "model": model, "enabled": enabled}
         )
         return self._http.send_and_read(
-            types.Webhook, Ask("PATCH", api_path("webhooks", webhook), json=changes)
+            types.Webhook, Ask("PATCH", build_api_path("webhooks", webhook), json=changes)
         )
 
     def delete(self, webhook: str) -> None:
         """Remove a webhook with its deliveries."""
-        self._http.send(Ask("DELETE", api_path("webhooks", webhook)))
+        self._http.send(Ask("DELETE", build_api_path("webhooks", webhook)))
 
     def test(self, webhook: str) -> types.DeliveryDetail:
         """Send a `webhook.test` event; `retrieve_delivery` returns its result."""
         return self._http.send_and_read(
-            types.DeliveryDetail, Ask("POST", api_path("webhooks", webhook, "test"))
+            types.DeliveryDetail, Ask("POST", build_api_path("webhooks", webhook, "test"))
         )
 
     def rotate(self, webhook: str) -> types.NewWebhook:
@@ -91,22 +91,22 @@ class Webhooks:
         """
         # Not replayable: repeated, it would replace the new secret, and the old one would no longer
         # sign.
-        ask = Ask("POST", api_path("webhooks", webhook, "rotate"), is_replayable=False)
+        ask = Ask("POST", build_api_path("webhooks", webhook, "rotate"), is_replayable=False)
         return self._http.send_and_read(types.NewWebhook, ask)
 
     def deliveries(
         self, webhook: str, *, state: State | None = None, limit: int | None = None
     ) -> Pages[types.Delivery]:
         """List sent and pending deliveries, newest first."""
-        where = api_path("webhooks", webhook, "deliveries")
+        where = build_api_path("webhooks", webhook, "deliveries")
         return self._http.pages(types.Delivery, where, {"state": state, "limit": limit})
 
     def retrieve_delivery(self, webhook: str, delivery: str) -> types.DeliveryDetail:
         """Return one delivery with its payload."""
-        where = api_path("webhooks", webhook, "deliveries", delivery)
+        where = build_api_path("webhooks", webhook, "deliveries", delivery)
         return self._http.get(types.DeliveryDetail, where)
 
     def redeliver(self, webhook: str, delivery: str) -> types.DeliveryDetail:
         """Send a delivery again at once, under the same id."""
-        where = api_path("webhooks", webhook, "deliveries", delivery, "redeliver")
+        where = build_api_path("webhooks", webhook, "deliveries", delivery, "redeliver")
         return self._http.send_and_read(types.DeliveryDetail, Ask("POST", where))

@@ -6,9 +6,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self
 
-from perennial.bars import describe_progress, describe_state, explain_waiting
+from perennial.bars import describe_job_progress, describe_job_state, explain_waiting_job
 from perennial.cli.output import print_notice
-from perennial.text import one_line
+from perennial.text import make_one_line
 from perennial.words import format_duration
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Beat:
         self._text = ""
         self._changed = threading.Condition()
         self._is_over = False
-        self._thread = threading.Thread(target=self._repeat_text, daemon=True)
+        self._thread = threading.Thread(target=self._repeat_status_text, daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -38,7 +38,7 @@ class Beat:
         # Joined, so that no line is printed after the block has ended.
         self._thread.join()
 
-    def update_text(self, text: str, *, now: bool) -> None:
+    def update_status_text(self, text: str, *, now: bool) -> None:
         """Store a text for the next line; `now` writes it at once."""
         with self._changed:
             self._text = text
@@ -47,7 +47,7 @@ class Beat:
                 print_notice(text)
                 self._changed.notify()  # restart the silence interval
 
-    def _repeat_text(self) -> None:
+    def _repeat_status_text(self) -> None:
         with self._changed:
             while not self._is_over:
                 was_told = self._changed.wait(EVERY_S)
@@ -65,18 +65,18 @@ class JobLines(Beat):
         self._line = ""
 
     def __call__(self, job: Job) -> None:
-        now = describe_state(job)
-        why = explain_waiting(job)
-        self._line = one_line(f"{job.id} {describe_progress(job)}")
-        self.update_text(
-            one_line(f"{self._line}: {why}") if why and now != self._last else self._line,
+        now = describe_job_state(job)
+        why = explain_waiting_job(job)
+        self._line = make_one_line(f"{job.id} {describe_job_progress(job)}")
+        self.update_status_text(
+            make_one_line(f"{self._line}: {why}") if why and now != self._last else self._line,
             now=now != self._last,
         )
         self._last = now
 
     def show_outage(self, seconds: float) -> None:
         """Add to the line that the service has not answered for `seconds`."""
-        self.update_text(
+        self.update_status_text(
             f"{self._line}; the service has not answered for {format_duration(seconds)}", now=False
         )
 
@@ -92,4 +92,4 @@ class SentLines(Beat):
     def __call__(self, done: int, total: int) -> None:
         share = f"{done / total:.0%}" if total else "100%"
         looks = "; the service looks at it" if done >= total else ""
-        self.update_text(f"{share} of {total / 1e6:,.1f} MB sent{looks}", now=False)
+        self.update_status_text(f"{share} of {total / 1e6:,.1f} MB sent{looks}", now=False)

@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 from perennial.cli.batches.beat import JobLines
 from perennial.cli.command import Shell
 from perennial.cli.exits import Detached
-from perennial.cli.models.accuracies import explain_unmeasured, name_accuracies, read_accuracies
+from perennial.cli.models.accuracies import (
+    explain_unmeasured_sign,
+    format_accuracies_in_words,
+    read_accuracies,
+)
 from perennial.cli.output import print_document, print_json_line, print_notice, print_text
 from perennial.errors import BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout
-from perennial.guard import shell_word
-from perennial.text import one_line
+from perennial.guard import quote_shell_word
+from perennial.text import make_one_line
 from perennial.words import (
-    describe_compared,
+    describe_compared_versions,
     describe_findings,
     describe_left_out,
     explain_missing_base,
@@ -31,7 +35,7 @@ LOOK_S = 1.0
 """Seconds between two reads of a job that waits for its base."""
 
 
-def follow_job(
+def follow_and_print_job(
     shell: Shell, client: Perennial, handle: JobHandle, timeout: float | None = None
 ) -> None:
     """Wait for a job, then print its result.
@@ -45,7 +49,7 @@ def follow_job(
     """
     job = wait_for_job(shell, handle, timeout)
     task = None if job.task is None else client.tasks.retrieve(job.model, job.task)
-    warnings = _new_warnings(handle, job, task)
+    warnings = _list_new_warnings(handle, job, task)
     # Commands in warnings name the model; without warnings, the request would be wasted.
     model = client.models.retrieve(job.model).name if warnings else job.model
     for warning in warnings:
@@ -56,43 +60,44 @@ def follow_job(
     if error is not None:
         raise error
     if not shell.is_json:
-        print_outcome(client, job, task)
+        print_job_outcome(client, job, task)
 
 
 def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) -> Job:
     """Wait for a job while showing its progress, and return it as it ended.
 
     Raises:
-        Detached, BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout: as `follow_job`.
+        Detached, BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout: as
+        `follow_and_print_job`.
     """
     try:
         with nullcontext(True) if sys.stderr.isatty() else JobLines() as progress:
             # check=False: the caller prints warnings and JSON before it raises the error.
             return handle.wait(timeout, progress=progress, check=False)
     except KeyboardInterrupt:
-        raise Detached(describe_coming_back(handle.id)) from None
+        raise Detached(describe_interrupted_job(handle.id)) from None
     except BaseUnavailable as lacking:
         if shell.is_json and handle.job is not None:
             print_document(handle.job)
-        lacking.add_note(_format_commands(handle.id))
+        lacking.add_note(_format_follow_commands(handle.id))
         raise
     except WaitTimeout as late:
-        late.add_note(_come_back(handle.id))
+        late.add_note(_format_come_back_command(handle.id))
         raise
     except (ServiceUnreachable, Unavailable) as away:
-        away.add_note(describe_coming_back(handle.id).strip())
+        away.add_note(describe_interrupted_job(handle.id).strip())
         raise
 
 
-def report_learned(shell: Shell, client: Perennial, handle: JobHandle) -> None:
+def report_learned_job(shell: Shell, client: Perennial, handle: JobHandle) -> None:
     """Report a job whose version the model has learned, even if its gate held the version at
     first."""
     job = handle.job or handle.refresh()
     task = handle.task
-    shell.print_result(job, lambda: print_outcome(client, job, task))
+    shell.print_result(job, lambda: print_job_outcome(client, job, task))
 
 
-def _new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[str]:
+def _list_new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[str]:
     """Return the warnings of a job and its batch that the response to the submit did not
     contain."""
     submit_warnings = handle.task.warnings if handle.task else []
@@ -104,27 +109,27 @@ def _new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[str]:
     return [text for text in dict.fromkeys(all_warnings) if text not in submit_warnings]
 
 
-def stream_events(shell: Shell, handle: JobHandle) -> None:
+def print_job_events(shell: Shell, handle: JobHandle) -> None:
     """Print each event of a job as a line of JSON until it has ended.
 
     Raises:
-        JobEnded, Detached, BaseUnavailable: as `follow_job`.
+        JobEnded, Detached, BaseUnavailable: as `follow_and_print_job`.
     """
     try:
-        _wait_for_base(handle)
+        _wait_for_model_base(handle)
         for event in handle.events():
             print_json_line(event)
     except KeyboardInterrupt:
-        raise Detached(describe_coming_back(handle.id)) from None
+        raise Detached(describe_interrupted_job(handle.id)) from None
     except BaseUnavailable as lacking:
-        lacking.add_note(_format_commands(handle.id))
+        lacking.add_note(_format_follow_commands(handle.id))
         raise
     error = handle.ending(handle.refresh())
     if error is not None:
         raise error
 
 
-def _wait_for_base(handle: JobHandle) -> None:
+def _wait_for_model_base(handle: JobHandle) -> None:
     """Wait until the model of a job has its base; until then the job has no events.
 
     Raises:
@@ -139,29 +144,29 @@ def _wait_for_base(handle: JobHandle) -> None:
             time.sleep(LOOK_S)
 
 
-def _format_commands(job: str) -> str:
+def _format_follow_commands(job: str) -> str:
     """Return the commands to follow or cancel a batch whose base is missing."""
-    word = shell_word(job)
+    word = quote_shell_word(job)
     return (
         f"Follow it then with: perennial jobs watch {word}\nOr end it with: perennial jobs "
         f"cancel {word}"
     )
 
 
-def describe_coming_back(job: str) -> str:
+def describe_interrupted_job(job: str) -> str:
     """Return the message after Ctrl-C: the job continues, and how to come back."""
-    return f"\nJob {shell_word(job)} goes on. {_come_back(job)}"
+    return f"\nJob {quote_shell_word(job)} goes on. {_format_come_back_command(job)}"
 
 
-def _come_back(job: str) -> str:
-    word = shell_word(job)
+def _format_come_back_command(job: str) -> str:
+    word = quote_shell_word(job)
     return f"Come back with: perennial jobs watch {word}\nEnd it with: perennial jobs cancel {word}"
 
 
-def print_outcome(client: Perennial, job: Job, task: Task | None) -> None:
+def print_job_outcome(client: Perennial, job: Job, task: Task | None) -> None:
     """Print the result of a job that ended as it should."""
     if job.version is None:
-        print_text(one_line(f"Job {job.id} ({job.kind}) succeeded."))
+        print_text(make_one_line(f"Job {job.id} ({job.kind}) succeeded."))
         return
     model = client.models.retrieve(job.model)
     version = client.versions.retrieve(job.model, job.version)
@@ -171,13 +176,13 @@ def print_outcome(client: Perennial, job: Job, task: Task | None) -> None:
         if production == job.version
         else f"production is at version {production}"
     )
-    print_text(one_line(f"Version {job.version} of {model.name} is published, {where}."))
+    print_text(make_one_line(f"Version {job.version} of {model.name} is published, {where}."))
     accuracies = read_accuracies(client, job.model, version)
     if accuracies:
-        print_text(f"  accuracy: {name_accuracies(accuracies)}")
-    for text in explain_unmeasured(accuracies):
+        print_text(f"  accuracy: {format_accuracies_in_words(accuracies)}")
+    for text in explain_unmeasured_sign(accuracies):
         print_text(f"  {text}")
-    for text in describe_compared(version):
-        print_text(f"  {one_line(text)}")
+    for text in describe_compared_versions(version):
+        print_text(f"  {make_one_line(text)}")
     for text in describe_findings(task) if task else ():
         print_text(f"  data: {replace_task_requests(text, model.name, job.task)}")

@@ -9,7 +9,11 @@ import click
 
 from perennial.cli.command import Shell, command
 from perennial.cli.groups import Commands
-from perennial.cli.models.edits import add_sending_options, apply_edit, read_sending
+from perennial.cli.models.edits import (
+    add_sending_options,
+    confirm_and_send_edit,
+    parse_sending_options,
+)
 
 PART = click.option(
     "--part",
@@ -37,7 +41,9 @@ def list_images(
     shell: Shell, model: str, task: int, part: str, label: str | None, limit: int | None
 ) -> None:
     """List the images of a batch by number, as `relabel` and `remove` take them."""
-    pages = shell.create_client().tasks.images(model, task, split=_read_part(part), label=label)
+    pages = shell.create_client().tasks.images(
+        model, task, split=_parse_part_option(part), label=label
+    )
     images = list(islice(pages, limit))
     rows = [(image.index, image.label, image.path) for image in images]
     shell.print_rows(images, rows, "No image.")
@@ -61,10 +67,17 @@ def relabel_images(
 ) -> None:
     """Give images of a batch another label, known or new. IMAGES are numbers of `images list`."""
     operations = [
-        {"relabel": {"task": task, "image": image, "part": _read_part(part), "label": label}}
+        {
+            "relabel": {
+                "task": task,
+                "image": image,
+                "part": _parse_part_option(part),
+                "label": label,
+            }
+        }
         for image in images
     ]
-    apply_edit(shell, model, operations, read_sending(values))
+    confirm_and_send_edit(shell, model, operations, parse_sending_options(values))
 
 
 @command("remove", image_commands)
@@ -101,13 +114,13 @@ def remove_images(
         raise click.UsageError("--all is of a TASK.")
     scope = {} if task is None else {"task": task}
     operations: list[dict[str, Any]] = [
-        {"remove": {**scope, "image": image, "part": _read_part(part)}} for image in images
+        {"remove": {**scope, "image": image, "part": _parse_part_option(part)}} for image in images
     ]
     operations += [{"remove": {**scope, "name": pattern}} for pattern in patterns]
     if is_whole:
         operations = [{"remove": scope}]
-    apply_edit(shell, model, operations, read_sending(values))
+    confirm_and_send_edit(shell, model, operations, parse_sending_options(values))
 
 
-def _read_part(part: str) -> Split:
+def _parse_part_option(part: str) -> Split:
     return "train" if part == "train" else "held_out"

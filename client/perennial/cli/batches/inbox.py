@@ -15,7 +15,7 @@ from pathlib import Path
 
 from perennial._formats import FORMATS
 from perennial.errors import ConfigError, PerennialError
-from perennial.text import escape_controls, one_line
+from perennial.text import escape_control_characters, make_one_line
 
 LEARNED, HELD, FAILED = "learned", "held", "failed"
 PLACES = (LEARNED, HELD, FAILED)
@@ -49,13 +49,13 @@ class Found:
     is_marked: bool
     problem: str | None = None
 
-    def is_whole(self, quiet_s: float) -> bool:
+    def is_batch_complete(self, quiet_s: float) -> bool:
         """Return True if the batch is marked as complete or has not changed for `quiet_s`
         seconds."""
         return self.is_marked or time.time() - self.changed_at >= quiet_s
 
 
-def find_batches(folder: Path) -> list[Found]:
+def find_batches_in_folder(folder: Path) -> list[Found]:
     """Return the folders and archives in a folder by name, without hidden files, links and other
     types."""
     batches = []
@@ -63,7 +63,9 @@ def find_batches(folder: Path) -> list[Found]:
         for entry in sorted(entries, key=lambda one: one.name):
             if entry.name.startswith(".") or entry.name in PLACES or entry.is_symlink():
                 continue
-            is_archive = FORMATS.has_ending(entry.name) and entry.is_file(follow_symlinks=False)
+            is_archive = FORMATS.has_archive_ending(entry.name) and entry.is_file(
+                follow_symlinks=False
+            )
             if is_archive or entry.is_dir(follow_symlinks=False):
                 batch = read_batch_state(Path(entry.path))
                 if batch is not None:
@@ -76,17 +78,17 @@ def read_batch_state(path: Path) -> Found | None:
     state, latest, problem = [], 0.0, None
     try:
         try:
-            for name, status in _walk_batch(path):
+            for name, status in _iterate_batch_files(path):
                 # Also ctime: a copy that preserves times looks old while it is still being written.
                 latest = max(latest, status.st_mtime, status.st_ctime)
                 state.append((name, status.st_size, status.st_mtime_ns, status.st_ino))
-                problem = problem or _explain_refusal(
-                    one_line(f"{path.name}/{name}"), status.st_mode
+                problem = problem or _explain_refused_entry(
+                    make_one_line(f"{path.name}/{name}"), status.st_mode
                 )
         except FileNotFoundError:
             return None
         except OSError as error:  # no permission, a name that is too long, a share that is gone
-            problem = one_line(f"It cannot be read: {error.filename}: {error.strerror}.")
+            problem = make_one_line(f"It cannot be read: {error.filename}: {error.strerror}.")
         mark = path / MARK if path.is_dir() else path.with_name(path.name + MARK)
         is_marked = stat.S_ISREG(mark.lstat().st_mode) if os.path.lexists(mark) else False
     except (FileNotFoundError, NotADirectoryError):
@@ -94,7 +96,7 @@ def read_batch_state(path: Path) -> Found | None:
     return Found(path, latest, tuple(sorted(state)), is_marked, problem)
 
 
-def _explain_refusal(name: str, mode: int) -> str | None:
+def _explain_refused_entry(name: str, mode: int) -> str | None:
     """Return the reason why an entry of a batch is not read; None for a file or a folder."""
     if stat.S_ISLNK(mode):
         return f"It holds a link, {name}: links are not followed."
@@ -103,7 +105,7 @@ def _explain_refusal(name: str, mode: int) -> str | None:
     return None
 
 
-def _walk_batch(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+def _iterate_batch_files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
     """Yield names below a path with their status, the path itself first.
 
     Hidden ones are left out.
@@ -143,14 +145,14 @@ def move_batch_away(batch: Path, place: str, reason: str | None = None) -> Path:
         raise ConfigError(f"{folder} is no folder of its own: batches go there.")
     target, number = folder / batch.name, 1
     # lexists, because a broken link takes the name as well.
-    while os.path.lexists(target) or os.path.lexists(_get_reason_file(target)):
+    while os.path.lexists(target) or os.path.lexists(_get_reason_file_path(target)):
         number += 1
         target = folder / f"{number}-{batch.name}"
     if reason is not None:
         # The reason is written first, so that a moved batch has it even if the process is killed
         # between the two steps.
-        _get_reason_file(target).write_text(
-            escape_controls(reason.rstrip()) + "\n", encoding="utf-8"
+        _get_reason_file_path(target).write_text(
+            escape_control_characters(reason.rstrip()) + "\n", encoding="utf-8"
         )
     is_archive = not batch.is_dir()
     batch.rename(target)
@@ -159,7 +161,7 @@ def move_batch_away(batch: Path, place: str, reason: str | None = None) -> Path:
     return target
 
 
-def _get_reason_file(target: Path) -> Path:
+def _get_reason_file_path(target: Path) -> Path:
     return target.with_name(target.name + ".txt")
 
 
@@ -179,9 +181,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"{folder} cannot be watched: {error.strerror or error}.") from error
     try:
-        if not _take_lock(lock):
+        if not _try_take_lock(lock):
             holder = (
-                one_line(os.pread(lock, 100, 0).decode("utf-8", "replace")) or "another process"
+                make_one_line(os.pread(lock, 100, 0).decode("utf-8", "replace"))
+                or "another process"
             )
             raise InUse(f"{folder} is watched already, by {holder}.")
         os.ftruncate(lock, 0)
@@ -192,11 +195,11 @@ def lock_folder(folder: Path) -> Iterator[None]:
         os.close(lock)  # closing releases the lock, as the end of the process does
 
 
-def _take_lock(lock: int) -> bool:
+def _try_take_lock(lock: int) -> bool:
     try:
         import fcntl
     except ImportError:  # Windows
-        return _take_lock_on_windows(lock)
+        return _try_take_windows_lock(lock)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -209,7 +212,7 @@ def _take_lock(lock: int) -> bool:
     return True
 
 
-def _take_lock_on_windows(lock: int) -> bool:
+def _try_take_windows_lock(lock: int) -> bool:
     import msvcrt
 
     try:

@@ -54,10 +54,10 @@ def list_finding_rows(task: Task) -> Iterator[Row]:
             within = [
                 pair for pair in near.within.examples if (pair.path, pair.like) not in held_out
             ]
-            yield from _build_near_rows(within, "batch")
-            yield from _build_near_rows(near.held_out.examples, "held out and learned")
+            yield from _build_near_duplicate_rows(within, "batch")
+            yield from _build_near_duplicate_rows(near.held_out.examples, "held out and learned")
             for earlier in near.earlier:
-                yield from _build_near_rows(earlier.examples, f"task {earlier.task}")
+                yield from _build_near_duplicate_rows(earlier.examples, f"task {earlier.task}")
     for copy in report.duplicate_paths or []:
         yield ("duplicate", copy.path, None, None, None, copy.same_as, "batch")
     for conflict in report.conflicts or []:
@@ -69,7 +69,7 @@ def list_finding_rows(task: Task) -> Iterator[Row]:
         yield ("rejected", file.path, None, None, None, None, file.reason)
 
 
-def _build_near_rows(pairs: list[NearPair], where: str) -> Iterator[Row]:
+def _build_near_duplicate_rows(pairs: list[NearPair], where: str) -> Iterator[Row]:
     for pair in pairs:
         yield ("near_duplicate", pair.path, None, None, None, pair.like, where)
 

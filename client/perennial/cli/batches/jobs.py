@@ -8,17 +8,21 @@ from typing import Any
 import click
 
 from perennial import words
-from perennial.bars import compute_share_done, describe_state, describe_time_left
-from perennial.cli.batches.following import describe_coming_back, follow_job, stream_events
+from perennial.bars import compute_job_share_done, describe_job_state, describe_job_time_left
+from perennial.cli.batches.following import (
+    describe_interrupted_job,
+    follow_and_print_job,
+    print_job_events,
+)
 from perennial.cli.batches.trials import TRIAL_COLUMNS, print_trials
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.exits import Detached
 from perennial.cli.groups import Commands
-from perennial.cli.models.recipe import recipe_rows
+from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import format_short_time, format_time, print_fields, print_text
-from perennial.cli.states import JOBS, state_option
-from perennial.guard import shell_word
-from perennial.text import one_line
+from perennial.cli.states import JOBS, build_state_option
+from perennial.guard import quote_shell_word
+from perennial.text import make_one_line
 from perennial.types import Job
 
 
@@ -29,7 +33,7 @@ def job_commands() -> None:
 
 @command("list", job_commands, columns=("job", "kind", "task", "state", "version", "created UTC"))
 @click.option("--model", "-m", metavar="MODEL", help="Only jobs of this model.")
-@state_option("--state", "wanted", JOBS)
+@build_state_option("--state", "wanted", JOBS)
 @click.option(
     "--kind",
     metavar="KIND",
@@ -51,14 +55,16 @@ def list_jobs(
     # Shown states are finer than the service's: it filters coarsely, and the loop below exactly.
     every = client.jobs.list(model=model, state=service_state, kind=kind)
     matching_jobs = list(
-        islice((one for one in every if wanted in (None, one.state, describe_state(one))), limit)
+        islice(
+            (one for one in every if wanted in (None, one.state, describe_job_state(one))), limit
+        )
     )
     rows = [
         (
             one.id,
             one.kind,
             one.task,
-            describe_state(one),
+            describe_job_state(one),
             one.version,
             format_short_time(one.created_at),
         )
@@ -72,32 +78,32 @@ def list_jobs(
 def show_job(shell: Shell, job: str) -> None:
     """Show one job: its progress, what it waits for, and how it ended."""
     job_details = shell.create_client().jobs.retrieve(job)
-    shell.print_result(job_details, lambda: _print_job(job_details))
+    shell.print_result(job_details, lambda: _print_job_fields(job_details))
 
 
-def _print_job(job: Job) -> None:
+def _print_job_fields(job: Job) -> None:
     rows = [
         ("job", job.id),
         ("kind", job.kind),
         ("model", job.model),
         ("task", job.task),
-        ("state", describe_state(job)),
-        ("done", f"{compute_share_done(job):.0%}"),
-        ("to go", describe_time_left(job) or None),
+        ("state", describe_job_state(job)),
+        ("done", f"{compute_job_share_done(job):.0%}"),
+        ("to go", describe_job_time_left(job) or None),
         ("version", job.version),
-        *recipe_rows(job.recipe),
+        *build_recipe_rows(job.recipe),
         ("created", format_time(job.created_at)),
         ("finished", format_time(job.finished_at)),
     ]
     print_fields(rows)
     if job.waiting_for is not None:
-        print_text(f"It waits: {words.replace_by_commands(job.waiting_for.detail)}")
+        print_text(f"It waits: {words.replace_requests_by_commands(job.waiting_for.detail)}")
     if job.error is not None:
-        print_text(words.replace_by_commands(job.error.detail))
+        print_text(words.replace_requests_by_commands(job.error.detail))
     for warning in job.warnings:
         print_text(f"warning: {words.replace_task_requests(warning, job.model, job.task)}")
     if job.outcome == "held":
-        show_command = f"perennial models show {shell_word(job.model)}"
+        show_command = f"perennial models show {quote_shell_word(job.model)}"
         print_text(f"Its version is held: `{show_command}` says why, and how to go on.")
 
 
@@ -110,9 +116,9 @@ def watch_job(shell: Shell, job: str, timeout: float | None) -> None:
     handle = client.job(job)
     handle.refresh()
     if shell.is_json:
-        stream_events(shell, handle)
+        print_job_events(shell, handle)
     else:
-        follow_job(shell, client, handle, timeout)
+        follow_and_print_job(shell, client, handle, timeout)
 
 
 @command("logs", job_commands)
@@ -125,10 +131,10 @@ def print_job_log(shell: Shell, job: str, is_followed: bool) -> None:
     try:
         for one in shell.create_client().job(job).logs(follow=is_followed):
             mark = "" if one.level == "info" else f"{one.level}: "
-            text = one_line(f"{(one.at or '')[11:19]} {mark}{one.message}")
-            shell.print_item(one, lambda text=text: print_text(text))  # type: ignore[misc]
+            text = make_one_line(f"{(one.at or '')[11:19]} {mark}{one.message}")
+            shell.print_one_result(one, lambda text=text: print_text(text))  # type: ignore[misc]
     except KeyboardInterrupt:
-        raise Detached(describe_coming_back(job)) from None
+        raise Detached(describe_interrupted_job(job)) from None
 
 
 @command("trials", job_commands, columns=TRIAL_COLUMNS)
@@ -146,7 +152,7 @@ def choose_trial(shell: Shell, job: str, trial: int) -> None:
     print_trials(shell, shell.create_client().jobs.choose(job, trial))
 
 
-def _add_action(verb: str, text: str, done: str) -> None:
+def _add_action_command(verb: str, text: str, done: str) -> None:
     @command(verb, job_commands, help=text)
     @click.argument("job")
     def act(shell: Shell, job: str) -> None:
@@ -156,11 +162,13 @@ def _add_action(verb: str, text: str, done: str) -> None:
         )
 
 
-_add_action("cancel", "Cancel a job. It can be retried while its data is stored.", "is being ended")
-_add_action(
+_add_action_command(
+    "cancel", "Cancel a job. It can be retried while its data is stored.", "is being ended"
+)
+_add_action_command(
     "pause", "Stop a job and keep its place: later jobs of its model wait.", "is being paused"
 )
-_add_action("resume", "Resume a paused job from its newest snapshot.", "goes on")
+_add_action_command("resume", "Resume a paused job from its newest snapshot.", "goes on")
 
 
 @command("retry", job_commands)
@@ -175,8 +183,8 @@ def retry_job(shell: Shell, job: str, recipe: Any, detach: bool) -> None:
         shell.print_result(
             handle.job,
             lambda: print_text(
-                f"Follow the job with: perennial jobs watch {shell_word(handle.id)}"
+                f"Follow the job with: perennial jobs watch {quote_shell_word(handle.id)}"
             ),
         )
         return
-    follow_job(shell, client, handle)
+    follow_and_print_job(shell, client, handle)

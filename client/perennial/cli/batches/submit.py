@@ -16,23 +16,23 @@ import click
 from perennial._formats import FORMATS
 from perennial.bars import show_listing_bar
 from perennial.cli.batches.beat import SentLines
-from perennial.cli.batches.following import follow_job, report_learned
+from perennial.cli.batches.following import follow_and_print_job, report_learned_job
 from perennial.cli.batches.trials import print_trials, trials_value
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.output import Cell, print_fields, print_notice, print_text
 from perennial.errors import UndecidedBatch
-from perennial.guard import shell_word
-from perennial.pack.remote.address import is_address
-from perennial.pack.remote.url_list import is_elsewhere
+from perennial.guard import quote_shell_word
+from perennial.pack.remote.address import is_remote_address
+from perennial.pack.remote.url_list import is_remote_source
 from perennial.shapes import convert_to_json
-from perennial.text import one_line
-from perennial.transfer import PackedSource, prepare_source
+from perennial.text import make_one_line
+from perennial.transfer import PackedSource, prepare_batch_source
 from perennial.types import Report
 from perennial.words import (
     describe_bad_entries,
-    describe_repeat,
+    describe_repeated_batch,
     format_duration,
-    replace_by_commands,
+    replace_requests_by_commands,
     replace_task_requests,
 )
 
@@ -112,34 +112,38 @@ def submit_batch(
     labels, the command follows the job that learns them, or reports the version that has.
     """
     client, is_shown = shell.create_client(), sys.stderr.isatty()
-    with _open_source(batch) as path:
-        chosen = dict(_parse_option(option) for option in options)
+    with _open_named_source(batch) as path:
+        chosen = dict(_parse_reading_option(option) for option in options)
         keep_conflicts = _keeps_conflicts(str(chosen.pop("conflicts", "reject")))
         if allow_private:
             chosen["allow_private"] = True
         # Only lists of URLs and buckets take `progress`; another kind would refuse the option.
-        with show_listing_bar(is_shown and "kind" not in chosen and is_elsewhere(path)) as progress:
+        with show_listing_bar(
+            is_shown and "kind" not in chosen and is_remote_source(path)
+        ) as progress:
             if progress is not None:
                 chosen["progress"] = progress
             try:
-                source = prepare_source(path, **chosen)
+                source = prepare_batch_source(path, **chosen)
             except UndecidedBatch:
                 # Asked only for an ambiguous folder, because it reads the model's whole list of
                 # batches.
                 known_classes = client.tasks.known_classes(model)
                 if not known_classes:
                     raise
-                source = prepare_source(path, known_classes=known_classes, **chosen)
-        printed_warnings = _print_source(source) if isinstance(source, PackedSource) else set()
+                source = prepare_batch_source(path, known_classes=known_classes, **chosen)
+        printed_warnings = (
+            _print_source_summary(source) if isinstance(source, PackedSource) else set()
+        )
         if check:
             with nullcontext(True) if is_shown else SentLines() as sent:
                 report = client.tasks.check(
                     model, source, recipe=recipe, again=again, trials=trials, progress=sent
                 )
             ignored = None if isinstance(source, PackedSource) else report.ignored
-            shell.print_result(report, lambda: _print_report(model, report, ignored))
+            shell.print_result(report, lambda: _print_check_report(model, report, ignored))
             return
-        label = name or (None if batch == "-" else _derive_name(batch))
+        label = name or (None if batch == "-" else _derive_batch_name(batch))
         with nullcontext(True) if is_shown else SentLines() as sent:
             handle = client.submit(
                 model,
@@ -158,9 +162,9 @@ def submit_batch(
                 if warning not in printed_warnings:
                     print_notice(f"warning: {warning}")
     if handle.repeats is not None:
-        print_notice(one_line(describe_repeat(model, handle.repeats)))
+        print_notice(make_one_line(describe_repeated_batch(model, handle.repeats)))
         if handle.repeats.standing == "learned":
-            report_learned(shell, client, handle)
+            report_learned_job(shell, client, handle)
             return
         # a finished job can be reported at once
         detach = detach and not (handle.job and handle.job.is_terminal)
@@ -181,23 +185,23 @@ def submit_batch(
             f"{format_duration(handle.expected_s)}."
         )
     if not detach and choose != "manual":
-        follow_job(shell, client, handle, timeout)
+        follow_and_print_job(shell, client, handle, timeout)
         if trials is not None and not shell.is_json:
             print_trials(shell, client.jobs.trials(handle.id))
         return
     number = handle.task.number if handle.task else "?"
-    job = shell_word(handle.id)
+    job = quote_shell_word(handle.id)
     verb = "trials" if choose == "manual" else "watch"
     sentence = f"Task {number} of {model} is job {job}. Follow it with: perennial jobs {verb} {job}"
     shell.print_result({"task": handle.task, "job": handle.job}, lambda: print_text(sentence))
 
 
 @contextmanager
-def _open_source(batch: str) -> Iterator[Path | str]:
+def _open_named_source(batch: str) -> Iterator[Path | str]:
     """Yield the named source; standard input becomes a temporary file, since a retry may have to
     read it again."""
     if batch != "-":
-        yield batch if is_address(batch) else Path(batch)
+        yield batch if is_remote_address(batch) else Path(batch)
         return
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
         # The ending marks it as an archive; the service detects the format by the content.
@@ -207,7 +211,7 @@ def _open_source(batch: str) -> Iterator[Path | str]:
         yield path
 
 
-def _parse_option(option: str) -> tuple[str, Any]:
+def _parse_reading_option(option: str) -> tuple[str, Any]:
     """Split an option into name and value; the value is parsed as JSON (true, ["a", "b"]), else it
     is text."""
     name, is_pair, value = option.partition("=")
@@ -229,7 +233,7 @@ def _keeps_conflicts(text: str) -> bool:
     return text == "keep"
 
 
-def _print_source(source: PackedSource) -> set[str]:
+def _print_source_summary(source: PackedSource) -> set[str]:
     """Print what is sent and what is left out; return the printed warnings."""
     _ = source.size  # reading the size of every image finds the bad ones
     print_notice(source.describe())
@@ -238,14 +242,14 @@ def _print_source(source: PackedSource) -> set[str]:
     return set(source.warnings)
 
 
-def _derive_name(batch: str) -> str:
-    if is_address(batch):
+def _derive_batch_name(batch: str) -> str:
+    if is_remote_address(batch):
         return batch.rstrip("/").rpartition("/")[2]
     # Resolved, because “.” and “..” are no names.
-    return FORMATS.strip_ending(Path(batch).resolve().name)
+    return FORMATS.strip_archive_ending(Path(batch).resolve().name)
 
 
-def _print_report(model: str, report: Report, ignored: int | None) -> None:
+def _print_check_report(model: str, report: Report, ignored: int | None) -> None:
     """Print what a submit would meet.
 
     Args:
@@ -274,10 +278,14 @@ def _print_report(model: str, report: Report, ignored: int | None) -> None:
     for one in report.trials or ():
         print_text(f"trial {one.trial}: {json.dumps(convert_to_json(one.recipe))}. {one.reason}")
     if report.repeats is not None:
-        print_text(one_line(describe_repeat(model, report.repeats)))
+        print_text(make_one_line(describe_repeated_batch(model, report.repeats)))
     not_seen = report.not_checked[:1]  # images, which only the job decodes
     notes = (
-        one_line(note) for note in (*not_seen, *report.notes, *describe_bad_entries(report.report))
+        make_one_line(note)
+        for note in (*not_seen, *report.notes, *describe_bad_entries(report.report))
     )
-    for text in (*notes, *(f"warning: {replace_by_commands(one)}" for one in report.warnings)):
+    for text in (
+        *notes,
+        *(f"warning: {replace_requests_by_commands(one)}" for one in report.warnings),
+    ):
         print_text(text)

@@ -6,16 +6,23 @@ from typing import Any
 
 import click
 
-from perennial.cli.batches.following import follow_job
+from perennial.cli.batches.following import follow_and_print_job
 from perennial.cli.command import REASON, RECIPE, Shell, command
 from perennial.cli.groups import Commands
 from perennial.cli.listing import Form
 from perennial.cli.marks import Standing
-from perennial.cli.models.recipe import recipe_rows
-from perennial.cli.output import Cell, confirm, format_time, is_terminal, print_fields, print_text
-from perennial.cli.states import STANDINGS, state_option
-from perennial.guard import shell_word
-from perennial.text import one_line
+from perennial.cli.models.recipe import build_recipe_rows
+from perennial.cli.output import (
+    Cell,
+    ask_for_confirmation,
+    format_time,
+    is_terminal,
+    print_fields,
+    print_text,
+)
+from perennial.cli.states import STANDINGS, build_state_option
+from perennial.guard import quote_shell_word
+from perennial.text import make_one_line
 from perennial.types import Task
 from perennial.words import describe_findings, describe_left_out, replace_task_requests
 
@@ -33,7 +40,7 @@ def task_commands() -> None:
     columns=("task", "name", "standing", "classes", "images", "version", "learned", "now"),
 )
 @click.argument("model")
-@state_option("--standing", "standing", STANDINGS)
+@build_state_option("--standing", "standing", STANDINGS)
 def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
     """List the batches of a model in order, with their accuracy when learned and with the newest
     version."""
@@ -42,22 +49,22 @@ def list_tasks(shell: Shell, model: str, standing: str | None) -> None:
     # Marks beside version numbers are for people, and cost another request.
     if shell.is_json or not is_terminal() or shell.form != Form():
         shell.print_rows(
-            matching_tasks, (_build_row(one, one.version) for one in matching_tasks), EMPTY
+            matching_tasks, (_build_task_row(one, one.version) for one in matching_tasks), EMPTY
         )
         return
     where = Standing.from_aliases(client.models.retrieve(model).aliases)
     shell.print_rows(
         matching_tasks,
-        (_build_row(one, where.mark_version(one.version)) for one in matching_tasks),
+        (_build_task_row(one, where.mark_version(one.version)) for one in matching_tasks),
         EMPTY,
     )
     for text in filter(
-        None, (where.format_legend(), where.explain_now()) if matching_tasks else ()
+        None, (where.format_table_legend(), where.explain_now_version()) if matching_tasks else ()
     ):
         print_text(text)
 
 
-def _build_row(task: Task, version: Cell) -> tuple[Cell, ...]:
+def _build_task_row(task: Task, version: Cell) -> tuple[Cell, ...]:
     accuracy = (task.accuracy_when_learned, task.accuracy_now)
     return (
         task.number,
@@ -80,13 +87,13 @@ def show_task(shell: Shell, model: str, task: int) -> None:
     shell.print_result(
         task_details,
         # Called only for output to a person: JSON does not need the aliases.
-        lambda: _print_task(
+        lambda: _print_task_fields(
             model, task_details, Standing.from_aliases(client.models.retrieve(model).aliases)
         ),
     )
 
 
-def _print_task(model: str, task: Task, where: Standing) -> None:
+def _print_task_fields(model: str, task: Task, where: Standing) -> None:
     classes = ", ".join(f"{label} {count}" for label, count in task.classes.items())
     rows = [
         ("task", task.number),
@@ -101,13 +108,13 @@ def _print_task(model: str, task: Task, where: Standing) -> None:
         ("accuracy now", task.accuracy_now),
         ("now is version", where.latest if task.accuracy_now is not None else None),
         ("production is version", where.production),
-        *recipe_rows(task.recipe),
+        *build_recipe_rows(task.recipe),
         ("sha256", task.sha256),
         ("training data until", format_time(task.training_data_until)),
     ]
     print_fields(rows)
     for note in task.report.notes or []:
-        print_text(one_line(note))
+        print_text(make_one_line(note))
     for warning in (*task.warnings, *describe_left_out(task.report)):
         print_text(f"warning: {replace_task_requests(warning, model, task.number)}")
     for text in describe_findings(task):
@@ -115,7 +122,7 @@ def _print_task(model: str, task: Task, where: Standing) -> None:
 
 
 def _describe_version(version: int | None, where: Standing) -> Cell:
-    return None if version is None else f"{version}{where.describe_role(version)}"
+    return None if version is None else f"{version}{where.describe_version_role(version)}"
 
 
 @command("continue", task_commands)
@@ -158,11 +165,11 @@ def relearn_task(shell: Shell, model: str, task: int, recipe: Any, detach: bool)
         shell.print_result(
             handle.job,
             lambda: print_text(
-                f"Follow the job with: perennial jobs watch {shell_word(handle.id)}"
+                f"Follow the job with: perennial jobs watch {quote_shell_word(handle.id)}"
             ),
         )
         return
-    follow_job(shell, client, handle)
+    follow_and_print_job(shell, client, handle)
 
 
 @command("delete-data", task_commands)
@@ -172,7 +179,9 @@ def relearn_task(shell: Shell, model: str, task: int, recipe: Any, detach: bool)
 def delete_task_data(shell: Shell, model: str, task: int, yes: bool) -> None:
     """Delete the images of a batch; the versions that learned it stay."""
     if not yes:
-        confirm(f"Remove all images of task {task} of {model}? It cannot be learned again")
+        ask_for_confirmation(
+            f"Remove all images of task {task} of {model}? It cannot be learned again"
+        )
     shell.create_client().tasks.delete_data(model, task)
     shell.print_result(
         {"model": model, "task": task, "deleted": True},

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from perennial.cli.command import Shell, json_value
+from perennial.cli.command import Shell, parse_json_option
 from perennial.cli.output import Cell, print_text
-from perennial.guard import shell_word
+from perennial.guard import quote_shell_word
 from perennial.shapes import convert_to_json
-from perennial.text import one_line
+from perennial.text import make_one_line
 from perennial.types import Trial, Trials
 
 TRIAL_COLUMNS = (
@@ -19,8 +19,8 @@ TRIAL_COLUMNS = (
 
 
 def trials_value(text: str) -> Any:
-    """Return the value of `--trials`: "auto", or a list of recipes as `json_value` reads it."""
-    return text if text == "auto" else json_value(text)
+    """Return the value of `--trials`: "auto", or a list of recipes as `parse_json_option` reads it."""
+    return text if text == "auto" else parse_json_option(text)
 
 
 def print_trials(shell: Shell, trials: Trials) -> None:
@@ -32,7 +32,7 @@ def print_trials(shell: Shell, trials: Trials) -> None:
     if trials.chosen is not None:
         print_text(f"Trial {trials.chosen} is chosen.")
     elif trials.state == "choosing":
-        job = shell_word(trials.job)
+        job = quote_shell_word(trials.job)
         print_text(
             f"By its score, trial {trials.best} is the best. Choose with: perennial jobs choose "
             f"{job} {trials.best}. Otherwise it is chosen at {trials.until}."
@@ -44,7 +44,7 @@ def _build_row(trial: Trial, trials: Trials) -> tuple[Cell, ...]:
     is_chosen = trial.trial == trials.chosen
     return (
         trial.trial,
-        one_line(json.dumps(convert_to_json(trial.recipe))),
+        make_one_line(json.dumps(convert_to_json(trial.recipe))),
         "chosen" if is_chosen else trial.state,
         None if score is None else f"{score.value:.1%} ± {score.standard_error:.1%}",
         _format_share(trial.acc),

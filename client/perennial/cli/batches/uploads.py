@@ -6,7 +6,7 @@ import click
 
 from perennial.cli.command import Shell, command
 from perennial.cli.groups import Commands
-from perennial.cli.named import find_id
+from perennial.cli.named import find_id_by_name
 from perennial.cli.output import format_bytes, format_time, print_text
 
 
@@ -40,7 +40,9 @@ def remove_upload(shell: Shell, upload: str) -> None:
     starts over.
     """
     client = shell.create_client()
-    upload_id = find_id(upload, "upload", "upl_", client.uploads.list(), lambda one: one.filename)
+    upload_id = find_id_by_name(
+        upload, "upload", "upl_", client.uploads.list(), lambda one: one.filename
+    )
     client.uploads.delete(upload_id)
     shell.print_result(
         {"deleted": upload_id}, lambda: print_text(f"Upload {upload_id} is removed.")

@@ -29,12 +29,12 @@ from perennial.errors import (
     TooManyRequests,
     Unavailable,
 )
-from perennial.retry import may_come_back
-from perennial.text import one_line
+from perennial.retry import may_service_recover
+from perennial.text import make_one_line
 from perennial.words import (
     explain_missing_base,
     format_duration,
-    replace_by_commands,
+    replace_requests_by_commands,
     replace_task_requests,
 )
 
@@ -118,11 +118,11 @@ def watch_folder(
         until = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
-                watch.check_folder()
+                watch.move_and_send_batches()
                 is_late = until is not None and time.monotonic() > until
-                if is_late or (once and watch.is_settled):
-                    watch.report_left()
-                    return watch.status
+                if is_late or (once and watch.is_nothing_in_progress):
+                    watch.report_remaining_batches()
+                    return watch.exit_status
                 # A finished job should be noticed soon; new batches are less urgent.
                 time.sleep(min(every_s, 1.0) if watch.sent else every_s)
         except KeyboardInterrupt:
@@ -169,18 +169,18 @@ class Watch:
     heard: float = field(default_factory=time.monotonic)
 
     @property
-    def is_settled(self) -> bool:
+    def is_nothing_in_progress(self) -> bool:
         """True if nothing is left that continues by itself.
 
         An unavailable service is waited for while batches are under way, as `JobHandle.wait` does.
         A full quota is waited for as well, since a job that ends makes room.
         """
-        if all(_waits_for_person(one.job) for one in self.sent.values()):
+        if all(_does_job_need_person(one.job) for one in self.sent.values()):
             return True
         return self.away is not None and time.monotonic() - self.heard > PATIENCE_S
 
     @property
-    def status(self) -> Exit:
+    def exit_status(self) -> Exit:
         """Exit status of the worst batch."""
         ends = set(self.ends)
         if self.away is not None:
@@ -192,28 +192,32 @@ class Watch:
             ends.add(Exit.NO_BASE if lacking else Exit.STILL_RUNNING)
         return next((one for one in WORST if one in ends), Exit.DONE)
 
-    def check_folder(self) -> None:
+    def move_and_send_batches(self) -> None:
         """Move settled batches away, and send complete ones."""
         self.away = None
-        self._apply_each(list(self.sent.values()), self._follow_job)
+        self._apply_to_each(list(self.sent.values()), self._follow_sent_job)
         # Without a service, each batch would only repeat the failure.
         if not isinstance(self.away, ServiceUnreachable):
-            self._apply_each(
-                [batch for batch in inbox.find_batches(self.folder) if self._is_new(batch)],
+            self._apply_to_each(
+                [
+                    batch
+                    for batch in inbox.find_batches_in_folder(self.folder)
+                    if self._is_batch_new(batch)
+                ],
                 self._send_batch,
             )
 
-    def report_left(self) -> None:
+    def report_remaining_batches(self) -> None:
         """Report each batch that stays in the folder, and why."""
-        for batch in inbox.find_batches(self.folder):
-            self._report_event(batch.path.name, "left", self._why_left(batch))
+        for batch in inbox.find_batches_in_folder(self.folder):
+            self._report_batch_event(batch.path.name, "left", self._explain_why_left(batch))
 
-    def _why_left(self, batch: Found) -> str:
+    def _explain_why_left(self, batch: Found) -> str:
         sent = self.sent.get(batch.path.name)
         if sent is not None:
-            waits = "waits" if _waits_for_person(sent.job) else "goes on"
+            waits = "waits" if _does_job_need_person(sent.job) else "goes on"
             return f"job {sent.handle.id} {waits}"
-        if not self._is_new(batch):
+        if not self._is_batch_new(batch):
             if self.stuck.get(batch.path.name) == batch:
                 return "it cannot be read or moved"
             return f"changed less than {format_duration(self.quiet_s)} ago"
@@ -223,44 +227,50 @@ class Watch:
             else "it came just now"
         )
 
-    def _apply_each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
+    def _apply_to_each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
         """Apply `act` to each item; an error with one item does not stop the others."""
         for item in items:
             try:
                 act(item)
             except PerennialError as error:
-                if not _is_passing_error(error):
+                if not _is_temporary_error(error):
                     raise
                 self.away = error
-                self._report_event("", "waits", f"the service does not answer, or is full: {error}")
+                self._report_batch_event(
+                    "", "waits", f"the service does not answer, or is full: {error}"
+                )
                 # The other items would meet the same outage.
-                if may_come_back(error):
+                if may_service_recover(error):
                     return
             else:
                 self.heard = time.monotonic()
 
-    def _is_new(self, batch: Found) -> bool:
+    def _is_batch_new(self, batch: Found) -> bool:
         name = batch.path.name
         return (
-            name not in self.sent and self.stuck.get(name) != batch and batch.is_whole(self.quiet_s)
+            name not in self.sent
+            and self.stuck.get(name) != batch
+            and batch.is_batch_complete(self.quiet_s)
         )
 
-    def _follow_job(self, one: Sent) -> None:
+    def _follow_sent_job(self, one: Sent) -> None:
         one.job = one.handle.refresh()
         if one.job.is_terminal:
             error = one.handle.ending(one.job)
             # Before it is settled: a batch that was changed meanwhile stays, and is sent again.
             del self.sent[one.batch.path.name]
-            self._settle_batch(one.batch, error, one.job)
+            self._move_settled_batch(one.batch, error, one.job)
         else:
-            self._report_wait(one)
+            self._report_missing_base_once(one)
 
-    def _report_wait(self, one: Sent) -> None:
+    def _report_missing_base_once(self, one: Sent) -> None:
         """Report once that a job waits for a base that cannot be fetched."""
         lacking = None if one.job is None else explain_missing_base(one.job)
         if lacking is not None and not one.is_wait_reported:
             one.is_wait_reported = True
-            self._report_event(one.batch.path.name, "waits", replace_by_commands(lacking))
+            self._report_batch_event(
+                one.batch.path.name, "waits", replace_requests_by_commands(lacking)
+            )
 
     def _send_batch(self, batch: Found) -> None:
         path = batch.path
@@ -268,54 +278,60 @@ class Watch:
             if batch.problem is not None:
                 raise inbox.Unsendable(batch.problem)
             handle = self.client.submit(
-                self.model, path, name=_derive_safe_name(path), recipe=self.recipe
+                self.model, path, name=_derive_safe_batch_name(path), recipe=self.recipe
             )
         # A ConfigError, but not the batch's fault: all others would fail in the same way.
         except NoKey:
             raise
         except OF_THE_BATCH as error:
-            if _is_passing_error(error):
+            if _is_temporary_error(error):
                 raise
-            self._settle_batch(batch, error, None)
+            self._move_settled_batch(batch, error, None)
             return
         except OSError as problem:
-            self._leave_batch(batch, "read", problem)
+            self._leave_batch_until_changed(batch, "read", problem)
             return
         repeats = handle.repeats
         # An earlier run was ended between the job's end and the move.
         if repeats is not None and repeats.standing == "learned":
-            self._settle_batch(batch, None, handle.job)
+            self._move_settled_batch(batch, None, handle.job)
             return
-        self._report_event(path.name, "sent", f"job {handle.id}")
+        self._report_batch_event(path.name, "sent", f"job {handle.id}")
         self.sent[path.name] = sent = Sent(batch, handle, handle.job)
-        self._report_wait(sent)
+        self._report_missing_base_once(sent)
 
-    def _settle_batch(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
+    def _move_settled_batch(
+        self, batch: Found, error: PerennialError | None, job: Job | None
+    ) -> None:
         try:
-            self._put_away(batch, error, job)
+            self._move_batch_away(batch, error, job)
         except OSError as problem:
-            self._leave_batch(batch, "moved", problem)
+            self._leave_batch_until_changed(batch, "moved", problem)
 
-    def _leave_batch(self, batch: Found, what: str, problem: OSError) -> None:
+    def _leave_batch_until_changed(self, batch: Found, what: str, problem: OSError) -> None:
         """Leave a batch where it is until it changes."""
         self.stuck[batch.path.name] = batch
         self.ends.add(Exit.ERROR)
-        print_notice(one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}."))
+        print_notice(
+            make_one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}.")
+        )
 
-    def _put_away(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
+    def _move_batch_away(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
         # Somebody may have changed or removed the batch while its job ran.
         now = inbox.read_batch_state(batch.path)
         if now is None:
-            self._report_event(batch.path.name, "gone", "somebody has taken it away")
+            self._report_batch_event(batch.path.name, "gone", "somebody has taken it away")
             return
         if now.state != batch.state:
-            self._report_event(
+            self._report_batch_event(
                 batch.path.name, "changed", "it was changed after it was sent, and is sent again"
             )
             return
         if error is None:
             inbox.move_batch_away(batch.path, LEARNED)
-            self._report_event(batch.path.name, LEARNED, self._describe_learned(job) if job else "")
+            self._report_batch_event(
+                batch.path.name, LEARNED, self._describe_learned_batch(job) if job else ""
+            )
             return
         place = HELD if isinstance(error, GateHeld) else FAILED
         task = None if job is None else job.task
@@ -328,9 +344,11 @@ class Watch:
         status = choose_exit_status(error)
         # A batch that cannot be packed is a ConfigError, whose status would blame the command line.
         self.ends.add(Exit.FAILED if status is Exit.USAGE or status is Exit.ERROR else status)
-        self._report_event(batch.path.name, place, f"{reason.splitlines()[0]} See {where}.txt")
+        self._report_batch_event(
+            batch.path.name, place, f"{reason.splitlines()[0]} See {where}.txt"
+        )
 
-    def _describe_learned(self, job: Job) -> str:
+    def _describe_learned_batch(self, job: Job) -> str:
         """Return the version that learned a batch, with its accuracy on the batch when learned."""
         try:
             task = None if job.task is None else self.client.tasks.retrieve(self.model, job.task)
@@ -339,32 +357,34 @@ class Watch:
         accuracy = None if task is None else task.accuracy_when_learned
         return f"version {job.version}" + ("" if accuracy is None else f", accuracy {accuracy:.3f}")
 
-    def _report_event(self, name: str, what: str, more: str) -> None:
+    def _report_batch_event(self, name: str, what: str, more: str) -> None:
         record = {"batch": name or None, "what": what, "more": more}
         if self.shell.is_json:
             print_json_line(record)
         else:
-            print_text(one_line(": ".join(part for part in (name, what, more) if part)))
+            print_text(make_one_line(": ".join(part for part in (name, what, more) if part)))
 
 
-def _is_passing_error(error: PerennialError) -> bool:
+def _is_temporary_error(error: PerennialError) -> bool:
     """Return True for an error that is not a batch's fault: the service is away, full, broken or
     busy."""
-    return isinstance(error, AWAY) or may_come_back(error) or _is_in_flight(error)
+    return isinstance(error, AWAY) or may_service_recover(error) or _is_request_in_flight(error)
 
 
-def _is_in_flight(error: PerennialError) -> bool:
+def _is_request_in_flight(error: PerennialError) -> bool:
     """Return True if an earlier attempt of the same request is still being processed."""
     return isinstance(error, Conflict) and error.code == "idempotency-in-flight"
 
 
-def _waits_for_person(job: Job | None) -> bool:
+def _does_job_need_person(job: Job | None) -> bool:
     if job is None or job.waiting_for is None:
         return False
     return job.waiting_for.kind in STOPPED_BY or explain_missing_base(job) is not None
 
 
-def _derive_safe_name(path: Path) -> str:
-    from perennial.cli.batches.submit import _derive_name
+def _derive_safe_batch_name(path: Path) -> str:
+    from perennial.cli.batches.submit import _derive_batch_name
 
-    return one_line(_derive_name(str(path)))  # a name that is not UTF-8 cannot be sent as it is
+    return make_one_line(
+        _derive_batch_name(str(path))
+    )  # a name that is not UTF-8 cannot be sent as it is

@@ -33,7 +33,7 @@ def read_accuracies(client: Perennial, model: str, version: Version) -> dict[int
     return {task: measured.get(task) for task in version.tasks}
 
 
-def name_accuracies(accuracies: Mapping[int, float | None]) -> str:
+def format_accuracies_in_words(accuracies: Mapping[int, float | None]) -> str:
     """Return accuracies in words, such as "task 1 0.944, task 4 –"; empty without a task."""
     cells = (
         f"task {task} {NOTHING if right is None else f'{right:.3f}'}"
@@ -42,7 +42,7 @@ def name_accuracies(accuracies: Mapping[int, float | None]) -> str:
     return ", ".join(cells)
 
 
-def explain_unmeasured(accuracies: Mapping[int, float | None]) -> Iterator[str]:
+def explain_unmeasured_sign(accuracies: Mapping[int, float | None]) -> Iterator[str]:
     """Yield the meaning of the sign for an accuracy that was not measured, if there is one."""
     if None in accuracies.values():
         yield UNMEASURED

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from perennial.class_file import list_classes
-from perennial.cli.command import RECIPE, Shell, command, json_value
+from perennial.cli.command import RECIPE, Shell, command, parse_json_option
 from perennial.cli.models.recipe import describe_architecture
 from perennial.cli.models.references import (
     Comparison,
@@ -39,7 +39,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--channels", type=click.IntRange(1, 3), help="1 or 3.")
 @click.option(
     "--config",
-    type=json_value,
+    type=parse_json_option,
     metavar="JSON",
     help="Preparation of its images: mean, std, size, crop and others.",
 )
@@ -74,14 +74,14 @@ def adopt_classifier(
         model, weights, architecture, classes, progress=sys.stderr.isatty(), **values
     )
     if references is None:
-        shell.print_result(adopted, lambda: _print_model(adopted))
+        shell.print_result(adopted, lambda: _print_adopted_model(adopted))
         return
     found = compare_with_closed_form(client, adopted.name, references)
     shell.print_result(found.to_dict(), lambda: _print_comparison(adopted, found))
 
 
 def _print_comparison(adopted: Model, found: Comparison) -> None:
-    _print_model(adopted)
+    _print_adopted_model(adopted)
     print_fields(
         [
             (f"accuracy of {found.model}", found.classifier_accuracy),
@@ -91,7 +91,7 @@ def _print_comparison(adopted: Model, found: Comparison) -> None:
     print_text(f"On the same held-out references. Go on with {found.advised}.")
 
 
-def _print_model(model: Model) -> None:
+def _print_adopted_model(model: Model) -> None:
     print_fields(
         [
             ("model", model.name),

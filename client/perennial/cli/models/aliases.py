@@ -12,7 +12,7 @@ from perennial import words
 from perennial.cli.command import REASON, Shell, command
 from perennial.cli.output import print_text
 from perennial.errors import Invalid
-from perennial.text import one_line
+from perennial.text import make_one_line
 from perennial.types import Alias
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def promote_version(shell: Shell, model: str, version: int, reason: str | None, alias: str) -> None:
     """Move production to a version; a held version requires a --reason."""
     client = shell.create_client()
-    with _known_version(client, model, version):
+    with _report_missing_version(client, model, version):
         moved_alias = client.aliases.set(model, alias, version, reason=reason)
-    shell.print_result(moved_alias, lambda: _print_alias(model, moved_alias))
+    shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))
 
 
 @command("rollback", short_help="Move production back.")
@@ -50,9 +50,9 @@ def roll_production_back(
     `follow`.
     """
     client = shell.create_client()
-    with _known_version(client, model, version):
+    with _report_missing_version(client, model, version):
         moved_alias = client.aliases.rollback(model, version, alias=alias, reason=reason)
-    shell.print_result(moved_alias, lambda: _print_alias(model, moved_alias))
+    shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))
 
 
 @command("follow", short_help="Let production follow the lineage again.")
@@ -60,11 +60,11 @@ def roll_production_back(
 def follow_lineage(shell: Shell, model: str) -> None:
     """Let production follow the lineage again after a rollback."""
     moved_alias = shell.create_client().aliases.follow(model)
-    shell.print_result(moved_alias, lambda: _print_alias(model, moved_alias))
+    shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))
 
 
 @contextmanager
-def _known_version(client: Perennial, model: str, version: int | None) -> Iterator[None]:
+def _report_missing_version(client: Perennial, model: str, version: int | None) -> Iterator[None]:
     """Report a missing version as not found, although the service reports an invalid request."""
     try:
         yield
@@ -76,7 +76,7 @@ def _known_version(client: Perennial, model: str, version: int | None) -> Iterat
         raise
 
 
-def _print_alias(model: str, alias: Alias) -> None:
-    print_text(one_line(f"{alias.name} of {model} is at version {alias.version}."))
+def _print_alias_target(model: str, alias: Alias) -> None:
+    print_text(make_one_line(f"{alias.name} of {model} is at version {alias.version}."))
     for warning in alias.warnings:
-        print_text(words.replace_by_commands(warning))
+        print_text(words.replace_requests_by_commands(warning))

@@ -8,9 +8,13 @@ import click
 
 from perennial.cli.command import Shell, command
 from perennial.cli.groups import Commands
-from perennial.cli.models.edits import add_sending_options, apply_edit, read_sending
+from perennial.cli.models.edits import (
+    add_sending_options,
+    confirm_and_send_edit,
+    parse_sending_options,
+)
 from perennial.cli.output import print_text
-from perennial.text import one_line
+from perennial.text import make_one_line
 
 
 @click.group("classes", cls=Commands)
@@ -49,7 +53,7 @@ def list_classes(shell: Shell, model: str) -> None:
 def rename_class(shell: Shell, model: str, name: str, new_name: str, **values: Any) -> None:
     """Give class NAME the name NEW_NAME. Later batches may use both names."""
     operation = {"rename": {"from": name, "to": new_name}}
-    apply_edit(shell, model, [operation], read_sending(values))
+    confirm_and_send_edit(shell, model, [operation], parse_sending_options(values))
 
 
 @command("merge", class_commands)
@@ -64,7 +68,7 @@ def merge_classes(
 ) -> None:
     """Make one class of the classes NAMES. Later batches may use the former names."""
     operation = {"merge": {"from": [*names], "into": into}}
-    apply_edit(shell, model, [operation], read_sending(values))
+    confirm_and_send_edit(shell, model, [operation], parse_sending_options(values))
 
 
 @command("drop", class_commands)
@@ -74,7 +78,7 @@ def merge_classes(
 def drop_classes(shell: Shell, model: str, names: tuple[str, ...], **values: Any) -> None:
     """Take the classes NAMES out of the model, with their images. This cannot be undone."""
     operations = [{"drop": {"class": name}} for name in names]
-    apply_edit(shell, model, operations, read_sending(values))
+    confirm_and_send_edit(shell, model, operations, parse_sending_options(values))
 
 
 @command("aliases", class_commands, columns=("former name", "class", "edit"))
@@ -87,7 +91,9 @@ def list_class_aliases(shell: Shell, model: str, remove: str | None) -> None:
         client.class_aliases.delete(model, remove)
         shell.print_result(
             {"model": model, "name": remove, "removed": True},
-            lambda: print_text(one_line(f"{remove} is no former class name of {model} any more.")),
+            lambda: print_text(
+                make_one_line(f"{remove} is no former class name of {model} any more.")
+            ),
         )
         return
     aliases = client.class_aliases.list(model)

@@ -36,7 +36,7 @@ def compare_versions(
         images = shell.create_client().versions.compare_images(
             model, a, b, kind=kind, task=task, label=label
         )
-        _print_images(shell, images)
+        _print_flipped_images(shell, images)
         return
     if label is not None:
         raise click.UsageError("--class is for --images.")
@@ -105,7 +105,7 @@ def _build_task_rows(compared: Compare) -> list[tuple[int | float | None, ...]]:
     ]
 
 
-def _print_images(shell: Shell, images: Iterable[ComparedImage]) -> None:
+def _print_flipped_images(shell: Shell, images: Iterable[ComparedImage]) -> None:
     if shell.is_json:
         # One line per image, so that a long list is printed while it is read.
         for one in images:

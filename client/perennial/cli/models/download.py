@@ -12,10 +12,10 @@ import click
 
 from perennial.cli.command import VERSION, Shell, command
 from perennial.cli.models.triton import write_triton_folder
-from perennial.cli.models.unpack import open_package
+from perennial.cli.models.unpack import open_downloaded_package
 from perennial.cli.output import format_bytes, print_text
 from perennial.errors import BadAnswer
-from perennial.guard import safe_filename, whole_number
+from perennial.guard import make_safe_filename, parse_whole_number
 
 UNITS = {
     "": 1,
@@ -89,21 +89,25 @@ def download_version(
         version = version_argument
     client = shell.create_client()
     # Resolved once: if the alias moves meanwhile, name and content still belong together.
-    number = _check_number(client.versions.retrieve(model, version).number, version)
+    number = _check_version_number(client.versions.retrieve(model, version).number, version)
     if layout == "triton":
         form = "onnx"
     ending = "" if form == "safetensors" else f"-{form}"
     # Named by the number, because an alias may point elsewhere tomorrow.
-    name = safe_filename(f"{model}-{number}{ending}.zip")
+    name = make_safe_filename(f"{model}-{number}{ending}.zip")
     # The zip is hidden if it is only unpacked, and removed afterwards.
-    target = prepare_file(output, name) if layout == "zip" else prepare_folder(output) / f".{name}"
+    target = (
+        prepare_output_file(output, name)
+        if layout == "zip"
+        else prepare_output_folder(output) / f".{name}"
+    )
     downloaded = client.download(
         model, number, target, format=form, progress=sys.stderr.isatty(), max_bytes=max_size
     )
     path = downloaded.path
     if layout != "zip":
         try:
-            lay = write_triton_folder if layout == "triton" else _unpack_files
+            lay = write_triton_folder if layout == "triton" else _unpack_download
             path = lay(downloaded.path, target.parent, model, number)
         finally:
             downloaded.path.unlink()
@@ -123,7 +127,7 @@ def download_version(
     shell.print_result(result, lambda: print_text(text))
 
 
-def prepare_file(place: str | None, name: str) -> Path:
+def prepare_output_file(place: str | None, name: str) -> Path:
     """Return the file to write, creating its folder if necessary.
 
     Args:
@@ -137,20 +141,20 @@ def prepare_file(place: str | None, name: str) -> Path:
     return target
 
 
-def prepare_folder(place: str | None) -> Path:
+def prepare_output_folder(place: str | None) -> Path:
     """Return a folder to write into, creating it if necessary; None: the working directory."""
     target = Path(place or ".")
     target.mkdir(parents=True, exist_ok=True)
     return target
 
 
-def _check_number(value: object, requested: str) -> int:
+def _check_version_number(value: object, requested: str) -> int:
     """Return the number of the version that the service returned.
 
     Raises:
         BadAnswer: it is not a number, or not the requested version.
     """
-    number = whole_number(value, "version")
+    number = parse_whole_number(value, "version")
     if requested.isdecimal() and number != int(requested):
         raise BadAnswer(
             f"The service answers with version {number}, where version {requested} was asked for."
@@ -158,11 +162,11 @@ def _check_number(value: object, requested: str) -> int:
     return number
 
 
-def _unpack_files(archive: Path, folder: Path, model: str, number: int) -> Path:
+def _unpack_download(archive: Path, folder: Path, model: str, number: int) -> Path:
     """Extract the files of a download into a folder of their own."""
-    target = folder / safe_filename(f"{model}-{number}")
+    target = folder / make_safe_filename(f"{model}-{number}")
     target.mkdir(parents=True, exist_ok=True)
-    with open_package(archive) as package:
+    with open_downloaded_package(archive) as package:
         for name in package.names:
-            package.write_file(name, target)
+            package.unpack_file(name, target)
     return target

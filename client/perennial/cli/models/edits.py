@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from perennial import words
-from perennial.cli.batches.following import describe_coming_back, print_outcome, wait_for_job
+from perennial.cli.batches.following import (
+    describe_interrupted_job,
+    print_job_outcome,
+    wait_for_job,
+)
 from perennial.cli.command import REASON, SECONDS, Shell, command
 from perennial.cli.groups import Commands
 from perennial.cli.output import (
     Cell,
-    confirm,
+    ask_for_confirmation,
     format_short_time,
     format_time,
     print_document,
@@ -22,8 +26,8 @@ from perennial.cli.output import (
     print_notice,
     print_text,
 )
-from perennial.guard import shell_word
-from perennial.text import one_line
+from perennial.guard import quote_shell_word
+from perennial.text import make_one_line
 from perennial.types import Edit, EditPlan
 
 if TYPE_CHECKING:
@@ -68,12 +72,12 @@ def add_sending_options(work: Work) -> Work:
     return work
 
 
-def read_sending(values: Mapping[str, Any]) -> Sending:
+def parse_sending_options(values: Mapping[str, Any]) -> Sending:
     """Return the values of the options that `add_sending_options` added."""
     return Sending(values["reason"], values["yes"], values["detach"], values["timeout"])
 
 
-def apply_edit(
+def confirm_and_send_edit(
     shell: Shell, model: str, operations: Sequence[Mapping[str, Any]], sending: Sending
 ) -> None:
     """Show what operations would change, ask, send them as an edit, and report its version.
@@ -85,22 +89,26 @@ def apply_edit(
     client = shell.create_client()
     plan = client.edits.plan(model, operations)
     if not (shell.is_json and sending.is_confirmed):
-        for text in describe_plan(plan):
+        for text in describe_edit_plan(plan):
             print_notice(text)
     if not sending.is_confirmed:
-        confirm(f"Edit {model} so")
+        ask_for_confirmation(f"Edit {model} so")
     edit = client.edits.create(model, operations, reason=sending.reason, parent=plan.parent)
     if sending.is_detached:
-        shell.print_result(edit, lambda: print_text(describe_coming_back(edit.job).strip()))
+        shell.print_result(edit, lambda: print_text(describe_interrupted_job(edit.job).strip()))
         return
-    _follow_edit(shell, client, model, edit, sending.timeout)
+    _wait_for_edit(shell, client, model, edit, sending.timeout)
 
 
-def describe_plan(plan: EditPlan) -> list[str]:
+def describe_edit_plan(plan: EditPlan) -> list[str]:
     """Return what an edit would do, in sentences."""
-    again = f" Learned again: {_name_tasks(plan.learned_again)}." if plan.way == "relearn" else ""
+    again = (
+        f" Learned again: {_format_task_numbers(plan.learned_again)}."
+        if plan.way == "relearn"
+        else ""
+    )
     lines = [
-        f"It changes the data of {_name_tasks(plan.tasks)}, by {plan.operations:,} "
+        f"It changes the data of {_format_task_numbers(plan.tasks)}, by {plan.operations:,} "
         f"operation{'' if plan.operations == 1 else 's'}.",
         f"Way: {plan.way}; {WAYS.get(plan.way, 'the service knows it')}.{again}",
         *([] if plan.approximation is None else [f"Approximate: {plan.approximation}"]),
@@ -109,16 +117,16 @@ def describe_plan(plan: EditPlan) -> list[str]:
         if plan.can_undo
         else "It cannot be undone: images that it removes are not restored.",
     ]
-    return [one_line(line) for line in lines]
+    return [make_one_line(line) for line in lines]
 
 
-def _name_tasks(numbers: Sequence[int]) -> str:
+def _format_task_numbers(numbers: Sequence[int]) -> str:
     listed = ", ".join(str(number) for number in numbers[:SHOWN_TASKS])
     more = f" and {len(numbers) - SHOWN_TASKS} more" if len(numbers) > SHOWN_TASKS else ""
     return f"task{'' if len(numbers) == 1 else 's'} {listed}{more}"
 
 
-def _follow_edit(
+def _wait_for_edit(
     shell: Shell, client: Perennial, model: str, sent: Edit, timeout: float | None
 ) -> None:
     """Wait for the job of an edit, then print its result."""
@@ -132,15 +140,15 @@ def _follow_edit(
     error = handle.ending(job)
     if error is not None:
         if edit.version is not None and edit.undo_until is not None:
-            error.add_note(f"To take the edit back: {_format_undo(model, edit)}")
+            error.add_note(f"To take the edit back: {_format_undo_command(model, edit)}")
         raise error
     if not shell.is_json:
-        print_outcome(client, job, None)
-        for text in _describe_end(model, edit):
+        print_job_outcome(client, job, None)
+        for text in _describe_finished_edit(model, edit):
             print_text(text)
 
 
-def _describe_end(model: str, edit: Edit) -> list[str]:
+def _describe_finished_edit(model: str, edit: Edit) -> list[str]:
     images = edit.images
     counts = f"Edit {edit.number}: {images.relabelled or 0:,} images have another label, and"
     lines = [f"{counts} {images.removed or 0:,} are removed."]
@@ -148,19 +156,19 @@ def _describe_end(model: str, edit: Edit) -> list[str]:
         held = ", ".join(str(number) for number in edit.still_in_versions[:SHOWN_TASKS])
         lines.append(
             f"Older versions still hold features or images of these tasks: {held}. To delete "
-            f"them:\n  perennial edits purge {shell_word(model)} {edit.number}"
+            f"them:\n  perennial edits purge {quote_shell_word(model)} {edit.number}"
         )
     if edit.undo_until is None:
         return [*lines, "It cannot be undone."]
     until = format_time(edit.undo_until)
-    return [*lines, f"To undo it, until {until}:\n  {_format_undo(model, edit)}"]
+    return [*lines, f"To undo it, until {until}:\n  {_format_undo_command(model, edit)}"]
 
 
-def _format_undo(model: str, edit: Edit) -> str:
-    return f"perennial edits undo {shell_word(model)} {edit.number}"
+def _format_undo_command(model: str, edit: Edit) -> str:
+    return f"perennial edits undo {quote_shell_word(model)} {edit.number}"
 
 
-def describe_state(edit: Edit) -> str:
+def describe_edit_state(edit: Edit) -> str:
     """Return the state of an edit in a word: that of its job, or undone."""
     return edit.state if edit.undone_at is None else "undone"
 
@@ -179,7 +187,7 @@ def list_edits(shell: Shell, model: str) -> None:
     edits = list(shell.create_client().edits.list(model))
     rows = [
         (
-            *(one.number, describe_state(one), one.version, one.way),
+            *(one.number, describe_edit_state(one), one.version, one.way),
             ", ".join(str(task) for task in one.tasks),
             *(one.images.relabelled, one.images.removed),
             *(format_short_time(one.created_at), one.reason),
@@ -201,7 +209,7 @@ def show_edit(shell: Shell, model: str, edit: int) -> None:
 def _print_edit(edit: Edit) -> None:
     rows: list[tuple[str, Cell]] = [
         ("edit", edit.number),
-        ("state", describe_state(edit)),
+        ("state", describe_edit_state(edit)),
         ("job", edit.job),
         ("version", edit.version),
         ("made from version", edit.parent),
@@ -229,12 +237,14 @@ def undo_edit(shell: Shell, model: str, edit: int, reason: str | None, yes: bool
     client = shell.create_client()
     if not yes:
         made = client.edits.retrieve(model, edit)
-        confirm(f"Go back to version {made.parent} of {model}, with the labels before edit {edit}")
+        ask_for_confirmation(
+            f"Go back to version {made.parent} of {model}, with the labels before edit {edit}"
+        )
     undone = client.edits.undo(model, edit, reason=reason)
-    shell.print_result(undone, lambda: _print_undone(client, model, undone))
+    shell.print_result(undone, lambda: _print_undone_edit(client, model, undone))
 
 
-def _print_undone(client: Perennial, model: str, edit: Edit) -> None:
+def _print_undone_edit(client: Perennial, model: str, edit: Edit) -> None:
     aliases = client.models.retrieve(model).aliases
     print_text(
         f"Edit {edit.number} is undone: its labels are as before. {model} goes on from version "
@@ -254,7 +264,9 @@ def purge_edit(shell: Shell, model: str, edit: int, yes: bool) -> None:
     if not yes:
         held = client.edits.retrieve(model, edit).still_in_versions
         named = ", ".join(map(str, held[:SHOWN_TASKS])) or "none"
-        confirm(f"Delete what versions hold of these images ({named})? This cannot be undone")
+        ask_for_confirmation(
+            f"Delete what versions hold of these images ({named})? This cannot be undone"
+        )
     purged = client.edits.purge(model, edit)
     shell.print_result(
         purged,

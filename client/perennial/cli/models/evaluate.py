@@ -19,7 +19,7 @@ from perennial.cli.models.predict import MOST_BYTES, MOST_IMAGES
 from perennial.cli.output import Cell, is_terminal, print_notice, print_text
 from perennial.errors import BadAnswer, ConfigError, PerennialError
 from perennial.pack.tar_batch import TarBatch
-from perennial.text import one_line
+from perennial.text import make_one_line
 from perennial.types import Prediction
 
 Z95 = 1.959964
@@ -45,11 +45,11 @@ class Score:
     """Name of an image, and why it could not be used."""
 
     @property
-    def right(self) -> int:
+    def correct_count(self) -> int:
         """Number of correctly predicted images."""
         return sum(label == called for _, label, called, _ in self.rows)
 
-    def count_confused(self) -> Counter[tuple[str, str]]:
+    def count_confused_classes(self) -> Counter[tuple[str, str]]:
         """Return the counts of incorrect predictions by (class, predicted class)."""
         return Counter((label, called) for _, label, called, _ in self.rows if label != called)
 
@@ -58,7 +58,7 @@ class Score:
         images = Counter(label for _, label, _, _ in self.rows)
         predicted = Counter(called for _, _, called, _ in self.rows)
         right = Counter(label for _, label, called, _ in self.rows if label == called)
-        wrong = self.count_confused()
+        wrong = self.count_confused_classes()
         for label in sorted(images):
             most_confused = max(
                 ((n, called) for (of, called), n in wrong.items() if of == label), default=None
@@ -75,15 +75,15 @@ class Score:
                 called,
             )
 
-    def to_document(self) -> dict[str, Any]:
+    def build_json_document(self) -> dict[str, Any]:
         """Return all results for JSON."""
-        wrong = self.count_confused()
+        wrong = self.count_confused_classes()
         return {
             "version": self.version,
             "images": len(self.rows),
-            "right": self.right,
-            "accuracy": self.right / len(self.rows) if self.rows else None,
-            "interval": wilson_interval(self.right, len(self.rows)),
+            "right": self.correct_count,
+            "accuracy": self.correct_count / len(self.rows) if self.rows else None,
+            "interval": compute_wilson_interval(self.correct_count, len(self.rows)),
             "classes": [
                 # Without the last column, which is a text for people; `confusion` has it as data.
                 dict(zip(TABLES["classes"][:-1], row, strict=False))
@@ -96,7 +96,7 @@ class Score:
         }
 
 
-def wilson_interval(right: int, images: int) -> tuple[float, float] | None:
+def compute_wilson_interval(right: int, images: int) -> tuple[float, float] | None:
     """Return the 95 % interval (Wilson) of a share of correct predictions; None without images."""
     if not images:
         return None
@@ -142,11 +142,11 @@ def evaluate_version(
     if wrong and listed != "images":
         raise click.UsageError("--wrong is for --list images.")
     # A wrong --columns ends the command before any image is sent.
-    shell.form.select_columns(TABLES[listed])
+    shell.form.select_column_indices(TABLES[listed])
     client, score = shell.create_client(), Score()
-    source = open_labelled(folder)
+    source = open_labelled_images(folder)
     with show_listing_bar(sys.stderr.isatty(), "asked") as show:
-        for batch in iterate_requests(source):
+        for batch in iterate_request_images(source):
             response = client.predict(
                 model, [content for _, _, content in batch], version=version, top_k=1, task=task
             )
@@ -171,9 +171,9 @@ def evaluate_version(
             if show is not None:
                 show(len(score.rows) + len(score.unusable), source.count)
     for name, why in score.unusable:
-        print_notice(one_line(f"{name}: {why}"))
+        print_notice(make_one_line(f"{name}: {why}"))
     shell.print_result(
-        score.to_document(), lambda: _print_score(shell, model, score, listed, wrong)
+        score.build_json_document(), lambda: _print_score(shell, model, score, listed, wrong)
     )
     return 1 if score.unusable else 0
 
@@ -183,23 +183,23 @@ def _print_score(shell: Shell, model: str, score: Score, listed: str, wrong: boo
     if listed == "classes":
         rows = score.build_class_rows()
     elif listed == "confusion":
-        rows = ((*pair, number) for pair, number in score.count_confused().most_common())
+        rows = ((*pair, number) for pair, number in score.count_confused_classes().most_common())
     else:
         rows = (row for row in score.rows if not wrong or row[1] != row[2])
     shell.form.print_rows(TABLES[listed], rows, "There is none.")
-    around = wilson_interval(score.right, len(score.rows))
+    around = compute_wilson_interval(score.correct_count, len(score.rows))
     if around is not None:
         print_notice(
-            f"Version {score.version} of {model}: {score.right:,} of {len(score.rows):,} images "
-            f"right, {score.right / len(score.rows):.1%} (95 %: {around[0]:.1%} to "
+            f"Version {score.version} of {model}: {score.correct_count:,} of {len(score.rows):,} images "
+            f"right, {score.correct_count / len(score.rows):.1%} (95 %: {around[0]:.1%} to "
             f"{around[1]:.1%})."
         )
     if shell.form != Form() or not is_terminal():
         return
     if listed == "classes":
-        for (label, called), number in score.count_confused().most_common(PAIRS):
+        for (label, called), number in score.count_confused_classes().most_common(PAIRS):
             images = "1 image" if number == 1 else f"{number:,} images"
-            print_text(f"  {one_line(f'“{label}” called “{called}”')}: {images}")
+            print_text(f"  {make_one_line(f'“{label}” called “{called}”')}: {images}")
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ class Labelled:
     count: int
 
 
-def open_labelled(folder: Path) -> Labelled:
+def open_labelled_images(folder: Path) -> Labelled:
     """Open a folder or data set. Raises ConfigError if it has no labelled images."""
     from perennial.pack import PackError, open_batch
 
@@ -223,7 +223,7 @@ def open_labelled(folder: Path) -> Labelled:
     return Labelled(batch, batch.count)
 
 
-def iterate_requests(source: Labelled) -> Iterator[list[tuple[str, str, bytes]]]:
+def iterate_request_images(source: Labelled) -> Iterator[list[tuple[str, str, bytes]]]:
     """Yield the images of one request at a time: name, label and bytes of each. Raises
     ConfigError.
     """

@@ -36,7 +36,7 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
     client = shell.create_client()
     matrix = client.metrics.retrieve(model, version)
 
-    def show() -> None:
+    def print_metrics_tables() -> None:
         columns = matrix.columns
         # Marks and fewer columns are for people; programs get plain numbers and all tasks.
         is_free = is_terminal() and shell.form == Form()
@@ -71,9 +71,9 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
         summary = matrix.summary
         if marked:
             print_text("* labels edited since this version was measured")
-        if where.format_legend():
-            print_text(where.format_legend())
-        print_text(f"Version {matrix.version}{where.describe_role(matrix.version)}:")
+        if where.format_table_legend():
+            print_text(where.format_table_legend())
+        print_text(f"Version {matrix.version}{where.describe_version_role(matrix.version)}:")
         print_fields(
             [
                 ("mean accuracy (ACC)", summary.acc),
@@ -84,4 +84,4 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
             ]
         )
 
-    shell.print_result(matrix, show)
+    shell.print_result(matrix, print_metrics_tables)

@@ -9,14 +9,21 @@ import click
 
 from perennial import words
 from perennial.cli.batches.following import wait_for_job
-from perennial.cli.command import RECIPE, Shell, command, json_value
+from perennial.cli.command import RECIPE, Shell, command, parse_json_option
 from perennial.cli.groups import Commands
 from perennial.cli.models.rebase import rebase_model
-from perennial.cli.models.recipe import describe_architecture, recipe_rows
-from perennial.cli.output import Cell, confirm, format_bytes, format_time, print_fields, print_text
-from perennial.cli.states import WAITS, state_option
-from perennial.guard import shell_word
-from perennial.text import one_line
+from perennial.cli.models.recipe import build_recipe_rows, describe_architecture
+from perennial.cli.output import (
+    Cell,
+    ask_for_confirmation,
+    format_bytes,
+    format_time,
+    print_fields,
+    print_text,
+)
+from perennial.cli.states import WAITS, build_state_option
+from perennial.guard import quote_shell_word
+from perennial.text import make_one_line
 from perennial.types import ListedModel, Model
 
 if TYPE_CHECKING:
@@ -40,7 +47,7 @@ model_commands.add_command(rebase_model)
     columns=("model", "scenario", "production", "accuracy", "forgetting", "last job", "waits"),
 )
 @click.argument("query", required=False)
-@state_option("--waits", "wanted", WAITS)
+@build_state_option("--waits", "wanted", WAITS)
 def list_models(shell: Shell, query: str | None, wanted: str | None) -> None:
     """List all models; with QUERY, those whose name contains it."""
     every = shell.create_client().models.list(query=query, summary=True)
@@ -49,12 +56,12 @@ def list_models(shell: Shell, query: str | None, wanted: str | None) -> None:
     ]
     shell.print_rows(
         matching_models,
-        map(_build_row, matching_models),
+        map(_build_model_row, matching_models),
         "No model yet: make one with `perennial models create NAME`.",
     )
 
 
-def _build_row(model: ListedModel) -> tuple[Cell, ...]:
+def _build_model_row(model: ListedModel) -> tuple[Cell, ...]:
     waits = ", ".join(f"{entry.kind} {entry.task or ''}".strip() for entry in model.attention)
     of = model.summary
     if of is None:  # an older service does not send it
@@ -185,7 +192,7 @@ def _add_settings_options() -> Callable[[Work], Work]:
     return add_options
 
 
-def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
+def _build_given_fields(values: dict[str, Any]) -> dict[str, Any]:
     """Return the request's fields from options, without those that were not given."""
     limits = {name: values.pop(name) for name in LIMITS}
     # null switches a limit off; a limit that is left out stays as it is.
@@ -227,7 +234,7 @@ def _build_request_fields(values: dict[str, Any]) -> dict[str, Any]:
 )
 @click.option(
     "--image",
-    type=json_value,
+    type=parse_json_option,
     metavar="JSON",
     help='Size and channels of the images, such as \'{"size": 32, "channels": 3}\'.',
 )
@@ -246,24 +253,24 @@ def create_model(
     shell: Shell, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any
 ) -> None:
     """Create a model. Only its NAME is required."""
-    request_fields = _build_request_fields(values)
+    request_fields = _build_given_fields(values)
     for field in ("architecture", "base"):
         # Both options take a name or JSON, and no name begins with a brace.
         if request_fields.get(field, "").startswith("{"):
-            request_fields[field] = json_value(request_fields[field])
+            request_fields[field] = parse_json_option(request_fields[field])
     client = shell.create_client()
     model = client.models.create(name, scenario, exist_ok=exist_ok, **request_fields)  # type: ignore[arg-type]
     if is_awaited and model.job is not None:
-        model = _wait_for_base(shell, client, model, model.job)
-    shell.print_result(model, lambda: _print_model(model))
+        model = _wait_for_fetched_base(shell, client, model, model.job)
+    shell.print_result(model, lambda: _print_model_fields(model))
 
 
-def _wait_for_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model:
+def _wait_for_fetched_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model:
     """Wait for the job that fetches the base of a new model. Raises JobEnded if it fails."""
     handle = client.job(job)
     error = handle.ending(wait_for_job(shell, handle))
     if error is not None:
-        error.add_note(f"Model {one_line(model.name)} is made, without its base.")
+        error.add_note(f"Model {make_one_line(model.name)} is made, without its base.")
         raise error
     return client.models.retrieve(model.id)
 
@@ -273,10 +280,10 @@ def _wait_for_base(shell: Shell, client: Perennial, model: Model, job: str) -> M
 def show_model(shell: Shell, model: str) -> None:
     """Show one model: its settings, its versions, and what waits for you."""
     model_details = shell.create_client().models.retrieve(model)
-    shell.print_result(model_details, lambda: _print_model(model_details))
+    shell.print_result(model_details, lambda: _print_model_fields(model_details))
 
 
-def _print_model(model: Model) -> None:
+def _print_model_fields(model: Model) -> None:
     limits = {name: value for name, value in model.gate.to_dict().items() if value is not None}
     aliases = ", ".join(
         f"{name} {number}" for name, number in sorted(model.aliases.items()) if number is not None
@@ -290,7 +297,7 @@ def _print_model(model: Model) -> None:
         ("image", f"{model.image.size} pixels, {model.image.channels} channels"),
         ("description", model.description),
         ("tags", ", ".join(model.tags or []) or None),
-        *recipe_rows(model.recipe),
+        *build_recipe_rows(model.recipe),
         (
             "gate",
             ", ".join(f"{name} {value}" for name, value in limits.items())
@@ -306,19 +313,19 @@ def _print_model(model: Model) -> None:
     off = [name for name in CHECKS if limits.get(name) is None]
     if off:
         print_text(
-            f"checks off: {', '.join(off)} (perennial models set {shell_word(model.name)} --checks "
+            f"checks off: {', '.join(off)} (perennial models set {quote_shell_word(model.name)} --checks "
             f"on)"
         )
     # A base that cannot be fetched is an item of `attention`, which names the remedy.
     if model.job is not None and not model.attention:
         print_text(
             f"Its base is being fetched. Follow that with: perennial jobs watch "
-            f"{shell_word(model.job)}"
+            f"{quote_shell_word(model.job)}"
         )
     for warning in model.warnings:
-        print_text(f"warning: {words.replace_by_commands(warning)}")
+        print_text(f"warning: {words.replace_requests_by_commands(warning)}")
     for entry in model.attention:
-        print_text("\n" + "\n".join(words.describe_attention(model.name, entry)))
+        print_text("\n" + "\n".join(words.describe_attention_item(model.name, entry)))
 
 
 @command("set", model_commands)
@@ -326,14 +333,14 @@ def _print_model(model: Model) -> None:
 @_add_settings_options()
 def change_model(shell: Shell, model: str, **values: Any) -> None:
     """Change a model's recipe, gate and rules, for later batches."""
-    changes = _build_request_fields(values)
+    changes = _build_given_fields(values)
     if not changes:
         raise click.UsageError(
             "Say what to change, such as --max-forgetting 0.1; `perennial models set --help` has "
             "all."
         )
     changed_model = shell.create_client().models.update(model, **changes)
-    shell.print_result(changed_model, lambda: _print_model(changed_model))
+    shell.print_result(changed_model, lambda: _print_model_fields(changed_model))
 
 
 @command("rm", model_commands)
@@ -345,12 +352,14 @@ def delete_model(shell: Shell, model: str, yes: bool) -> None:
     model_details = client.models.retrieve(model)
     versions = sum(1 for _ in client.versions.list(model))
     if not yes:
-        confirm(f"Delete {model_details.name} with its {versions} versions? This cannot be undone")
+        ask_for_confirmation(
+            f"Delete {model_details.name} with its {versions} versions? This cannot be undone"
+        )
     # By id: while a person thinks, a rebase may give the name to another model.
     client.models.delete(model_details.id)
     shell.print_result(
         {"deleted": model_details.id, "name": model_details.name},
-        lambda: print_text(one_line(f"Deleted {model_details.name}.")),
+        lambda: print_text(make_one_line(f"Deleted {model_details.name}.")),
     )
 
 

@@ -12,7 +12,7 @@ from perennial.cli.output import print_json_line, print_notice
 from perennial.errors import BadAnswer
 from perennial.pack.names import IMAGE_SUFFIXES
 from perennial.shapes import convert_to_json
-from perennial.text import one_line
+from perennial.text import make_one_line
 from perennial.types import Prediction
 
 # Within the limits of the service: 256 images and, by default, 64 MiB.
@@ -56,7 +56,7 @@ def predict_files(
                 rows.append((str(file), *cells[:top_k]))
             else:
                 unusable += 1
-                print_notice(f"{file}: {one_line(one.error.detail)}")
+                print_notice(f"{file}: {make_one_line(one.error.detail)}")
             # JSON is printed as it comes; rows need a common width, and wait for the last image.
             if shell.is_json:
                 print_json_line(

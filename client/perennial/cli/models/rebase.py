@@ -7,9 +7,9 @@ from typing import Literal
 import click
 
 from perennial import words
-from perennial.cli.command import REASON, Shell, command, json_value
-from perennial.cli.output import Cell, confirm, print_table, print_text
-from perennial.guard import shell_word
+from perennial.cli.command import REASON, Shell, command, parse_json_option
+from perennial.cli.output import Cell, ask_for_confirmation, print_table, print_text
+from perennial.guard import quote_shell_word
 from perennial.types import Rebase, RebaseTask, Share
 
 SHORT_SHA = 12
@@ -57,13 +57,13 @@ def rebase_model(
     if sum((base is not None, status, finish, back)) != 1:
         raise click.UsageError("Say one of --base BASE, --status, --finish and --back.")
     if base is not None:
-        base_request = json_value(base) if base.startswith("{") else base
+        base_request = parse_json_option(base) if base.startswith("{") else base
         begun = shell.create_client().models.rebase(model, base_request, name=name)
-        shell.print_result(begun, lambda: _print_start(begun))
+        shell.print_result(begun, lambda: _print_started_rebase(begun))
         return
     if status:
         progress = shell.create_client().models.rebase_status(model)
-        shell.print_result(progress, lambda: _print_comparison(progress))
+        shell.print_result(progress, lambda: _print_rebase_comparison(progress))
         return
     _move_production(
         shell, model, "allow" if allow_missing else "refuse", reason, is_back=back, yes=yes
@@ -83,19 +83,19 @@ def _move_production(
     client = shell.create_client()
     progress = client.models.rebase_status(model)
     if not shell.is_json:
-        _print_comparison(progress, with_next=False)
+        _print_rebase_comparison(progress, with_next=False)
     comes, goes = (progress.old, progress.new) if is_back else (progress.new, progress.old)
     # Ask only if the request can succeed: otherwise the service refuses it and says what is
     # missing.
     is_possible = is_back or progress.ready or missing == "allow"
     if is_possible and not yes:
-        confirm(f"Give {comes.name} the name {goes.name}, by which clients ask for it")
+        ask_for_confirmation(f"Give {comes.name} the name {goes.name}, by which clients ask for it")
     # By id, because the request exchanges the names.
     moved = client.models.finish_rebase(comes.id, reason=reason, missing=missing)
-    shell.print_result(moved, lambda: _print_move(moved, is_back=is_back))
+    shell.print_result(moved, lambda: _print_moved_production(moved, is_back=is_back))
 
 
-def _print_start(move: Rebase) -> None:
+def _print_started_rebase(move: Rebase) -> None:
     base = move.new.base if isinstance(move.new.base, str) else "another version"
     print_text(
         f"{move.new.name} is made beside {move.old.name}: it starts from {base} and reads images "
@@ -103,26 +103,26 @@ def _print_start(move: Rebase) -> None:
     )
     columns = ("task", "name", "classes", "images", "what happens")
     rows: list[tuple[Cell, ...]] = [
-        (one.task, one.name, ", ".join(one.classes), one.images, _describe_arrival(one))
+        (one.task, one.name, ", ".join(one.classes), one.images, _describe_batch_arrival(one))
         for one in move.tasks
     ]
     print_table(columns, rows, "There is no task.")
     for warning in move.warnings:
-        print_text(f"warning: {words.replace_by_commands(warning)}")
-    _print_commands(move)
+        print_text(f"warning: {words.replace_requests_by_commands(warning)}")
+    _print_missing_batch_commands(move)
     print_text(
-        f"Compare both at any time:\n  perennial models rebase {shell_word(move.new.name)} --status"
+        f"Compare both at any time:\n  perennial models rebase {quote_shell_word(move.new.name)} --status"
     )
 
 
-def _print_comparison(move: Rebase, *, with_next: bool = True) -> None:
+def _print_rebase_comparison(move: Rebase, *, with_next: bool = True) -> None:
     columns = ("task", "name", "in the new model", "images", "old", "new", "worse", "better", "p")
-    rows = [_build_row(one) for one in move.tasks]
+    rows = [_build_rebase_row(one) for one in move.tasks]
     total = move.totals
     rows.append(
         (
             *("all", None, None, total.flips.n),
-            *(_get_accuracy(total.old), _get_accuracy(total.new)),
+            *(_get_share_accuracy(total.old), _get_share_accuracy(total.new)),
             *(total.flips.negative, total.flips.positive, total.flips.mcnemar_p),
         )
     )
@@ -138,49 +138,51 @@ def _print_comparison(move: Rebase, *, with_next: bool = True) -> None:
     for one in move.tasks:
         # The command for a batch that must be sent again follows with the others.
         if one.detail is not None and not (with_next and one.arrival == "send_again"):
-            print_text(f"task {one.task}: {words.replace_by_commands(one.detail)}")
+            print_text(f"task {one.task}: {words.replace_requests_by_commands(one.detail)}")
     for warning in move.warnings:
-        print_text(f"warning: {words.replace_by_commands(warning)}")
+        print_text(f"warning: {words.replace_requests_by_commands(warning)}")
     if with_next:
-        _print_commands(move)
-        print_text(words.replace_by_commands(move.next))
+        _print_missing_batch_commands(move)
+        print_text(words.replace_requests_by_commands(move.next))
 
 
-def _print_move(move: Rebase, *, is_back: bool) -> None:
+def _print_moved_production(move: Rebase, *, is_back: bool) -> None:
     current, replaced = (move.old, move.new) if is_back else (move.new, move.old)
     print_text(
         f"{current.name} is model {current.id} now, with version {current.version} in production."
     )
     print_text(f"The other one is {replaced.name}.")
     if not is_back:
-        print_text(f"To go back:\n  perennial models rebase {shell_word(current.name)} --back")
+        print_text(
+            f"To go back:\n  perennial models rebase {quote_shell_word(current.name)} --back"
+        )
 
 
-def _print_commands(move: Rebase) -> None:
+def _print_missing_batch_commands(move: Rebase) -> None:
     """Print the commands that send the missing batches."""
     missing_tasks = [one for one in move.tasks if one.arrival == "send_again"]
     if not missing_tasks:
         return
     print_text("Send these batches again, each as the file that was sent then:")
     for one in missing_tasks:
-        named = "" if one.name is None else f" --name {shell_word(one.name)}"
+        named = "" if one.name is None else f" --name {quote_shell_word(one.name)}"
         drop = " --drop-duplicates" if one.duplicates_policy == "drop" else ""
-        print_text(f"  perennial submit {shell_word(move.new.name)} FILE{named}{drop}")
+        print_text(f"  perennial submit {quote_shell_word(move.new.name)} FILE{named}{drop}")
         print_text(f"      task {one.task}, sha256 {one.sha256[:SHORT_SHA]}…")
 
 
-def _describe_arrival(task: RebaseTask) -> str:
+def _describe_batch_arrival(task: RebaseTask) -> str:
     if task.arrival == "relearned":
         return "learned from the images that are kept"
     return "its archive must be sent again" if task.arrival == "send_again" else "was sent again"
 
 
-def _build_row(task: RebaseTask) -> tuple[Cell, ...]:
+def _build_rebase_row(task: RebaseTask) -> tuple[Cell, ...]:
     where = "missing" if task.new_task is None else f"task {task.new_task}, {task.standing}"
     flips = task.flips
     return (
         *(task.task, task.name, where, None if task.old is None else task.old.total),
-        *(_get_accuracy(task.old), _get_accuracy(task.new)),
+        *(_get_share_accuracy(task.old), _get_share_accuracy(task.new)),
         *(
             (None, None, None)
             if flips is None
@@ -189,7 +191,7 @@ def _build_row(task: RebaseTask) -> tuple[Cell, ...]:
     )
 
 
-def _get_accuracy(share: Share | None) -> float | None:
+def _get_share_accuracy(share: Share | None) -> float | None:
     return None if share is None else share.accuracy
 
 

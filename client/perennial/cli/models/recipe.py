@@ -15,7 +15,7 @@ NAMED = ("method", "optimizer")
 """Parts that have a name and values of their own."""
 
 
-def recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
+def build_recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
     """Yield a recipe as one row: its method, then its other parts with a value, named as in a
     request.
 
@@ -23,7 +23,7 @@ def recipe_rows(recipe: Any) -> Iterator[tuple[str, Cell]]:
         recipe: from a model, a job, a task or a manifest; None: there is none.
     """
     text_by_part = {
-        name: _format_value(value, is_named=name in NAMED)
+        name: _format_recipe_value(value, is_named=name in NAMED)
         for name, value in (convert_to_json(recipe) or {}).items()
     }
     method = text_by_part.pop("method", "")
@@ -42,27 +42,27 @@ def describe_architecture(architecture: ArchitectureChoice) -> str:
     `model`; it comes first.
     """
     settings = dict(architecture.extra)
-    network = _format_value(settings.pop("model", None), is_named=False)
+    network = _format_recipe_value(settings.pop("model", None), is_named=False)
     name = f"{network} ({architecture.name})" if network else architecture.name
-    more = _format_value(settings, is_named=False)
+    more = _format_recipe_value(settings, is_named=False)
     return f"{name}, {more}" if more else name
 
 
-def _format_value(value: Any, *, is_named: bool) -> str:
+def _format_recipe_value(value: Any, *, is_named: bool) -> str:
     """Return a value as text, without parts that have no value."""
     if not isinstance(value, dict):
-        return _format_plain(value)
+        return _format_plain_value(value)
     parts = dict(value)
     first = [str(parts.pop("name"))] if is_named and parts.get("name") else []
     settings = (
         f"{name} {text}"
         for name, each in parts.items()
-        if (text := _format_value(each, is_named=False))
+        if (text := _format_recipe_value(each, is_named=False))
     )
     return ", ".join([*first, *settings])
 
 
-def _format_plain(value: Any) -> str:
+def _format_plain_value(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, bool):

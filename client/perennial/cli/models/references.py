@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perennial.errors import ConfigError
-from perennial.pack.names import is_image
+from perennial.pack.names import is_image_path
 from perennial.shapes import convert_to_json
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def read_references(folder: Path, classes: Sequence[str]) -> References:
         ConfigError: a folder is of no class, or a class has too few images.
     """
     by_class = {
-        path.name: sorted(file for file in path.iterdir() if is_image(file.name))
+        path.name: sorted(file for file in path.iterdir() if is_image_path(file.name))
         for path in sorted(folder.iterdir())
         if path.is_dir()
     }

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from perennial.answers import read_json
-from perennial.cli.models.unpack import open_package
+from perennial.answers import parse_json
+from perennial.cli.models.unpack import open_downloaded_package
 from perennial.errors import BadAnswer, PerennialError
-from perennial.guard import safe_filename, whole_number
-from perennial.text import one_line
+from perennial.guard import make_safe_filename, parse_whole_number
+from perennial.text import make_one_line
 
 INPUT = "images"
 
@@ -23,10 +23,10 @@ def write_triton_folder(archive: Path, folder: Path, model: str, version: int) -
         BadAnswer: a name in the archive is unsafe, or its documents do not describe a model.
         PerennialError: the archive has no model.onnx.
     """
-    root = folder / safe_filename(model)
-    target = root / str(whole_number(version, "version"))
+    root = folder / make_safe_filename(model)
+    target = root / str(parse_whole_number(version, "version"))
     target.mkdir(parents=True, exist_ok=True)
-    with open_package(archive) as package:
+    with open_downloaded_package(archive) as package:
         if not {"model.onnx", "labels.json", "config.json"} <= {*package.names}:
             raise PerennialError(
                 f"The download has no model.onnx and labels.json; it holds "
@@ -35,12 +35,12 @@ def write_triton_folder(archive: Path, folder: Path, model: str, version: int) -
         for name in package.names:
             # Large weights are in files beside the graph.
             if name == "model.onnx" or name.startswith("model.onnx."):
-                package.write_file(name, target)
+                package.unpack_file(name, target)
         labels, config = (
-            read_json(package.read_file("labels.json")),
-            read_json(package.read_file("config.json")),
+            parse_json(package.read_packed_file("labels.json")),
+            parse_json(package.read_packed_file("config.json")),
         )
-    outputs = _parse_output_labels(labels)
+    outputs = _parse_labels_by_output(labels)
     text = build_triton_config(model, config, outputs)
     for name, each in outputs.items():
         (root / f"{name}.txt").write_text("".join(f"{label}\n" for label in each))
@@ -48,12 +48,12 @@ def write_triton_folder(archive: Path, folder: Path, model: str, version: int) -
     return root
 
 
-def _parse_output_labels(labels: Any) -> dict[str, list[str]]:
+def _parse_labels_by_output(labels: Any) -> dict[str, list[str]]:
     """Return the labels of each output, whose name becomes a file name. Raises BadAnswer."""
     if not isinstance(labels, dict) or not all(isinstance(each, list) for each in labels.values()):
         raise BadAnswer("labels.json of the download does not name the labels of each output.")
     return {
-        safe_filename(name): [one_line(str(label)) for label in each]
+        make_safe_filename(name): [make_one_line(str(label)) for label in each]
         for name, each in labels.items()
     }
 
@@ -63,7 +63,7 @@ def build_triton_config(model: str, config: dict[str, Any], outputs: dict[str, l
     try:
         # The first dimension is the batch size, which Triton adds itself.
         shape = config["onnx"]["inputs"][INPUT]["shape"][1:]
-        sides = [whole_number(side, "side of an image") for side in shape]
+        sides = [parse_whole_number(side, "side of an image") for side in shape]
         flags = [
             str(name)
             for name, each in config["onnx"].get("outputs", {}).items()

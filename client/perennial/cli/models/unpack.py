@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from perennial.errors import BadAnswer
-from perennial.guard import safe_filename
+from perennial.guard import make_safe_filename
 
 MAX_ENTRIES = 1000
 MAX_GROWTH = 20
@@ -37,24 +37,24 @@ class Package:
                 f"The download holds {len(entries):,} files; {MAX_ENTRIES:,} are taken."
             )
         # Checked before the first file is written, so that a hostile archive leaves none.
-        self.names = sorted({safe_filename(name) for name in entries})
+        self.names = sorted({make_safe_filename(name) for name in entries})
 
-    def write_file(self, name: str, folder: Path) -> None:
+    def unpack_file(self, name: str, folder: Path) -> None:
         """Write one file into a folder. Raises BadAnswer if the download unpacks to too much."""
         with (folder / name).open("wb") as file:
-            for chunk in self._read_chunks(name):
+            for chunk in self._read_unpacked_chunks(name):
                 file.write(chunk)
 
-    def read_file(self, name: str) -> bytes:
+    def read_packed_file(self, name: str) -> bytes:
         """Return the content of a small file. Raises BadAnswer if it is too large."""
         content = bytearray()
-        for chunk in self._read_chunks(name):
+        for chunk in self._read_unpacked_chunks(name):
             content += chunk
             if len(content) > MAX_TEXT_BYTES:
                 raise BadAnswer(f"{name} of the download has more than {MAX_TEXT_BYTES:,} bytes.")
         return bytes(content)
 
-    def _read_chunks(self, name: str) -> Iterator[bytes]:
+    def _read_unpacked_chunks(self, name: str) -> Iterator[bytes]:
         with self._archive.open(name) as file:
             while chunk := file.read(CHUNK_BYTES):
                 # Counted while reading, because the sizes in a zip's directory may be false.
@@ -67,7 +67,7 @@ class Package:
 
 
 @contextmanager
-def open_package(file: Path) -> Iterator[Package]:
+def open_downloaded_package(file: Path) -> Iterator[Package]:
     """Open a download.
 
     Raises:

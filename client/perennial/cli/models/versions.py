@@ -10,10 +10,14 @@ from perennial import words
 from perennial.cli.command import DYNAMIC, Shell, command
 from perennial.cli.groups import Commands
 from perennial.cli.listing import Form
-from perennial.cli.models.accuracies import explain_unmeasured, name_accuracies, read_accuracies
-from perennial.cli.models.recipe import recipe_rows
+from perennial.cli.models.accuracies import (
+    explain_unmeasured_sign,
+    format_accuracies_in_words,
+    read_accuracies,
+)
+from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import Cell, format_bytes, format_time, print_fields, print_text
-from perennial.cli.states import VERSIONS, state_option
+from perennial.cli.states import VERSIONS, build_state_option
 from perennial.types import Version
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ def version_commands() -> None:
     columns=("version", "task", "status", "parent", "accuracy", "bytes", "created"),
 )
 @click.argument("model")
-@state_option("--status", "status", VERSIONS)
+@build_state_option("--status", "status", VERSIONS)
 def list_versions(shell: Shell, model: str, status: str | None) -> None:
     """List all versions of a model, including held ones."""
     matching = [
@@ -68,22 +72,22 @@ def _print_version(client: Perennial, model: str, version: Version) -> None:
         ("task", version.task),
         ("job", version.job),
         ("taught", ", ".join(str(task) for task in version.tasks)),
-        ("accuracy", name_accuracies(accuracies)),
+        ("accuracy", format_accuracies_in_words(accuracies)),
         ("gate", "passed" if version.gate.passed else "not passed"),
         ("bytes", f"{format_bytes(version.bytes)}, of which new {format_bytes(version.bytes_new)}"),
-        *recipe_rows(version.manifest.to_dict().get("recipe")),
+        *build_recipe_rows(version.manifest.to_dict().get("recipe")),
         ("created", format_time(version.created_at)),
         ("note", version.note),
     ]
     print_fields(rows)
-    for text in explain_unmeasured(accuracies):
+    for text in explain_unmeasured_sign(accuracies):
         print_text(f"  {text}")
-    for reason in words.describe_failures(version):
+    for reason in words.describe_failed_checks(version):
         print_text(f"  {reason}")
-    for text in words.describe_unmeasured(version):
+    for text in words.describe_unmeasured_checks(version):
         print_text(f"  {text}")
     for warning in version.warnings:
-        print_text(f"warning: {words.replace_by_commands(warning)}")
+        print_text(f"warning: {words.replace_requests_by_commands(warning)}")
 
 
 @command("note", version_commands)
@@ -121,13 +125,13 @@ def print_version_diff(shell: Shell, model: str, before: str, after: str) -> Non
             "classes": column.classes,
             "before": a,
             "after": b,
-            "change": _compute_change(a, b),
+            "change": _compute_accuracy_change(a, b),
         }
         for column, a, b in pairs
         if a is not None or b is not None
     ]
     lost_tasks = sorted(set(old.tasks) - set(new.tasks))
-    recipe = find_changes(
+    recipe = find_changed_values(
         old.manifest.to_dict().get("recipe") or {}, new.manifest.to_dict().get("recipe") or {}
     )
     result = {
@@ -139,10 +143,11 @@ def print_version_diff(shell: Shell, model: str, before: str, after: str) -> Non
         "recipe": recipe,
     }
 
-    def show() -> None:
+    def print_differences() -> None:
         headings = ("task", str(old.number), str(new.number), "change")
         rows = [
-            (of["task"], of["before"], of["after"], _format_change(of["change"])) for of in tasks
+            (of["task"], of["before"], of["after"], _format_accuracy_change(of["change"]))
+            for of in tasks
         ]
         shell.form.print_rows(headings, rows, "No task.")
         # Options such as --csv are for programs, which read rows alone.
@@ -155,24 +160,26 @@ def print_version_diff(shell: Shell, model: str, before: str, after: str) -> Non
         for name, (was, now) in recipe.items():
             print_text(f"recipe.{name}: {was} → {now}")
 
-    shell.print_result(result, show)
+    shell.print_result(result, print_differences)
 
 
-def _compute_change(before: float | None, after: float | None) -> float | None:
+def _compute_accuracy_change(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else after - before
 
 
-def _format_change(change: float | None) -> str | None:
+def _format_accuracy_change(change: float | None) -> str | None:
     return None if change is None else f"{change:+.3f}"
 
 
-def find_changes(before: Any, after: Any, way: str = "") -> dict[str, tuple[Any, Any]]:
+def find_changed_values(before: Any, after: Any, way: str = "") -> dict[str, tuple[Any, Any]]:
     """Return the values that differ, by their dotted path, such as `method.name`."""
     if isinstance(before, dict) and isinstance(after, dict):
         differences = {}
         for name in sorted({*before, *after}):
             differences.update(
-                find_changes(before.get(name), after.get(name), f"{way}.{name}" if way else name)
+                find_changed_values(
+                    before.get(name), after.get(name), f"{way}.{name}" if way else name
+                )
             )
         return differences
     return {} if before == after else {way: (before, after)}

@@ -14,9 +14,9 @@ import click
 
 from perennial.cli.command import DYNAMIC, Shell, command
 from perennial.cli.groups import Commands
-from perennial.cli.named import find_id
+from perennial.cli.named import find_id_by_name
 from perennial.cli.output import format_bytes, format_time, print_notice, print_text
-from perennial.text import one_line
+from perennial.text import make_one_line
 
 _LENGTH = re.compile(r"([0-9]{1,5}) ?([hdw])")
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
@@ -45,7 +45,7 @@ class Moment(click.ParamType[str]):
                 moment = datetime.now(UTC) + (-duration if self._is_past else duration)
             # As a time, a date would be its first second, and a key would end a day too early.
             elif len(text) == len("2027-01-31"):
-                moment = datetime.combine(date.fromisoformat(text), self._time_of_date(), UTC)
+                moment = datetime.combine(date.fromisoformat(text), self._get_default_time(), UTC)
             else:
                 moment = datetime.fromisoformat(text)
                 moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -58,7 +58,7 @@ class Moment(click.ParamType[str]):
                 ctx,
             )
 
-    def _time_of_date(self) -> time:
+    def _get_default_time(self) -> time:
         return time.min if self._is_past else time(23, 59, 59)
 
 
@@ -75,13 +75,13 @@ def list_keys(shell: Shell) -> None:
     """List all keys, without their secrets."""
     key_list = list(shell.create_client().keys.list())
     rows = [
-        (one.id, one.name, one.owner, _describe_scope(one), _format_validity(one))
+        (one.id, one.name, one.owner, _describe_key_scope(one), _format_key_validity(one))
         for one in key_list
     ]
     shell.print_rows(key_list, rows, "No key.")
 
 
-def _describe_scope(key: Any) -> str:
+def _describe_key_scope(key: Any) -> str:
     """Return a key's scope, and the limits of a key of scope predict."""
     bound = getattr(key, "bound", None)  # an older service does not send it
     if bound is None:
@@ -92,7 +92,7 @@ def _describe_scope(key: Any) -> str:
     )
 
 
-def _format_validity(key: Any) -> str:
+def _format_key_validity(key: Any) -> str:
     if key.revoked_at:
         return f"revoked {key.revoked_at[:10]}"
     return format_time(key.expires_at) or "for ever"
@@ -123,15 +123,15 @@ def create_key(shell: Shell, name: str, expires: str | None, **wanted: Any) -> N
     """Create a key. Its secret is printed once, on standard output."""
     new_key = shell.create_client().keys.create(name, expires_at=expires, **wanted)
 
-    def show() -> None:
+    def print_created_key() -> None:
         print_notice(
-            f"Key {new_key.id} of {new_key.owner} ({_describe_scope(new_key)}). The secret is "
+            f"Key {new_key.id} of {new_key.owner} ({_describe_key_scope(new_key)}). The secret is "
             f"shown this once:"
         )
         # Alone on standard output, so that a script can store it.
         print_text(new_key.secret)
 
-    shell.print_result(new_key, show)
+    shell.print_result(new_key, print_created_key)
 
 
 @command("revoke", key_commands)
@@ -141,11 +141,11 @@ def revoke_key(shell: Shell, key: str) -> None:
     client = shell.create_client()
     # Revoked keys do not count, so that their names can be used again.
     valid = (one for one in client.keys.list() if not one.revoked_at)
-    key_id = find_id(key, "key", "key_", valid, lambda one: one.name)
+    key_id = find_id_by_name(key, "key", "key_", valid, lambda one: one.name)
     client.keys.delete(key_id)
     named = "" if key_id == key else f" ({key})"
     shell.print_result(
-        {"revoked": key_id}, lambda: print_text(one_line(f"Key {key_id}{named} is revoked."))
+        {"revoked": key_id}, lambda: print_text(make_one_line(f"Key {key_id}{named} is revoked."))
     )
 
 
@@ -178,7 +178,7 @@ def print_audit_trail(shell: Shell, newest: bool, limit: int, **wanted: Any) -> 
     # One document per change, so that a long trail is printed while it is read.
     if shell.is_json:
         for one in changes:
-            shell.print_item(one, lambda: None)
+            shell.print_one_result(one, lambda: None)
         return
     rows = (
         (format_time(one.at), one.owner, one.key or "a worker", one.action, one.object)
@@ -198,14 +198,14 @@ def print_usage(shell: Shell, by: str) -> None:
             of.name if by == "model" else of.owner,
             of.tasks,
             of.versions,
-            format_bytes(_get_total_bytes(of)),
+            format_bytes(_get_total_stored_bytes(of)),
         )
         for of in items
     ]
     shell.print_rows(items, rows, "Nothing is stored.", (by, "tasks", "versions", "bytes"))
 
 
-def _get_total_bytes(usage: Any) -> int:
+def _get_total_stored_bytes(usage: Any) -> int:
     """Return the total bytes: the service's total if it sends one, else the sum."""
     counts = {
         name: value for name, value in usage.bytes.to_dict().items() if isinstance(value, int)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from perennial.cli.command import Shell, command, json_value
+from perennial.cli.command import Shell, command, parse_json_option
 from perennial.cli.groups import Commands
 from perennial.cli.output import format_bytes, format_time, print_fields, print_table, print_text
 from perennial.types import Base, Method
@@ -25,14 +25,14 @@ def print_methods(shell: Shell, name: str | None) -> None:
     client = shell.create_client()
     if name is not None:
         one = client.methods.retrieve(name)
-        shell.print_result(one, lambda: _print_method(one))
+        shell.print_result(one, lambda: _print_method_fields(one))
         return
     method_list = client.methods.list()
     rows = [(of.name, ", ".join(of.scenarios), of.description) for of in method_list.items]
     shell.print_rows(method_list.items, rows, "No method.")
 
 
-def _print_method(method: Method) -> None:
+def _print_method_fields(method: Method) -> None:
     print_fields(
         [
             ("method", method.name),
@@ -41,13 +41,13 @@ def _print_method(method: Method) -> None:
         ]
     )
     print_text(method.description)
-    rows = [(name, _format_value(value)) for name, value in method.defaults.items()]
+    rows = [(name, _format_default_value(value)) for name, value in method.defaults.items()]
     print_table(("hyper-parameter", "default"), rows, "It has no hyper-parameters.")
     for scenario, why in method.weak.items():
         print_text(f"weak for {scenario}: {why}")
 
 
-def _format_value(value: Any) -> str:
+def _format_default_value(value: Any) -> str:
     return str(value)
 
 
@@ -65,7 +65,7 @@ def base_commands() -> None:
 @click.option("--channels", type=click.IntRange(1, 3), help="1 or 3.")
 @click.option(
     "--config",
-    type=json_value,
+    type=parse_json_option,
     metavar="JSON",
     help="Preparation of the images: mean, std, size, crop and others.",
 )
@@ -75,7 +75,7 @@ def upload_base(shell: Shell, file: Path, architecture: str, **values: Any) -> N
     base = shell.create_client().bases.create(
         file, architecture, progress=sys.stderr.isatty(), **values
     )
-    shell.print_result(base, lambda: _print_base(base))
+    shell.print_result(base, lambda: _print_base_fields(base))
 
 
 @command("list", base_commands, columns=("base", "architecture", "bytes", "models"))
@@ -107,7 +107,7 @@ def delete_base(shell: Shell, base: str) -> None:
 def show_base(shell: Shell, base: str) -> None:
     """Show one base, by its id."""
     base_details = shell.create_client().bases.retrieve(base)
-    shell.print_result(base_details, lambda: _print_base(base_details))
+    shell.print_result(base_details, lambda: _print_base_fields(base_details))
 
 
 @command(
@@ -120,7 +120,7 @@ def print_architectures(shell: Shell) -> None:
     shell.print_rows(architecture_list, rows, "None.")
 
 
-def _print_base(base: Base) -> None:
+def _print_base_fields(base: Base) -> None:
     rows = [
         ("base", base.id),
         ("architecture", base.architecture.name),

@@ -11,7 +11,7 @@ import click
 
 from perennial import config
 from perennial.cli.command import Shell, command
-from perennial.cli.output import ask, print_notice, print_text
+from perennial.cli.output import ask_for_text, print_notice, print_text
 from perennial.errors import (
     APIError,
     BadAnswer,
@@ -21,7 +21,7 @@ from perennial.errors import (
     NotFound,
     Unauthorized,
 )
-from perennial.text import one_line
+from perennial.text import make_one_line
 
 if TYPE_CHECKING:
     from perennial import Perennial
@@ -55,7 +55,9 @@ def log_in(shell: Shell, address: str | None, key: str | None, browser: bool | N
     if address and shell.url and address != shell.url:
         raise click.UsageError("There are two addresses: URL and --url. Name one.")
     url = config.parse_service_url(address or shell.url or _ask_for_url(profile))
-    if browser or (browser is None and key is None and sys.stdin.isatty() and has_browser()):
+    if browser or (
+        browser is None and key is None and sys.stdin.isatty() and has_graphical_browser()
+    ):
         page = f"{url}{KEYS_PAGE}"
         print_notice(f"Administrators make keys at {page}")
         webbrowser.open(page)
@@ -66,16 +68,16 @@ def log_in(shell: Shell, address: str | None, key: str | None, browser: bool | N
     if not key:
         raise ConfigError("The key is empty. One begins with pk_; an administrator makes it.")
     # Tried first, so that a mistyped key does not replace one that works.
-    owner, scope = _try_key(url, key)
+    owner, scope = _fetch_owner_and_scope(url, key)
     where = config.store_profile(profile, url, key)
     result = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}
-    identity = f" as {one_line(owner)} ({scope})" if owner else ""
+    identity = f" as {make_one_line(owner)} ({scope})" if owner else ""
     shell.print_result(
         result, lambda: print_text(f"Logged in to {url}{identity}; the key is in {where}.")
     )
 
 
-def has_browser() -> bool:
+def has_graphical_browser() -> bool:
     """Return True if a graphical browser is available; a text browser would take over the
     terminal.
     """
@@ -98,20 +100,22 @@ def _ask_for_url(profile: str) -> str:
     # Standard input has only the key if nobody is there to be asked.
     if not sys.stdin.isatty():
         return default_url
-    return ask("Address of the service", "No address came. Say it with --url.", default=default_url)
+    return ask_for_text(
+        "Address of the service", "No address came. Say it with --url.", default=default_url
+    )
 
 
 def _ask_for_key(url: str) -> str:
     missing = f"No key to {url} came. Say it with --key, or send it to standard input."
     if sys.stdin.isatty():
-        return ask(f"Key to {url} (not shown)", missing, is_secret=True)
+        return ask_for_text(f"Key to {url} (not shown)", missing, is_secret=True)
     text = sys.stdin.readline()
     if not text.strip():
         raise ConfigError(missing)
     return text
 
 
-def _try_key(url: str, key: str) -> tuple[str | None, str | None]:
+def _fetch_owner_and_scope(url: str, key: str) -> tuple[str | None, str | None]:
     """Return owner and scope of a key, as far as the service reports them.
 
     Raises:
@@ -122,7 +126,7 @@ def _try_key(url: str, key: str) -> tuple[str | None, str | None]:
 
     try:
         with Perennial(key, base_url=url) as client:
-            return _find_owner(client)
+            return _fetch_key_owner(client)
     except Unauthorized as error:  # The service's own message says to log in.
         raise Unauthorized(
             error.status, {**error.problem, "detail": f"{url} does not know this key."}
@@ -133,7 +137,7 @@ def _try_key(url: str, key: str) -> tuple[str | None, str | None]:
         ) from error
 
 
-def _find_owner(client: Perennial) -> tuple[str | None, str | None]:
+def _fetch_key_owner(client: Perennial) -> tuple[str | None, str | None]:
     try:
         me = client.me()
         return me.owner, me.scope

@@ -13,7 +13,7 @@ from perennial.cli.exits import Exit
 from perennial.cli.output import print_fields, print_notice, print_text
 from perennial.errors import APIError, NotFound
 from perennial.shapes import convert_to_json
-from perennial.text import one_line
+from perennial.text import make_one_line
 from perennial.types import ListedModel
 
 
@@ -85,20 +85,20 @@ def print_status(shell: Shell, is_told: bool) -> int:
         ],
     }
 
-    def show() -> None:
+    def print_service_status() -> None:
         parts = f"database {ready.database}, store {ready.store}, broker {ready.broker}"
         rows = [
             ("service", f"{client.connection.url} is {ready.status} ({parts})"),
             ("models", str(len(models))),
         ]
         print_fields([*rows, ("jobs", f"{len(running)} running, {len(queued)} queued")])
-        _print_attention(models)
+        _print_items_needing_attention(models)
 
-    shell.print_result(result, show)
-    return _exit_code(ready.status, models) if is_told else 0
+    shell.print_result(result, print_service_status)
+    return _choose_status_exit_code(ready.status, models) if is_told else 0
 
 
-def _exit_code(ready: str, models: list[ListedModel]) -> int:
+def _choose_status_exit_code(ready: str, models: list[ListedModel]) -> int:
     """Return the exit status for scripts.
 
     For pending decisions it is the status that a submit would have ended with.
@@ -113,14 +113,14 @@ def _exit_code(ready: str, models: list[ListedModel]) -> int:
     )
 
 
-def _print_attention(models: list[ListedModel]) -> None:
+def _print_items_needing_attention(models: list[ListedModel]) -> None:
     from perennial import words
 
     for model in models:
         for entry in model.attention:
             print_text(
-                f"\n{one_line(model.name)}: "
-                + "\n".join(words.describe_attention(model.name, entry))
+                f"\n{make_one_line(model.name)}: "
+                + "\n".join(words.describe_attention_item(model.name, entry))
             )
 
 
@@ -134,9 +134,9 @@ def open_pages(shell: Shell, model: str | None) -> None:
         # safe='', because a slash in a name would lead to another page.
         page += f"/models/{quote(shell.create_client().models.retrieve(model).name, safe='')}"
 
-    def show() -> None:
+    def print_page_url() -> None:
         print_text(page)
         if not webbrowser.open(page):
             print_notice("There is no browser here: open the address where there is one.")
 
-    shell.print_result({"url": page}, show)
+    shell.print_result({"url": page}, print_page_url)

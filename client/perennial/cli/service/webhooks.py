@@ -12,11 +12,11 @@ import click
 
 from perennial.cli.command import Shell, command
 from perennial.cli.groups import Commands
-from perennial.cli.named import find_id
+from perennial.cli.named import find_id_by_name
 from perennial.cli.output import Cell, format_time, print_fields, print_notice, print_text
-from perennial.cli.states import WEBHOOKS, state_option
-from perennial.guard import shell_word
-from perennial.text import one_line
+from perennial.cli.states import WEBHOOKS, build_state_option
+from perennial.guard import quote_shell_word
+from perennial.text import make_one_line
 
 if TYPE_CHECKING:
     from perennial import Perennial, types
@@ -33,7 +33,7 @@ def webhook_commands() -> None:
 @command(
     "list", webhook_commands, columns=("webhook", "address", "state", "waiting", "last delivery")
 )
-@state_option("--state", "state", WEBHOOKS)
+@build_state_option("--state", "state", WEBHOOKS)
 def list_webhooks(shell: Shell, state: str | None) -> None:
     """List your webhooks, with the result of each one's last delivery."""
     hooks = [one for one in shell.create_client().webhooks.list() if state in (None, one.state)]
@@ -41,10 +41,12 @@ def list_webhooks(shell: Shell, state: str | None) -> None:
     shell.print_rows(hooks, rows, "No webhook.")
 
 
-def _find_webhook(shell: Shell, webhook: str) -> tuple[Perennial, str]:
+def _find_webhook_id(shell: Shell, webhook: str) -> tuple[Perennial, str]:
     """Return a client, and the id of a webhook given by id or URL."""
     client = shell.create_client()
-    return client, find_id(webhook, "webhook", "whk_", client.webhooks.list(), lambda one: one.url)
+    return client, find_id_by_name(
+        webhook, "webhook", "whk_", client.webhooks.list(), lambda one: one.url
+    )
 
 
 def _format_last_delivery(one: types.Webhook) -> str | None:
@@ -77,24 +79,24 @@ def create_webhook(shell: Shell, address: str, events: tuple[str, ...], model: s
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def rotate_secret(shell: Shell, webhook: str) -> None:
     """Create a new secret; for a day deliveries are signed with the old one too."""
-    client, webhook = _find_webhook(shell, webhook)
+    client, webhook = _find_webhook_id(shell, webhook)
     _show_secret_once(shell, client.webhooks.rotate(webhook))
 
 
 def _show_secret_once(shell: Shell, made: types.NewWebhook) -> None:
-    def show() -> None:
+    def print_secret() -> None:
         print_notice(f"Webhook {made.id} for {made.url}. The secret is shown this once:")
         # Alone on standard output, so that a script can store it.
         print_text(made.secret)
 
-    shell.print_result(made, show)
+    shell.print_result(made, print_secret)
 
 
 @command("show", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def show_webhook(shell: Shell, webhook: str) -> None:
     """Show one webhook: its state and events."""
-    client, webhook = _find_webhook(shell, webhook)
+    client, webhook = _find_webhook_id(shell, webhook)
     hook = client.webhooks.retrieve(webhook)
     rows: list[tuple[str, Cell]] = [
         ("webhook", hook.id),
@@ -116,7 +118,7 @@ def show_webhook(shell: Shell, webhook: str) -> None:
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def remove_webhook(shell: Shell, webhook: str) -> None:
     """Remove a webhook with its deliveries."""
-    client, webhook = _find_webhook(shell, webhook)
+    client, webhook = _find_webhook_id(shell, webhook)
     client.webhooks.delete(webhook)
     shell.print_result({"deleted": webhook}, lambda: print_text(f"Webhook {webhook} is removed."))
 
@@ -125,13 +127,13 @@ def remove_webhook(shell: Shell, webhook: str) -> None:
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def disable_webhook(shell: Shell, webhook: str) -> None:
     """Stop sending; events that occur meanwhile are not sent later."""
-    client, webhook = _find_webhook(shell, webhook)
+    client, webhook = _find_webhook_id(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=False)
     shell.print_result(
         hook,
         lambda: print_text(
             f"Nothing is sent to {hook.url} until `perennial webhooks enable "
-            f"{shell_word(webhook)}`."
+            f"{quote_shell_word(webhook)}`."
         ),
     )
 
@@ -140,7 +142,7 @@ def disable_webhook(shell: Shell, webhook: str) -> None:
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def enable_webhook(shell: Shell, webhook: str) -> None:
     """Resume sending to a webhook, pending deliveries first."""
-    client, webhook = _find_webhook(shell, webhook)
+    client, webhook = _find_webhook_id(shell, webhook)
     hook = client.webhooks.update(webhook, enabled=True)
     shell.print_result(
         hook,
@@ -152,8 +154,8 @@ def enable_webhook(shell: Shell, webhook: str) -> None:
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def send_test_event(shell: Shell, webhook: str) -> int:
     """Send a webhook.test event, and show its result."""
-    client, webhook = _find_webhook(shell, webhook)
-    return _await_outcome(shell, client, client.webhooks.test(webhook))
+    client, webhook = _find_webhook_id(shell, webhook)
+    return _wait_for_first_attempt(shell, client, client.webhooks.test(webhook))
 
 
 @command(
@@ -177,7 +179,7 @@ def send_test_event(shell: Shell, webhook: str) -> int:
 )
 def list_deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
     """List sent and pending deliveries, newest first."""
-    client, webhook = _find_webhook(shell, webhook)
+    client, webhook = _find_webhook_id(shell, webhook)
     delivery_list = list(islice(client.webhooks.deliveries(webhook, state=state), limit))
     rows = [
         (one.id, one.type, one.state, one.attempts, one.status, format_time(one.sent_at), one.error)
@@ -191,11 +193,13 @@ def list_deliveries(shell: Shell, webhook: str, state: Any, limit: int) -> None:
 @click.argument("delivery")
 def resend_delivery(shell: Shell, webhook: str, delivery: str) -> int:
     """Send a delivery again, and show its result."""
-    client, webhook = _find_webhook(shell, webhook)
-    return _await_outcome(shell, client, client.webhooks.redeliver(webhook, delivery))
+    client, webhook = _find_webhook_id(shell, webhook)
+    return _wait_for_first_attempt(shell, client, client.webhooks.redeliver(webhook, delivery))
 
 
-def _await_outcome(shell: Shell, client: Perennial, requested: types.DeliveryDetail) -> int:
+def _wait_for_first_attempt(
+    shell: Shell, client: Perennial, requested: types.DeliveryDetail
+) -> int:
     """Wait for the first attempt; return 0 if it was delivered, else 1."""
     end = time.monotonic() + ATTEMPT_S
     delivery = requested
@@ -204,18 +208,18 @@ def _await_outcome(shell: Shell, client: Perennial, requested: types.DeliveryDet
         time.sleep(0.25)
         delivery = client.webhooks.retrieve_delivery(requested.webhook, requested.id)
 
-    def show() -> None:
+    def print_delivery_result() -> None:
         if delivery.state == "delivered":
             print_text(
-                f"{one_line(delivery.type)} was delivered: the receiver answered {delivery.status}."
+                f"{make_one_line(delivery.type)} was delivered: the receiver answered {delivery.status}."
             )
         elif delivery.attempts:
-            print_notice(one_line(f"{delivery.type} was not taken. {delivery.error}"))
+            print_notice(make_one_line(f"{delivery.type} was not taken. {delivery.error}"))
         else:
-            list_command = f"perennial webhooks deliveries {shell_word(delivery.webhook)}"
+            list_command = f"perennial webhooks deliveries {quote_shell_word(delivery.webhook)}"
             print_notice(
-                one_line(f"{delivery.type} still waits: `{list_command}` shows how it goes.")
+                make_one_line(f"{delivery.type} still waits: `{list_command}` shows how it goes.")
             )
 
-    shell.print_result(delivery, show)
+    shell.print_result(delivery, print_delivery_result)
     return 0 if delivery.state == "delivered" else 1

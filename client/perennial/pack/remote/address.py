@@ -29,7 +29,7 @@ class Address(NamedTuple):
         return f"{self.scheme}://{self.bucket}/{self.prefix}".removesuffix("/")
 
 
-def is_address(text: str) -> bool:
+def is_remote_address(text: str) -> bool:
     """Return True if a text has a scheme and is not a path; a Windows drive is a path."""
     match = _SCHEME.match(text)
     return (
@@ -37,7 +37,7 @@ def is_address(text: str) -> bool:
     )
 
 
-def parse_address(text: str) -> Address:
+def parse_bucket_address(text: str) -> Address:
     """Parse an address. Raises PackError unless it is `s3://`, `gs://` or `az://` with bucket and
     prefix.
     """
@@ -45,7 +45,7 @@ def parse_address(text: str) -> Address:
     # fsspec would read a chain of file systems, and a local file could be one of its links.
     if "::" in text:
         raise PackError(
-            f"{quote_name(text)} chains addresses with “::”; give one of {_format_schemes()}."
+            f"{quote_name(text)} chains addresses with “::”; give one of {_format_known_schemes()}."
         )
     if not separator or scheme not in SCHEMES:
         suggestion = _OTHERS.get(scheme.lower()) or (
@@ -56,13 +56,13 @@ def parse_address(text: str) -> Address:
             hint = " URLs are sent as a list: a CSV whose first line is url,label."
         raise PackError(
             f"{quote_name(text)} is no source that is read; possible are paths, and "
-            f"{_format_schemes()}.{hint}"
+            f"{_format_known_schemes()}.{hint}"
         )
     bucket, _, prefix = remainder.partition("/")
     if not _BUCKET.fullmatch(bucket) or ".." in bucket:
         raise PackError(
             f"{quote_name(bucket)} in {quote_name(text)} is no name of a bucket; give one of "
-            f"{_format_schemes()}."
+            f"{_format_known_schemes()}."
         )
     if _CONTROL.search(prefix) or len(prefix.encode()) > MAX_PREFIX_BYTES:
         raise PackError(
@@ -73,5 +73,5 @@ def parse_address(text: str) -> Address:
     return Address(scheme, bucket, prefix if not prefix or prefix.endswith("/") else f"{prefix}/")
 
 
-def _format_schemes() -> str:
+def _format_known_schemes() -> str:
     return ", ".join(f"{scheme}://bucket/prefix" for scheme in SCHEMES)

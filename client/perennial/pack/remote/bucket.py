@@ -5,23 +5,27 @@ from collections.abc import Collection
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
 from perennial.pack.images import Image
-from perennial.pack.names import explain_wrong_path, numbered_name, to_nfc
-from perennial.pack.remote.address import Address, parse_address
+from perennial.pack.names import build_numbered_name, explain_invalid_path, normalise_to_nfc
+from perennial.pack.remote.address import Address, parse_bucket_address
 from perennial.pack.remote.fetching import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
     Changed,
     FetchedImages,
     Progress,
-    require_count,
+    require_positive_limit,
 )
-from perennial.pack.remote.names import is_safe_name
+from perennial.pack.remote.names import is_safe_file_name
 from perennial.pack.remote.stores import Listed, StoreOptions, open_store
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.plan import IGNORED, Plan
 from perennial.pack.rules.tables import MAX_TABLE_BYTES
-from perennial.pack.sources.csv_file import read_given_options
-from perennial.pack.sources.folder import are_names_enough, describe_plan, plan_folder
+from perennial.pack.sources.csv_file import parse_given_options
+from perennial.pack.sources.folder import (
+    describe_reading_plan,
+    do_names_determine_classes,
+    plan_folder_reading,
+)
 from perennial.pack.text import format_count, quote_name
 
 _MOST_PAGES = 5000
@@ -67,8 +71,8 @@ class BucketImages(FetchedImages):
             Undecided: one of the options is needed.
             ExtraMissing: a library is needed.
         """
-        self._address: Address = parse_address(address)
-        require_count(max_entries)
+        self._address: Address = parse_bucket_address(address)
+        require_positive_limit(max_entries)
         super().__init__(f"{quote_name(str(self._address))}", max_bad)
         self._store = open_store(self._address, StoreOptions(endpoint, profile, anonymous))
         self._objects: list[Listed] = []
@@ -78,7 +82,7 @@ class BucketImages(FetchedImages):
             "classes": classes,
             "max_bad": max_bad,
         }
-        options = read_given_options(
+        options = parse_given_options(
             {
                 **layout_options,
                 "image": image,
@@ -89,27 +93,27 @@ class BucketImages(FetchedImages):
         )
         object_by_name = self._list_objects(max_entries, progress)
         names = sorted(object_by_name)
-        plan = self._plan_images(names, object_by_name, options, known_classes)
+        plan = self._plan_object_classes(names, object_by_name, options, known_classes)
         for name, number, is_test in zip(names, plan.of, plan.test, strict=True):
             if number != IGNORED:
-                self._add_object(
+                self._add_listed_object(
                     name,
                     object_by_name[name],
                     plan.classes[number],
                     ("test" if is_test else "train") if plan.has_parts else "",
                 )
-        self.listed = not are_names_enough(plan, self.rows)
-        self._said = describe_plan(plan, self.listed)
-        self.say_what_is_bad()
+        self.listed = not do_names_determine_classes(plan, self.rows)
+        self._said = describe_reading_plan(plan, self.listed)
+        self.update_bad_image_warnings()
 
-    def _plan_images(
+    def _plan_object_classes(
         self,
         names: list[str],
         object_by_name: dict[str, Listed],
         options: ReadingOptions,
         known_classes: Collection[str],
     ) -> Plan:
-        def read_by_number(number: int) -> bytes:
+        def read_object_by_number(number: int) -> bytes:
             table = object_by_name[names[number]]
             # By the listing, before a byte of it is fetched.
             if table.size > MAX_TABLE_BYTES:
@@ -122,12 +126,14 @@ class BucketImages(FetchedImages):
             except Changed as changed:
                 raise RuleError(f"The object {quote_name(table.key)} {changed}.") from changed
 
-        return plan_folder(names, options, read_by_number, known_classes, self.origin)
+        return plan_folder_reading(
+            names, options, read_object_by_number, known_classes, self.origin
+        )
 
-    def _add_object(self, name: str, listed: Listed, label: str, part: str) -> None:
+    def _add_listed_object(self, name: str, listed: Listed, label: str, part: str) -> None:
         size = listed.size
         if not 0 < size <= MAX_ENTRY_BYTES:
-            self._bad.add_entry(
+            self._bad.add_bad_entry(
                 f"The object {quote_name(listed.key)}",
                 f"has {size:,} bytes; an image has 1 to {MAX_ENTRY_BYTES:,}",
             )
@@ -136,8 +142,8 @@ class BucketImages(FetchedImages):
         self._sizes.append(size)
         folder, _, base = name.rpartition("/")
         # Keys may hold what some file systems do not take, such as a colon or a final dot.
-        if not is_safe_name(base):
-            name = f"{folder}/{numbered_name(len(self.rows))}".removeprefix("/")
+        if not is_safe_file_name(base):
+            name = f"{folder}/{build_numbered_name(len(self.rows))}".removeprefix("/")
         self.rows.append(Image(name, label, part))
 
     def _list_objects(self, max_entries: int, progress: Progress | None) -> dict[str, Listed]:
@@ -146,7 +152,7 @@ class BucketImages(FetchedImages):
         """
         object_by_name: dict[str, Listed] = {}
         keys = 0
-        for number, page in enumerate(self._store.list_pages()):
+        for number, page in enumerate(self._store.list_object_pages()):
             keys += len(page)
             # Checked for each page, before a huge bucket fills the memory.
             if keys > max_entries or number > _MOST_PAGES:
@@ -156,7 +162,7 @@ class BucketImages(FetchedImages):
                     f"several batches, or raise the limit with -o max_entries={max_entries * 2}."
                 )
             for listed in page:
-                self._register_object(listed, object_by_name)
+                self._register_listed_object(listed, object_by_name)
             if progress is not None:
                 progress(keys, 0)
         if not object_by_name:
@@ -166,31 +172,31 @@ class BucketImages(FetchedImages):
             raise PackError(f"{self.origin} has {problem}")
         return object_by_name
 
-    def _register_object(self, listed: Listed, object_by_name: dict[str, Listed]) -> None:
+    def _register_listed_object(self, listed: Listed, object_by_name: dict[str, Listed]) -> None:
         prefix = self._address.prefix
         name = listed.key.removeprefix(prefix)
         if name.endswith("/") and not listed.size:
             return  # a folder marker, as consoles create it
         where = f"The object {quote_name(listed.key)}"
-        wrong = explain_wrong_path(name)
+        wrong = explain_invalid_path(name)
         if not listed.key.startswith(prefix):
-            self._bad.add_entry(where, "is not below the prefix")
+            self._bad.add_bad_entry(where, "is not below the prefix")
         elif wrong or any(part in ("", ".", "..") for part in name.split("/")):
-            self._bad.add_entry(where, wrong or "has an empty part, or “.”, in its key")
+            self._bad.add_bad_entry(where, wrong or "has an empty part, or “.”, in its key")
         # Keys may differ in Unicode composition alone, and the service would see one name twice.
-        elif to_nfc(name) in object_by_name:
-            self._bad.add_entry(where, "is listed twice")
+        elif normalise_to_nfc(name) in object_by_name:
+            self._bad.add_bad_entry(where, "is listed twice")
         else:
-            object_by_name[to_nfc(name)] = listed
+            object_by_name[normalise_to_nfc(name)] = listed
 
     def fetch_image(self, number: int) -> bytes:
         """Fetch the image with a number from the bucket; see FetchedImages."""
         return self._store.read_object(self._objects[number])
 
-    def describe_place(self, number: int) -> str:
+    def describe_image_place(self, number: int) -> str:
         """Describe where the image with a number comes from; see FetchedImages."""
         return f"The object {quote_name(self._objects[number].key)}"
 
-    def get_version(self, number: int) -> str:
+    def get_image_version(self, number: int) -> str:
         """Return the object's ETag or generation."""
         return self._objects[number].version

@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 """Called with the number of listed entries, and the total, or 0 if unknown."""
 
 
-def require_count(max_entries: object) -> None:
+def require_positive_limit(max_entries: object) -> None:
     """Raise PackError unless a limit is a positive integer."""
     if isinstance(max_entries, bool) or not isinstance(max_entries, int) or max_entries < 1:
         raise PackError(
@@ -59,11 +59,11 @@ class FetchedImages(Images):
         """
 
     @abstractmethod
-    def describe_place(self, number: int) -> str:
+    def describe_image_place(self, number: int) -> str:
         """Return the name of an image in messages."""
 
     @abstractmethod
-    def get_version(self, number: int) -> str:
+    def get_image_version(self, number: int) -> str:
         """Return a text that changes when the image is replaced."""
 
     def identity(self) -> str:
@@ -71,16 +71,16 @@ class FetchedImages(Images):
         digest = hashlib.sha256()
         for number, row in enumerate(self.rows):
             digest.update(
-                f"{row!r} {self.describe_place(number)!r} {self._sizes[number]} "
-                f"{self.get_version(number)!r}\n".encode()
+                f"{row!r} {self.describe_image_place(number)!r} {self._sizes[number]} "
+                f"{self.get_image_version(number)!r}\n".encode()
             )
         return digest.hexdigest()
 
-    def collect_sizes(self) -> "array[int]":
+    def collect_image_sizes(self) -> "array[int]":
         """Return the sizes from listing."""
         return self._sizes
 
-    def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
+    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images in order, with a few fetched ahead.
 
         Raises:
@@ -96,7 +96,7 @@ class FetchedImages(Images):
                         # otherwise never be.
                         if ahead and waiting + self._sizes[following] > MAX_AHEAD_BYTES:
                             break
-                        ahead.append((following, pool.submit(self._try_fetch, following)))
+                        ahead.append((following, pool.submit(self._try_fetch_image, following)))
                         waiting += self._sizes[following]
                         following += 1
                     number, future = ahead.popleft()
@@ -114,7 +114,7 @@ class FetchedImages(Images):
                     future.cancel()
         self._is_read |= first == 0
 
-    def _try_fetch(self, number: int) -> bytes | Changed:
+    def _try_fetch_image(self, number: int) -> bytes | Changed:
         # Once replaced by zeros, always: each reading must give the same bytes.
         if number in self._empty:
             return Changed("")
@@ -137,17 +137,17 @@ class FetchedImages(Images):
             # After a whole reading the digest is known, and zeros would contradict it.
             if self._is_read or is_cut:
                 raise SourceChanged(
-                    f"{self.describe_place(number)} {changed}. Let it settle, and submit it again."
+                    f"{self.describe_image_place(number)} {changed}. Let it settle, and submit it again."
                 )
             self._empty.add(number)
-            self._bad.add_entry(self.describe_place(number), str(changed))
-            self.say_what_is_bad()
+            self._bad.add_bad_entry(self.describe_image_place(number), str(changed))
+            self.update_bad_image_warnings()
         left = self._sizes[number]
         while left > 0:
             yield bytes(min(left, _ZEROS))
             left -= _ZEROS
 
-    def say_what_is_bad(self) -> None:
+    def update_bad_image_warnings(self) -> None:
         """Set the warnings about images left out so far. Raises PackError if there are too many."""
         self.warnings[:] = [
             *self._bad.warn_of_bad_entries(len(self.rows) - len(self._empty)),

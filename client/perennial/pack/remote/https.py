@@ -24,9 +24,9 @@ from perennial.public_address import (
     Target,
     describe_non_public,
     find_embedded_ipv4,
-    is_metadata_name,
-    look_up_host,
-    parse_target,
+    is_cloud_metadata_name,
+    parse_url_target,
+    resolve_host_name,
 )
 
 MAX_REDIRECTS = 5
@@ -80,16 +80,16 @@ class Fetcher:
     ) -> None:
         self._allow_private, self._resolve, self._seconds = (
             allow_private,
-            resolve or look_up_host,
+            resolve or resolve_host_name,
             seconds,
         )
 
-    def fetch_size(self, url: str) -> Head:
+    def fetch_size_and_version(self, url: str) -> Head:
         """Return the size and version at a URL. Raises Unfetchable."""
         with self._open_response("HEAD", url) as response:
-            return _parse_head(response)
+            return _parse_size_and_version(response)
 
-    def fetch_start(self, url: str, most: int) -> tuple[Head, bytes]:
+    def fetch_first_bytes(self, url: str, most: int) -> tuple[Head, bytes]:
         """Return size and version at a URL, and its first `most` bytes. Raises Unfetchable."""
         with self._open_response("GET", url) as response:
             pieces, left = [], most
@@ -98,14 +98,14 @@ class Fetcher:
                 left -= len(pieces[-1])
                 if not left:
                     break
-            return _parse_head(response), b"".join(pieces)
+            return _parse_size_and_version(response), b"".join(pieces)
 
     @contextmanager
     def _open_response(self, method: str, url: str) -> Iterator[Any]:
         """Yield the response with status 200, after redirects."""
         deadline = time.monotonic() + self._seconds
         for _ in range(MAX_REDIRECTS + 1):
-            target = https_target(url)
+            target = parse_https_url(url)
             try:
                 with (
                     self._create_pool(target, deadline) as pool,
@@ -115,9 +115,9 @@ class Fetcher:
                         headers=[("Host", target.host_header), *_HEADERS],
                     ) as response,
                 ):
-                    location = _get_header(response, b"location")
+                    location = _get_response_header(response, b"location")
                     if response.status not in _REDIRECTS or not location:
-                        _require_image(response)
+                        _require_image_response(response)
                         yield response
                         return
             except TimeoutError:
@@ -139,7 +139,7 @@ class Fetcher:
 
     def _create_pool(self, target: Target, deadline: float) -> httpcore2.ConnectionPool:
         return httpcore2.ConnectionPool(
-            ssl_context=self._ssl_context,
+            ssl_context=self._tls_context,
             # Connects to the addresses checked here: a second look-up could give others.
             network_backend=_Backend(target, self._resolve_allowed(target), deadline),
             # No connection is reused, since each belongs to one checked target and one deadline.
@@ -147,7 +147,7 @@ class Fetcher:
         )
 
     @cached_property
-    def _ssl_context(self) -> ssl.SSLContext:
+    def _tls_context(self) -> ssl.SSLContext:
         """The system's certificates, or those in SSL_CERT_FILE."""
         return httpcore2.default_ssl_context()
 
@@ -156,14 +156,14 @@ class Fetcher:
         Unfetchable.
         """
         # By name as well, because such a service may have an address that --allow-private admits.
-        if is_metadata_name(target.host):
+        if is_cloud_metadata_name(target.host):
             raise Unfetchable(f"leads to {target.host}, a cloud's own service for its machines")
         # One internal address refuses the name, even if its other addresses are public.
         for address in (addresses := self._resolve_host(target)):
             why = describe_non_public(address)
-            if why is not None and not (self._allow_private and _is_private(address)):
+            if why is not None and not (self._allow_private and _is_private_address(address)):
                 named = "" if str(address) == target.host else f"{target.host} is {address}: "
-                hint = "; --allow-private allows it" if _is_private(address) else ""
+                hint = "; --allow-private allows it" if _is_private_address(address) else ""
                 raise Unfetchable(f"leads to a place that is not public: {named}{why}{hint}")
         return addresses
 
@@ -186,13 +186,13 @@ class Fetcher:
         return addresses
 
 
-def https_target(url: str) -> Target:
+def parse_https_url(url: str) -> Target:
     """Parse a URL. Raises Unfetchable unless it is a plain `https://host[:port][/path][?query]`."""
     if not url.lower().startswith("https://"):
         scheme = re.match(r"[A-Za-z][A-Za-z0-9+.-]{0,20}:", url)
         raise Unfetchable(f"is of {scheme[0] if scheme else 'no scheme'}; only https:// is fetched")
     try:
-        return parse_target(url, MAX_URL_CHARS)
+        return parse_url_target(url, MAX_URL_CHARS)
     except Refused:
         raise Unfetchable(
             "is no URL in its plain form: https://host/path in ASCII, other characters as %xx, "
@@ -223,39 +223,41 @@ def _resolve_redirect(target: Target, location: str) -> str:
     if location.startswith("/") and not location.startswith("//"):
         return f"https://{target.host_header}{location}"
     try:
-        https_target(location)
+        parse_https_url(location)
     except Unfetchable as error:
         raise Unfetchable(f"redirects to what {error}") from None
     return location
 
 
-def _require_image(answer: Any) -> None:
+def _require_image_response(answer: Any) -> None:
     """Raise Unfetchable for a response without an image."""
     if answer.status != 200:
         is_passing = answer.status in (408, 425, 429) or answer.status >= 500
         raise Unfetchable(f"answers with status {answer.status}", is_passing)
-    kind = _get_header(answer, b"content-type").partition(";")[0].strip().lower()
+    kind = _get_response_header(answer, b"content-type").partition(";")[0].strip().lower()
     # Pages for logins and errors often come with status 200.
     if kind in ("text/html", "application/xhtml+xml", "application/json"):
         raise Unfetchable(f"is {kind}, no image")
-    packed = _get_header(answer, b"content-encoding").lower()
+    packed = _get_response_header(answer, b"content-encoding").lower()
     if packed not in ("", "identity"):
         raise Unfetchable(f"is packed by {packed[:40]!r}, which was not asked for")
 
 
-def _get_header(answer: Any, name: bytes) -> str:
+def _get_response_header(answer: Any, name: bytes) -> str:
     values = [value for key, value in answer.headers if key.lower() == name]
     return values[0].decode("latin-1") if values else ""
 
 
-def _parse_head(answer: Any) -> Head:
-    length = _get_header(answer, b"content-length")
-    version = _get_header(answer, b"etag") or _get_header(answer, b"last-modified")
+def _parse_size_and_version(answer: Any) -> Head:
+    length = _get_response_header(answer, b"content-length")
+    version = _get_response_header(answer, b"etag") or _get_response_header(
+        answer, b"last-modified"
+    )
     # Cut, because a list may have half a million URLs, and each version stays in memory.
     return Head(int(length) if re.fullmatch(r"[0-9]{1,15}", length) else None, version[:500])
 
 
-def _is_private(address: IPAddress) -> bool:
+def _is_private_address(address: IPAddress) -> bool:
     """Return True for an address of a private network or of this machine, which may be allowed."""
     inner = find_embedded_ipv4(address) or address
     return (inner.is_private or inner.is_loopback) and not (
@@ -289,7 +291,7 @@ class _Backend(httpcore2.NetworkBackend):
             family = socket.AF_INET if address.version == 4 else socket.AF_INET6
             connection = socket.socket(family, socket.SOCK_STREAM)
             try:
-                connection.settimeout(_seconds_left(self._deadline))
+                connection.settimeout(_compute_seconds_left(self._deadline))
                 connection.connect((str(address), self._target.port))
                 return _Stream(connection, self._deadline)
             except TimeoutError:
@@ -309,12 +311,12 @@ class _Stream(httpcore2.NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Return the next bytes."""
-        self._socket.settimeout(_seconds_left(self._deadline))
+        self._socket.settimeout(_compute_seconds_left(self._deadline))
         return self._socket.recv(max_bytes)
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send all bytes."""
-        self._socket.settimeout(_seconds_left(self._deadline))
+        self._socket.settimeout(_compute_seconds_left(self._deadline))
         self._socket.sendall(buffer)
 
     def close(self) -> None:
@@ -329,7 +331,7 @@ class _Stream(httpcore2.NetworkStream):
     ) -> "_Stream":
         """Return the connection with TLS."""
         try:
-            self._socket.settimeout(_seconds_left(self._deadline))
+            self._socket.settimeout(_compute_seconds_left(self._deadline))
             return _Stream(
                 ssl_context.wrap_socket(self._socket, server_hostname=server_hostname),
                 self._deadline,
@@ -343,7 +345,7 @@ class _Stream(httpcore2.NetworkStream):
         return self._socket if info == "socket" else None
 
 
-def _seconds_left(deadline: float) -> float:
+def _compute_seconds_left(deadline: float) -> float:
     """Return the remaining seconds. Raises TimeoutError at the deadline."""
     left = deadline - time.monotonic()
     if left <= 0:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from perennial.pack.errors import PackError
-from perennial.pack.extras import import_optional
+from perennial.pack.extras import import_optional_module
 from perennial.pack.remote.address import Address
 from perennial.pack.remote.fetching import Changed
 from perennial.pack.text import quote_name
@@ -47,17 +47,17 @@ class Store(ABC):
         self.address = address
         self.errors: tuple[type[Exception], ...] = (OSError, ValueError)
 
-    def list_pages(self) -> Iterator[list[Listed]]:
+    def list_object_pages(self) -> Iterator[list[Listed]]:
         """Yield the objects below the prefix, page by page. Raises PackError if it cannot be
         listed.
         """
         token: str | None = None
         while True:
             try:
-                rows, following = self._read_page(token)
+                rows, following = self._read_listing_page(token)
             except self.errors as error:
                 raise PackError(
-                    f"{quote_name(str(self.address))} cannot be listed: {_format_error(error)}. "
+                    f"{quote_name(str(self.address))} cannot be listed: {_format_store_error(error)}. "
                     f"Are the name and the credentials "
                     "right? They are those of the tools of your cloud."
                 ) from error
@@ -77,27 +77,27 @@ class Store(ABC):
         """
         try:
             # One byte more than listed reveals an object that has grown.
-            return self._read_first(listed, listed.size + 1)
+            return self._read_object_start(listed, listed.size + 1)
         except FileNotFoundError:
             raise Changed(_GONE) from None
         except self.errors as error:
-            if self._means_changed(error):
+            if self._is_changed_error(error):
                 raise Changed(_GONE) from error
             raise PackError(
                 f"The object {quote_name(listed.key)} of {quote_name(str(self.address))} cannot be "
-                f"read: {_format_error(error)}. Send the "
+                f"read: {_format_store_error(error)}. Send the "
                 "batch again: what has arrived is kept."
             ) from error
 
     @abstractmethod
-    def _read_page(self, token: str | None) -> tuple[list[Listed], str | None]:
+    def _read_listing_page(self, token: str | None) -> tuple[list[Listed], str | None]:
         """Return a page of the listing, and the token of the next page, or None."""
 
     @abstractmethod
-    def _read_first(self, listed: Listed, most: int) -> bytes:
+    def _read_object_start(self, listed: Listed, most: int) -> bytes:
         """Return the first `most` bytes of the listed version."""
 
-    def _means_changed(self, error: Exception) -> bool:
+    def _is_changed_error(self, error: Exception) -> bool:
         """Return True if an error means that the object has another version now."""
         del error
         return False
@@ -108,10 +108,10 @@ class S3Store(Store):
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         super().__init__(address)
-        s3fs = import_optional("s3fs", "A bucket of S3", "s3")
-        botocore = import_optional("botocore.exceptions", "A bucket of S3", "s3")
+        s3fs = import_optional_module("s3fs", "A bucket of S3", "s3")
+        botocore = import_optional_module("botocore.exceptions", "A bucket of S3", "s3")
         self.errors = (*self.errors, botocore.BotoCoreError, botocore.ClientError)
-        self._sync = import_optional("fsspec.asyn", "A bucket of S3", "s3").sync
+        self._sync = import_optional_module("fsspec.asyn", "A bucket of S3", "s3").sync
         file_system_options: dict[str, Any] = {"anon": options.anonymous}
         if options.endpoint:
             file_system_options["endpoint_url"] = options.endpoint
@@ -122,7 +122,7 @@ class S3Store(Store):
             use_listings_cache=False, skip_instance_cache=True, **file_system_options
         )
 
-    def _read_page(self, token: str | None) -> tuple[list[Listed], str | None]:
+    def _read_listing_page(self, token: str | None) -> tuple[list[Listed], str | None]:
         more = {"ContinuationToken": token} if token else {}
         response = self._fs.call_s3(
             "list_objects_v2",
@@ -137,17 +137,17 @@ class S3Store(Store):
         ]
         return rows, response.get("NextContinuationToken") if response.get("IsTruncated") else None
 
-    def _read_first(self, listed: Listed, most: int) -> bytes:
+    def _read_object_start(self, listed: Listed, most: int) -> bytes:
         # A replaced object is refused instead of being sent under the size of the old one.
         match = {"IfMatch": listed.version} if listed.version else {}
         response = self._fs.call_s3(
             "get_object", Bucket=self.address.bucket, Key=listed.key, **match
         )
         # In the event loop of fsspec, to which the body's connection belongs.
-        content: bytes = self._sync(self._fs.loop, _first_bytes, response["Body"], most)
+        content: bytes = self._sync(self._fs.loop, _read_first_bytes, response["Body"], most)
         return content
 
-    def _means_changed(self, error: Exception) -> bool:
+    def _is_changed_error(self, error: Exception) -> bool:
         # s3fs raises OSError from botocore's error, and only the latter has the code.
         code = str(
             getattr(error.__cause__ or error, "response", {}).get("Error", {}).get("Code", "")
@@ -161,10 +161,10 @@ class GoogleStore(Store):
     def __init__(self, address: Address, options: StoreOptions) -> None:
         super().__init__(address)
         # gcsfs.core, so that no other protocol is tried.
-        gcsfs = import_optional("gcsfs.core", "A bucket of Google Cloud", "gs")
-        google = import_optional("google.auth.exceptions", "A bucket of Google Cloud", "gs")
-        http = import_optional("gcsfs.retry", "A bucket of Google Cloud", "gs")
-        aiohttp = import_optional("aiohttp", "A bucket of Google Cloud", "gs")
+        gcsfs = import_optional_module("gcsfs.core", "A bucket of Google Cloud", "gs")
+        google = import_optional_module("google.auth.exceptions", "A bucket of Google Cloud", "gs")
+        http = import_optional_module("gcsfs.retry", "A bucket of Google Cloud", "gs")
+        aiohttp = import_optional_module("aiohttp", "A bucket of Google Cloud", "gs")
         self.errors = (*self.errors, google.GoogleAuthError, http.HttpError, aiohttp.ClientError)
         file_system_options: dict[str, Any] = {"token": "anon"} if options.anonymous else {}
         if options.endpoint:
@@ -177,7 +177,7 @@ class GoogleStore(Store):
             **file_system_options,
         )
 
-    def _read_page(self, token: str | None) -> tuple[list[Listed], str | None]:
+    def _read_listing_page(self, token: str | None) -> tuple[list[Listed], str | None]:
         response = self._fs.call(
             "GET",
             "b/{}/o",
@@ -193,7 +193,7 @@ class GoogleStore(Store):
         ]
         return rows, response.get("nextPageToken")
 
-    def _read_first(self, listed: Listed, most: int) -> bytes:
+    def _read_object_start(self, listed: Listed, most: int) -> bytes:
         path = f"{self.address.bucket}/{listed.key}"
         content: bytes = self._fs.cat_file(path, start=0, end=most, generation=listed.version)
         return content
@@ -204,10 +204,10 @@ class AzureStore(Store):
 
     def __init__(self, address: Address, options: StoreOptions) -> None:
         super().__init__(address)
-        adlfs = import_optional("adlfs", "A container of Azure", "az")
-        azure = import_optional("azure.core.exceptions", "A container of Azure", "az")
-        self._core = import_optional("azure.core", "A container of Azure", "az")
-        self._sync = import_optional("fsspec.asyn", "A container of Azure", "az").sync
+        adlfs = import_optional_module("adlfs", "A container of Azure", "az")
+        azure = import_optional_module("azure.core.exceptions", "A container of Azure", "az")
+        self._core = import_optional_module("azure.core", "A container of Azure", "az")
+        self._sync = import_optional_module("fsspec.asyn", "A container of Azure", "az").sync
         self.errors = (*self.errors, azure.AzureError)
         self._changes = (azure.ResourceModifiedError, azure.ResourceNotFoundError)
         if options.endpoint:
@@ -221,16 +221,18 @@ class AzureStore(Store):
             )
         except ValueError as error:
             raise PackError(
-                f"{quote_name(str(address))} cannot be opened: {_format_error(error)}. Set "
+                f"{quote_name(str(address))} cannot be opened: {_format_store_error(error)}. Set "
                 f"AZURE_STORAGE_ACCOUNT_NAME, and a key or "
                 "a token as the tools of Azure take it, or AZURE_STORAGE_CONNECTION_STRING."
             ) from error
 
-    def _read_page(self, token: str | None) -> tuple[list[Listed], str | None]:
-        page: tuple[list[Listed], str | None] = self._sync(self._fs.loop, self._page_of, token)
+    def _read_listing_page(self, token: str | None) -> tuple[list[Listed], str | None]:
+        page: tuple[list[Listed], str | None] = self._sync(
+            self._fs.loop, self._fetch_listing_page, token
+        )
         return page
 
-    async def _page_of(self, token: str | None) -> tuple[list[Listed], str | None]:
+    async def _fetch_listing_page(self, token: str | None) -> tuple[list[Listed], str | None]:
         client = self._fs.service_client.get_container_client(self.address.bucket)
         listing = client.list_blobs(
             name_starts_with=self.address.prefix or None, results_per_page=PAGE_KEYS
@@ -243,11 +245,11 @@ class AzureStore(Store):
             ], pages.continuation_token
         return [], None
 
-    def _read_first(self, listed: Listed, most: int) -> bytes:
-        content: bytes = self._sync(self._fs.loop, self._bytes_of, listed, most)
+    def _read_object_start(self, listed: Listed, most: int) -> bytes:
+        content: bytes = self._sync(self._fs.loop, self._fetch_first_bytes, listed, most)
         return content
 
-    async def _bytes_of(self, listed: Listed, most: int) -> bytes:
+    async def _fetch_first_bytes(self, listed: Listed, most: int) -> bytes:
         client = self._fs.service_client.get_blob_client(self.address.bucket, listed.key)
         # As in S3Store: a replaced object is refused.
         condition = self._core.MatchConditions.IfNotModified
@@ -257,7 +259,7 @@ class AzureStore(Store):
         content: bytes = await stream.readall()
         return content
 
-    def _means_changed(self, error: Exception) -> bool:
+    def _is_changed_error(self, error: Exception) -> bool:
         return isinstance(error, self._changes)
 
 
@@ -279,7 +281,7 @@ def open_store(address: Address, options: StoreOptions) -> Store:
     return STORES[address.scheme](address, options)
 
 
-async def _first_bytes(body: Any, most: int) -> bytes:
+async def _read_first_bytes(body: Any, most: int) -> bytes:
     """Return up to `most` bytes of a body, then close it without reading the rest."""
     pieces, left = [], most
     try:
@@ -291,5 +293,5 @@ async def _first_bytes(body: Any, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def _format_error(error: Exception) -> str:
+def _format_store_error(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:300].rstrip(".")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from perennial.pack import parts
 from perennial.pack.errors import PackError
-from perennial.pack.remote.address import is_address
+from perennial.pack.remote.address import is_remote_address
 from perennial.pack.text import quote_name
 
 MAX_LIST_BYTES = 128 << 20
@@ -36,15 +36,15 @@ FORM = (
 )
 
 
-def is_elsewhere(source: Path | str) -> bool:
+def is_remote_source(source: Path | str) -> bool:
     """Return True if a source is remote: an address, or a list of URLs."""
     if isinstance(source, str):
-        return is_address(source)
+        return is_remote_address(source)
     is_list = source.suffix.lower() in LIST_SUFFIXES and source.is_file()
-    return is_list and looks_like_urls(source)
+    return is_list and looks_like_url_list(source)
 
 
-def looks_like_urls(file: Path) -> bool:
+def looks_like_url_list(file: Path) -> bool:
     """Return True if a text file begins like a list of URLs."""
     try:
         with file.open(encoding="utf-8-sig", errors="replace") as text:
@@ -83,7 +83,7 @@ def iterate_url_lines(file: Path) -> Iterator[Row]:
                                 f"{FORM}."
                             )
                         continue
-                yield _build_row(
+                yield _build_url_row(
                     cells, columns, f"Line {reader.line_num} of {quote_name(file.name)}"
                 )
     except OSError as error:
@@ -94,7 +94,7 @@ def iterate_url_lines(file: Path) -> Iterator[Row]:
         raise PackError(f"{quote_name(file)} is not valid CSV: {error}.") from error
 
 
-def _build_row(cells: list[str], columns: list[str], where: str) -> Row:
+def _build_url_row(cells: list[str], columns: list[str], where: str) -> Row:
     cell_by_column = dict(zip(columns, (cell.strip() for cell in cells), strict=False))
     split = cell_by_column.get("split", "")
     part = parts.parse_part(split)

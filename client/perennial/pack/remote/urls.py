@@ -13,18 +13,18 @@ from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
 from perennial.pack.images import Image
-from perennial.pack.labels import normal_label
-from perennial.pack.names import numbered_name
+from perennial.pack.labels import normalise_label_text
+from perennial.pack.names import build_numbered_name
 from perennial.pack.remote.fetching import (
     AT_ONCE,
     MAX_ENTRIES,
     Changed,
     FetchedImages,
     Progress,
-    require_count,
+    require_positive_limit,
 )
-from perennial.pack.remote.https import Fetcher, Unfetchable, https_target
-from perennial.pack.remote.names import is_safe_name
+from perennial.pack.remote.https import Fetcher, Unfetchable, parse_https_url
+from perennial.pack.remote.names import is_safe_file_name
 from perennial.pack.remote.url_list import FORM, UNKNOWN_PART, Row, iterate_url_lines
 from perennial.pack.text import format_count, quote_name
 
@@ -70,21 +70,25 @@ class UrlImages(FetchedImages):
             PackError: the file is not such a list, or too many lines are bad.
         """
         super().__init__(f"the list {quote_name(file.name)}", max_bad)
-        require_count(max_entries)
+        require_positive_limit(max_entries)
         self._fetcher = fetcher or Fetcher(allow_private)
         self._found: list[_Found] = []
-        rows = self._read_rows(file, max_entries)
-        as_taken = parts.map_to_split((row.part for row in rows), quote_name(file))
+        rows = self._read_url_rows(file, max_entries)
+        as_taken = parts.map_parts_to_splits((row.part for row in rows), quote_name(file))
         for image in self._request_images(rows, progress):
             self._found.append(image)
             self._sizes.append(image.size)
             # Without the query, which names no file and may hold a signature.
             tail = image.row.url.partition("?")[0].rpartition("/")[2]
-            name = numbered_name(len(self.rows), tail if tail and is_safe_name(tail) else "")
-            self.rows.append(Image(name, normal_label(image.row.label), as_taken[image.row.part]))
-        self.say_what_is_bad()
+            name = build_numbered_name(
+                len(self.rows), tail if tail and is_safe_file_name(tail) else ""
+            )
+            self.rows.append(
+                Image(name, normalise_label_text(image.row.label), as_taken[image.row.part])
+            )
+        self.update_bad_image_warnings()
 
-    def _read_rows(self, file: Path, max_entries: int) -> list[Row]:
+    def _read_url_rows(self, file: Path, max_entries: int) -> list[Row]:
         """Return the lines with URL and label, each URL once and with one label. Raises
         PackError.
         """
@@ -99,27 +103,27 @@ class UrlImages(FetchedImages):
                     f"the limit with -o max_entries={max_entries * 2}."
                 )
             try:
-                https_target(row.url)
+                parse_https_url(row.url)
             except Unfetchable as error:
-                self._bad.add_entry(row.where, f"names {quote_name(row.url)}, which {error}")
+                self._bad.add_bad_entry(row.where, f"names {quote_name(row.url)}, which {error}")
                 continue
             if row.url in urls:
                 first = rows.get(row.url)
                 if first is not None and (first.label, first.part) == (row.label, row.part):
                     repeated += 1
                     continue
-                self._bad.add_entry(
+                self._bad.add_bad_entry(
                     row.where, f"names {quote_name(row.url)}, which the list has named already"
                 )
                 # Nothing shows which of two labels is right, so neither line is used.
                 if first is not None:
-                    self._bad.add_entry(
+                    self._bad.add_bad_entry(
                         first.where,
                         f"names {quote_name(row.url)}, of which {row.where} says something else",
                     )
                     del rows[row.url]
             elif row.part == UNKNOWN_PART:
-                self._bad.add_entry(
+                self._bad.add_bad_entry(
                     row.where, "has a split that is not train, test, validation or empty"
                 )
             elif row.label.strip().lower() in _NO_LABELS:
@@ -141,7 +145,7 @@ class UrlImages(FetchedImages):
         with ThreadPoolExecutor(AT_ONCE, "perennial-ask") as pool:
             done = 0
             # In groups, because `map` would submit the whole list at once and hold all its results.
-            for row_group in _split_groups(rows):
+            for row_group in _split_rows_into_groups(rows):
                 for row, result in zip(
                     row_group, pool.map(self._request_image, row_group), strict=True
                 ):
@@ -149,7 +153,7 @@ class UrlImages(FetchedImages):
                     if isinstance(result, _Found):
                         yield result
                     else:
-                        self._bad.add_entry(
+                        self._bad.add_bad_entry(
                             row.where, f"names {quote_name(row.url)}, which {result}"
                         )
                 if progress is not None:
@@ -158,7 +162,7 @@ class UrlImages(FetchedImages):
     def _request_image(self, row: Row) -> _Found | Unfetchable:
         try:
             try:
-                head = _call_with_retries(lambda: self._fetcher.fetch_size(row.url))
+                head = _call_with_retries(lambda: self._fetcher.fetch_size_and_version(row.url))
             except Unfetchable as error:
                 if not str(error).startswith("answers with status 4"):
                     raise
@@ -167,7 +171,7 @@ class UrlImages(FetchedImages):
                 # Without a declared size, only reading the image tells it, and the digest is its
                 # version.
                 _, content = _call_with_retries(
-                    lambda: self._fetcher.fetch_start(row.url, MAX_IMAGE_BYTES + 1)
+                    lambda: self._fetcher.fetch_first_bytes(row.url, MAX_IMAGE_BYTES + 1)
                 )
                 size, version = len(content), _SAID + hashlib.sha256(content).hexdigest()
             else:
@@ -188,7 +192,7 @@ class UrlImages(FetchedImages):
         try:
             # One byte more than listed reveals an image that has grown.
             head, content = _call_with_retries(
-                lambda: self._fetcher.fetch_start(listed_image.row.url, listed_image.size + 1)
+                lambda: self._fetcher.fetch_first_bytes(listed_image.row.url, listed_image.size + 1)
             )
         except Unfetchable as error:
             raise Changed(str(error)) from error
@@ -205,17 +209,17 @@ class UrlImages(FetchedImages):
             raise Changed("has been replaced since it was listed")
         return content
 
-    def describe_place(self, number: int) -> str:
+    def describe_image_place(self, number: int) -> str:
         """Describe where the image with a number comes from; see FetchedImages."""
         row = self._found[number].row
         return f"{row.where}, {quote_name(row.url)},"
 
-    def get_version(self, number: int) -> str:
+    def get_image_version(self, number: int) -> str:
         """Return the image's ETag, time or digest."""
         return self._found[number].version
 
 
-def _split_groups(rows: list[Row]) -> Iterator[list[Row]]:
+def _split_rows_into_groups(rows: list[Row]) -> Iterator[list[Row]]:
     return (rows[at : at + 8 * AT_ONCE] for at in range(0, len(rows), 8 * AT_ONCE))
 
 

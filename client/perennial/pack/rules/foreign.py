@@ -21,17 +21,19 @@ class Foreign(NamedTuple):
     commands: tuple[str, ...]
 
     @property
-    def advice(self) -> str:
-        """The commands that convert the file, as a sentence without its full stop."""
+    def conversion_advice(self) -> str:
+        """Commands that convert an unsupported file, as a sentence without its full stop."""
         return f"Convert it first: {' ; '.join(self.commands)}"
 
-    def advice_for(self, file: str) -> str:
-        """Return the commands with the file's name, if a shell and Python read it unchanged."""
+    def format_conversion_advice(self, file: str) -> str:
+        """Return the commands that convert an unsupported file, with its name if a shell reads it
+        unchanged.
+        """
         name, folder = file.rpartition("/")[2], file.rpartition("/")[0] or "."
         # Such a name would have to be quoted, and its quotes differ in a shell and in Python.
         if not set(name) <= _PLAIN or not set(folder) <= _PLAIN | {"/"} or name.startswith("-"):
-            return self.advice
-        return self.advice.replace("FILE", file).replace("FOLDER", folder)
+            return self.conversion_advice
+        return self.conversion_advice.replace("FILE", file).replace("FOLDER", folder)
 
 
 _SUBMIT = "perennial submit MODEL batch/"

@@ -20,7 +20,7 @@ _SELECTOR = re.compile(f"[{_SELECTORS}]")
 _VIRAMA = 9
 
 
-def explain_wrong_label(label: str) -> str:
+def explain_invalid_label(label: str) -> str:
     """Return why the service would reject a label in its normal form, or ""."""
     if not label:
         return "is empty"

@@ -14,9 +14,14 @@ from typing import NamedTuple
 from perennial.pack.rules import parts as part_rules
 from perennial.pack.rules.builder import MOST_NOTES
 from perennial.pack.rules.entries import Remedy, RuleError
-from perennial.pack.rules.names import normal_label, quote_name
-from perennial.pack.rules.sentences import format_count, format_names, format_tally
-from perennial.pack.rules.words import are_batches, is_container, is_date, parse_part_of_folder
+from perennial.pack.rules.names import normalise_label_text, quote_name
+from perennial.pack.rules.sentences import format_count, format_counts_by_name, format_first_names
+from perennial.pack.rules.words import (
+    are_batch_folders,
+    get_folder_part,
+    is_container_folder,
+    is_date_folder,
+)
 
 Known = Callable[[], Collection[str]]
 """Function that returns the labels known to the model, called only if they may decide."""
@@ -73,7 +78,7 @@ class Levels:
     warnings: list[str] = field(default_factory=list)
     steps: list[Callable[["Way"], Outside | None]] = field(default_factory=list)
 
-    def find_place(self, folder: str) -> Place | Outside:
+    def find_folder_place(self, folder: str) -> Place | Outside:
         """Return the place of the images in a folder, or the reason why they have no class."""
         way = Way(folder.split("/"))
         for step in self.steps:
@@ -102,18 +107,20 @@ class Way:
     top: str = ""
     part: str = ""
 
-    def pass_by(self, name: str | None) -> Outside | None:
-        """Go down one folder, or into `name`; return the reason if that is impossible."""
+    def descend_folder(self, name: str | None) -> Outside | None:
+        """Go down one folder of a path, or into the folder `name`; return the reason if that is
+        impossible.
+        """
         if self.at >= len(self.names) or (name is not None and self.names[self.at] != name):
             return OUTSIDE
         self.at += 1
         return None
 
 
-def find_levels(
+def find_class_folders(
     images: Mapping[str, int], level: int | None, known: Known, held_out_alone: bool = False
 ) -> Levels:
-    """Find the path to the class folders.
+    """Find the folder level that has the classes.
 
     Args:
         images: folder → number of images in it; the top itself has none.
@@ -125,7 +132,7 @@ def find_levels(
     """
     finder = _Finder(Levels(), level, known, held_out_alone)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]
-    finder.find_class_level(rows)
+    finder.find_class_folder_level(rows)
     return finder.levels
 
 
@@ -138,7 +145,7 @@ class _Finder:
         self._held_out_alone = held_out_alone
         self._is_done = self._in_dates = False
 
-    def find_class_level(self, rows: Rows) -> None:
+    def find_class_folder_level(self, rows: Rows) -> None:
         rows = self._skip_wrapper_folders(rows, may_have_parts=True)
         parts = (
             {}
@@ -146,9 +153,11 @@ class _Finder:
             else part_rules.find_folder_parts((names for names, _ in rows), self._held_out_alone)
         )
         if parts:
-            rows = self._skip_wrapper_folders(self._pass_parts(rows, parts), may_have_parts=False)
+            rows = self._skip_wrapper_folders(
+                self._enter_part_folders(rows, parts), may_have_parts=False
+            )
         while not self._is_done and rows:
-            rows = self._go_on(rows)
+            rows = self._choose_or_pass_top(rows)
 
     def _skip_wrapper_folders(self, rows: Rows, may_have_parts: bool) -> Rows:
         """Pass a chain of single folders.
@@ -162,33 +171,41 @@ class _Finder:
                 break
             (top,) = tops
             has_direct_images = any(len(names) == 1 for names, _ in rows)
-            below = _strip_top(rows)
-            has_parts = may_have_parts and _has_parts(below)
-            if has_direct_images and not has_parts and not (is_container(top) and len(subs) > 1):
+            below = _strip_top_folder(rows)
+            has_parts = may_have_parts and _has_part_folders(below)
+            if (
+                has_direct_images
+                and not has_parts
+                and not (is_container_folder(top) and len(subs) > 1)
+            ):
                 break
             # A lone `train` or `test` is the part itself, which `parts_among` reads.
-            if may_have_parts and parse_part_of_folder(top) and not has_parts:
+            if may_have_parts and get_folder_part(top) and not has_parts:
                 break
-            if not may_have_parts and not is_container(top) and not _has_branching_level(below):
+            if (
+                not may_have_parts
+                and not is_container_folder(top)
+                and not _has_branching_level(below)
+            ):
                 break  # after a part or a date, class folders must follow
             # A single folder may be the one class in a batch for a model that knows it.
-            if not is_container(top) and self._find_known_level({top}, subs) == 1:
+            if not is_container_folder(top) and self._find_known_classes_level({top}, subs) == 1:
                 self._is_done = True
                 break
             # The default binds `top` now; the loop goes on.
-            self.levels.steps.append(lambda way, top=top: way.pass_by(top))  # type: ignore[misc]
+            self.levels.steps.append(lambda way, top=top: way.descend_folder(top))  # type: ignore[misc]
             self.levels.passed.append(top)
             rows = below
         return rows
 
-    def _pass_parts(self, rows: Rows, parts: dict[str, str]) -> Rows:
-        """Enter the parts, and in each a chain of containers.
+    def _enter_part_folders(self, rows: Rows, parts: dict[str, str]) -> Rows:
+        """Enter the folders of parts (train, test), and in each a chain of container folders.
 
         Examples are `train/images/<class>` and `seg_train/seg_train`.
         """
         self.levels.parts = parts
         self.levels.notes += [
-            part_rules.describe_part(top, part, set(parts.values()))
+            part_rules.describe_part_use(top, part, set(parts.values()))
             for top, part in sorted(parts.items())[:MOST_NOTES]
         ]
         inner: dict[str, list[str]] = {}
@@ -201,61 +218,61 @@ class _Finder:
             if row[0][0] in rows_of:
                 rows_of[row[0][0]].append(row)
         for top in parts:
-            part_rows = _strip_top(rows_of[top])
+            part_rows = _strip_top_folder(rows_of[top])
             chain = inner[top] = []
             while True:
                 subs = {names[0] for names, _ in part_rows}
                 if len(subs) != 1 or any(len(names) == 1 for names, _ in part_rows):
                     break
                 (sub,) = subs
-                if sub in classes or (sub != top and not is_container(sub)):
+                if sub in classes or (sub != top and not is_container_folder(sub)):
                     break
                 chain.append(sub)
-                part_rows = _strip_top(part_rows)
+                part_rows = _strip_top_folder(part_rows)
             inner_rows += part_rows
 
-        def enter_part(way: Way) -> Outside | None:
+        def enter_part_folder(way: Way) -> Outside | None:
             if way.at == len(way.names):
                 return OUTSIDE
             top = way.names[way.at]
             if top not in parts:
                 reason = (
                     "which has no class folders"
-                    if parse_part_of_folder(top)
+                    if get_folder_part(top)
                     else "which is no part of the batch"
                 )
                 return Outside(f"in the folder {quote_name(top)}, {reason}", top)
             way.at, way.top, way.part = way.at + 1, top, parts[top]
-            return next((wrong for name in inner[top] if (wrong := way.pass_by(name))), None)
+            return next((wrong for name in inner[top] if (wrong := way.descend_folder(name))), None)
 
-        self.levels.steps.append(enter_part)
+        self.levels.steps.append(enter_part_folder)
         return inner_rows
 
-    def _go_on(self, rows: Rows) -> Rows:
-        """Decide whether the top folders are the classes, or pass them."""
-        uppers = _count_by_top(rows)
-        lowers = _count_by_top(_strip_top(rows))
+    def _choose_or_pass_top(self, rows: Rows) -> Rows:
+        """Decide if the top folders are the classes; otherwise go down one level."""
+        uppers = _count_by_top_folder(rows)
+        lowers = _count_by_top_folder(_strip_top_folder(rows))
         if self._chosen_level is not None:
-            return self._go_to_chosen(rows, bool(lowers))
+            return self._descend_to_chosen_level(rows, bool(lowers))
         direct_images = sum(number for names, number in rows if len(names) == 1)
         # Folders that hold most images themselves are classes, whatever else lies in them.
         if not lowers or direct_images > sum(lowers.values()):
-            return self._mark_done(rows)
-        known_level = self._find_known_level(uppers, lowers)
+            return self._mark_folders_as_classes(rows)
+        known_level = self._find_known_classes_level(uppers, lowers)
         if known_level == 1:
-            return self._mark_done(rows)
+            return self._mark_folders_as_classes(rows)
         if known_level == 2:
             self._depth += 1
-            return self._mark_done(self._pass_upper(rows))
-        is_dates = all(map(is_date, uppers)) or (
+            return self._mark_folders_as_classes(self._pass_upper_folders(rows))
+        is_dates = all(map(is_date_folder, uppers)) or (
             self._in_dates and all(map(_DAY_OR_MONTH.fullmatch, uppers))
         )
-        if (is_dates or are_batches(uppers)) and not (
-            are_batches(lowers) and not _strip_top(_strip_top(rows))
+        if (is_dates or are_batch_folders(uppers)) and not (
+            are_batch_folders(lowers) and not _strip_top_folder(_strip_top_folder(rows))
         ):
             self._in_dates = is_dates
             subject = (
-                f"the folders {format_names(sorted(uppers), 3)} were"
+                f"the folders {format_first_names(sorted(uppers), 3)} were"
                 if len(uppers) > 1
                 else f"the folder {quote_name(min(uppers))} was"
             )
@@ -264,31 +281,31 @@ class _Finder:
                 f"{subject} taken as {kind}, and the folders in "
                 f"{'them' if len(uppers) > 1 else 'it'} as classes"
             )
-            return self._skip_wrapper_folders(self._pass_upper(rows), may_have_parts=False)
-        if self._is_clear(rows, uppers, lowers, direct_images):
-            return self._mark_done(rows)
+            return self._skip_wrapper_folders(self._pass_upper_folders(rows), may_have_parts=False)
+        if self._are_upper_folders_classes(rows, uppers, lowers, direct_images):
+            return self._mark_folders_as_classes(rows)
         raise self._build_error(uppers, lowers, direct_images)
 
-    def _go_to_chosen(self, rows: Rows, is_deeper: bool) -> Rows:
+    def _descend_to_chosen_level(self, rows: Rows, is_deeper: bool) -> Rows:
         if self._chosen_level == self._depth:
-            return self._mark_done(rows)
+            return self._mark_folders_as_classes(rows)
         if not is_deeper:
             raise RuleError(
                 f"classes=level:{self._chosen_level} was asked for, and the folders of the batch "
                 f"have {format_count(self._depth, 'level')} below those that wrap them."
             )
         self._depth += 1
-        rows = self._pass_upper(rows)
+        rows = self._pass_upper_folders(rows)
         return (
-            self._mark_done(rows)
+            self._mark_folders_as_classes(rows)
             if self._chosen_level == self._depth
             else self._skip_wrapper_folders(rows, may_have_parts=False)
         )
 
-    def _is_clear(
+    def _are_upper_folders_classes(
         self, rows: Rows, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int
     ) -> bool:
-        """Return whether the upper folders are clearly the classes.
+        """Return whether the upper of two folder levels clearly has the classes.
 
         A note mentions a level below that is not a level of classes.
         """
@@ -296,16 +313,18 @@ class _Finder:
         # With a single folder in each, the lower level divides no class.
         if max(Counter(upper for upper, _ in pairs).values()) == 1 or (direct and len(uppers) > 1):
             return True
-        if all(is_container(name) or is_date(name) for name in lowers) or are_batches(lowers):
-            parts = [name for name in sorted(lowers) if parse_part_of_folder(name)]
+        if all(
+            is_container_folder(name) or is_date_folder(name) for name in lowers
+        ) or are_batch_folders(lowers):
+            parts = [name for name in sorted(lowers) if get_folder_part(name)]
             sentence = (
-                f"the folders {format_names(sorted(lowers), 3)} belong to the classes of the "
+                f"the folders {format_first_names(sorted(lowers), 3)} belong to the classes of the "
                 f"folders that they lie in"
             )
             self.levels.notes.append(sentence)
             if parts:
                 self.levels.warnings.append(
-                    f"The folders {format_names(parts)} lie in class folders, and all their images "
+                    f"The folders {format_first_names(parts)} lie in class folders, and all their images "
                     f"are learned. To hold some "
                     "out, send train/<class>/… and test/<class>/…."
                 )
@@ -322,37 +341,39 @@ class _Finder:
         return RuleError(
             f"The folders can be read in two ways: {format_count(len(uppers), 'class', 'classes')} "
             f"by the first level of "
-            f"folders ({format_tally(uppers)}), or {format_count(len(lowers), 'class', 'classes')} "
-            f"by the second ({format_tally(lowers)}{remainder}). "
+            f"folders ({format_counts_by_name(uppers)}), or {format_count(len(lowers), 'class', 'classes')} "
+            f"by the second ({format_counts_by_name(lowers)}{remainder}). "
             f"Say which with -o classes=level:{at} or -o classes=level:{at + 1} (in a request "
             f"?classes=level:{at}).",
             remedies=[
                 Remedy(
-                    "classes", f"level:{at}", f"Read {format_names(sorted(uppers), 3)} as classes"
+                    "classes",
+                    f"level:{at}",
+                    f"Read {format_first_names(sorted(uppers), 3)} as classes",
                 ),
                 Remedy(
                     "classes",
                     f"level:{at + 1}",
-                    f"Read {format_names(sorted(lowers), 3)} as classes",
+                    f"Read {format_first_names(sorted(lowers), 3)} as classes",
                 ),
             ],
         )
 
-    def _pass_upper(self, rows: Rows) -> Rows:
-        self.levels.steps.append(lambda way: way.pass_by(None))
-        return _strip_top(rows)
+    def _pass_upper_folders(self, rows: Rows) -> Rows:
+        self.levels.steps.append(lambda way: way.descend_folder(None))
+        return _strip_top_folder(rows)
 
-    def _mark_done(self, rows: Rows) -> Rows:
+    def _mark_folders_as_classes(self, rows: Rows) -> Rows:
         self._is_done = True
         return rows
 
-    def _find_known_level(self, uppers: Collection[str], lowers: Collection[str]) -> int:
+    def _find_known_classes_level(self, uppers: Collection[str], lowers: Collection[str]) -> int:
         """Return the level, 1 or 2, whose folders the model knows as classes; 0 if undecided."""
         known_labels = self._known()
         if not known_labels:
             return 0
         upper_labels, lower_labels = (
-            {normal_label(name) for name in names} for names in (uppers, lowers)
+            {normalise_label_text(name) for name in names} for names in (uppers, lowers)
         )
         labels = set(known_labels)
         # That all folders are known is better evidence than that some are, so it is tried first.
@@ -364,15 +385,15 @@ class _Finder:
         return 0
 
 
-def _has_parts(rows: Rows) -> bool:
-    """Return whether top folders are parts.
+def _has_part_folders(rows: Rows) -> bool:
+    """Return whether the top folders are parts such as train and test.
 
     They are if one is for training and has class folders, or if all are named like parts and some
     have class folders.
     """
     folders = [names for names, _ in rows]
     return part_rules.has_training_part(folders) or (
-        all(parse_part_of_folder(names[0]) for names in folders)
+        all(get_folder_part(names[0]) for names in folders)
         and any(len(names) > 1 for names in folders)
     )
 
@@ -384,15 +405,15 @@ def _has_branching_level(rows: Rows) -> bool:
             return True
         if any(len(names) == 1 for names, _ in rows):
             return False
-        rows = _strip_top(rows)
+        rows = _strip_top_folder(rows)
     return False
 
 
-def _strip_top(rows: Rows) -> Rows:
+def _strip_top_folder(rows: Rows) -> Rows:
     return [(names[1:], number) for names, number in rows if len(names) > 1]
 
 
-def _count_by_top(rows: Rows) -> Counter[str]:
+def _count_by_top_folder(rows: Rows) -> Counter[str]:
     """Return first name → number of images."""
     totals: Counter[str] = Counter()
     for names, number in rows:

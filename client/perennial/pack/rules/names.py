@@ -76,41 +76,41 @@ def _is_utf8(raw: bytes) -> bool:
     return True
 
 
-def to_nfc(text: str) -> str:
+def normalise_to_nfc(text: str) -> str:
     """Return a path in the form for comparison: composed letters (NFC)."""
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
-def normal_label(text: str) -> str:
+def normalise_label_text(text: str) -> str:
     """Return a label in the form for comparison: NFC, same case, no surrounding blanks."""
-    return to_nfc(text).strip()
+    return normalise_to_nfc(text).strip()
 
 
-def is_hidden(path: str) -> bool:
+def is_hidden_path(path: str) -> bool:
     """Return whether a file, or a folder in its path, is hidden."""
     return path.startswith(".") or "/." in path
 
 
-def is_junk(path: str) -> bool:
+def is_junk_path(path: str) -> bool:
     """Return whether a path is a file manager's: hidden, `__MACOSX`, `Thumbs.db`, `@eaDir` …"""
-    if is_hidden(path):
+    if is_hidden_path(path):
         return True
     name = path[path.rfind("/") + 1 :].lower()
     return name in _JUNK_FILES or name.endswith(_ZONE) or _JUNK_FOLDER.search(path) is not None
 
 
-def is_image(path: str) -> bool:
+def is_image_path(path: str) -> bool:
     """Return whether a path has the ending of a supported image."""
     return path.lower().endswith(IMAGE_SUFFIXES)
 
 
-def is_no_image(path: str) -> bool:
-    """Return whether a name is clearly not that of an image; unknown endings are undecided."""
+def is_clearly_no_image(path: str) -> bool:
+    """Return whether a file name is clearly not that of an image."""
     name = path.rpartition("/")[2].lower()
     return name.endswith(_OTHER_SUFFIXES) or name in _OTHER_NAMES
 
 
-def is_archive(path: str) -> bool:
+def is_archive_path(path: str) -> bool:
     """Return whether a path has the ending of an archive, which is rejected inside another one."""
     return path.lower().endswith(ARCHIVE_SUFFIXES)
 

@@ -17,8 +17,8 @@ from perennial.pack.rules.words import (
     TEST,
     TRAINING,
     VALIDATION,
-    find_alike_parts,
-    parse_part_of_folder,
+    find_similar_part_folders,
+    get_folder_part,
 )
 
 _INSTEAD = (
@@ -29,7 +29,7 @@ _INSTEAD = (
 
 def has_training_part(folders: Iterable[Sequence[str]]) -> bool:
     """Return whether folders, given as names from the top, include a `train/<class>`."""
-    return any(len(names) > 1 and parse_part_of_folder(names[0]) == TRAINING for names in folders)
+    return any(len(names) > 1 and get_folder_part(names[0]) == TRAINING for names in folders)
 
 
 def find_folder_parts(
@@ -49,29 +49,30 @@ def find_folder_parts(
     for top, *below in folders:
         if below:
             folders_with_folders.add(top)
-        part = parse_part_of_folder(top)
+        part = get_folder_part(top)
         if part is None:
             other_folders.add(top)
         elif below:
             classes_in.setdefault(top, set()).add(below[0])
-        # A `train` without class folders is no part, but the advice in `_refuse_part` names it.
+        # A `train` without class folders is no part, but the advice in
+        # `_refuse_part_without_training` names it.
         elif part == TRAINING:
             classes_in.setdefault(top, set())
-    parts = {top: parse_part_of_folder(top) or "" for top, classes in classes_in.items() if classes}
+    parts = {top: get_folder_part(top) or "" for top, classes in classes_in.items() if classes}
     if TRAINING in parts.values():
         return parts
     if held_out_alone and parts and not other_folders and len(classes_in) == len(parts):
         return parts
     # Only folders with class folders in them: `seg_train` with images alone is a class.
-    parts_by_word = find_alike_parts(other_folders & folders_with_folders)
+    parts_by_word = find_similar_part_folders(other_folders & folders_with_folders)
     if parts_by_word and not parts:
         return parts_by_word
     for top, part in sorted(parts.items()):
-        _refuse_part(top, part, parts, classes_in, other_folders)
+        _refuse_part_without_training(top, part, parts, classes_in, other_folders)
     return {}
 
 
-def _refuse_part(
+def _refuse_part_without_training(
     top: str,
     part: str,
     parts: Mapping[str, str],
@@ -99,15 +100,15 @@ def _refuse_part(
         )
 
 
-def is_held_out(part: str, parts: Iterable[str]) -> bool:
+def is_held_out_part(part: str, parts: Iterable[str]) -> bool:
     """Return whether the images of `part` are held out, given all parts of the batch."""
     return part == TEST or (part == VALIDATION and TEST not in parts)
 
 
-def describe_part(folder: str, part: str, parts: Collection[str]) -> str:
+def describe_part_use(folder: str, part: str, parts: Collection[str]) -> str:
     """Return a sentence for the report about how a folder was used."""
     if part != VALIDATION:
         return f"the folder {quote_name(folder)} was taken as the {part} part"
-    if is_held_out(part, parts):
+    if is_held_out_part(part, parts):
         return f"the folder {quote_name(folder)} was taken as the test part, since there is no test folder"
     return f"the folder {quote_name(folder)} was added to the training part, since there is a test folder"

@@ -6,11 +6,11 @@ The service uses it for the archives that it receives, and the client for the fo
 from collections.abc import Callable, Collection, Sequence
 
 from perennial.pack.rules.builder import IGNORED, LEFT_BEHIND, Builder, Plan, require_training
-from perennial.pack.rules.by_folders import read_folders
-from perennial.pack.rules.by_table import choose_table, read_table
+from perennial.pack.rules.by_folders import assign_folder_classes
+from perennial.pack.rules.by_table import assign_table_labels, choose_label_table
 from perennial.pack.rules.entries import ReadingOptions
 from perennial.pack.rules.levels import Known
-from perennial.pack.rules.tables import MOST_ENTRIES, FoundTable, find_table
+from perennial.pack.rules.tables import MOST_ENTRIES, FoundTable, find_label_table
 
 __all__ = [
     "IGNORED",
@@ -39,7 +39,7 @@ def plan_batch(
     *,
     most_entries: int = MOST_ENTRIES,
 ) -> Plan:
-    """Plan how the files `names` (unique paths with `/`) are read.
+    """Plan how the files of a batch are read: the class and part of each.
 
     Args:
         names: paths of the files.
@@ -54,26 +54,26 @@ def plan_batch(
     would be learned.
     """
     builder = Builder(names)
-    remaining = builder.leave_junk()
-    table = choose_table(
+    remaining = builder.leave_junk_files_out()
+    table = choose_label_table(
         builder,
         remaining,
         options,
         # Called there, because folders decide whether a failure to read a table matters.
-        lambda: find_table(names, read, options, remaining=remaining, most=most_entries),
+        lambda: find_label_table(names, read, options, remaining=remaining, most=most_entries),
     )
     if table is None:
-        read_folders(builder, remaining, options, known_classes)
+        assign_folder_classes(builder, remaining, options, known_classes)
     else:
-        read_table(builder, remaining, options, table)
-    return builder.finish_plan(options.held_out_alone)
+        assign_table_labels(builder, remaining, options, table)
+    return builder.build_plan(options.held_out_alone)
 
 
 def plan_table(names: Sequence[str], options: ReadingOptions, table: FoundTable) -> Plan:
-    """Plan how the files `names` are read by a given table.
+    """Plan how the files of a batch are read by a given label table.
 
     Raises RuleError; see `plan_batch`.
     """
     builder = Builder(names)
-    read_table(builder, builder.leave_junk(), options, table)
-    return builder.finish_plan(options.held_out_alone)
+    assign_table_labels(builder, builder.leave_junk_files_out(), options, table)
+    return builder.build_plan(options.held_out_alone)

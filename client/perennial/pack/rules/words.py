@@ -71,20 +71,20 @@ _CLASS_STEMS = frozenset(
 _SHORTEST_STEM = 2
 
 
-def parse_part_of_folder(folder: str) -> str | None:
+def get_folder_part(folder: str) -> str | None:
     """Return TRAINING, TEST or VALIDATION if a folder is named like one, else None."""
-    part_and_rest = _split_part(folder)
+    part_and_rest = _split_part_from_words(folder)
     return part_and_rest[0] if part_and_rest is not None and not part_and_rest[1] else None
 
 
-def find_alike_parts(folders: Iterable[str]) -> dict[str, str]:
-    """Return folder → its part, for folders that share one more word: `seg_train` and `seg_test`.
+def find_similar_part_folders(folders: Iterable[str]) -> dict[str, str]:
+    """Return folder → its part, for names that share a further word: `seg_train` and `seg_test`.
 
     The result is empty unless exactly one such word has a training part and another part.
     """
     by_rest: dict[tuple[str, ...], dict[str, str]] = {}
     for folder in folders:
-        part_and_rest = _split_part(folder)
+        part_and_rest = _split_part_from_words(folder)
         if part_and_rest is not None and part_and_rest[1]:
             by_rest.setdefault(part_and_rest[1], {})[folder] = part_and_rest[0]
     complete = [
@@ -95,11 +95,11 @@ def find_alike_parts(folders: Iterable[str]) -> dict[str, str]:
     return complete[0] if len(complete) == 1 and len(by_rest) == 1 else {}
 
 
-def find_parts_of_classes(folders: Iterable[str]) -> list[str]:
+def find_class_part_folders(folders: Iterable[str]) -> list[str]:
     """Return folders named by a class and one of its parts: `cat_train` and `cat_test`."""
     by_rest: dict[tuple[str, ...], dict[str, str]] = {}
     for folder in folders:
-        part_and_rest = _split_part(folder)
+        part_and_rest = _split_part_from_words(folder)
         if part_and_rest is not None and part_and_rest[1]:
             by_rest.setdefault(part_and_rest[1], {})[folder] = part_and_rest[0]
     return sorted(
@@ -107,19 +107,19 @@ def find_parts_of_classes(folders: Iterable[str]) -> list[str]:
     )
 
 
-def is_container(folder: str) -> bool:
+def is_container_folder(folder: str) -> bool:
     """Return whether a folder's name is a word for a part or for files, not for its images."""
-    if parse_part_of_folder(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
+    if get_folder_part(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
         return True
-    words = _split_words(folder)
+    words = _split_folder_words(folder)
     meaning = [word for word in words if word not in _FILLING]
     # A name of fillings alone, such as `new`, may be that of a class.
     return bool(meaning) and all(
-        word in _CONTAINERS or _find_dataset_part(word) is not None for word in meaning
+        word in _CONTAINERS or _parse_dataset_part(word) is not None for word in meaning
     )
 
 
-def is_date(folder: str) -> bool:
+def is_date_folder(folder: str) -> bool:
     """Return whether a folder is named by a date.
 
     Examples are `2024`, `2024-05`, `20240517`, `17.05.2024`, `May 2024` and `2024-W05`.
@@ -127,14 +127,14 @@ def is_date(folder: str) -> bool:
     return bool(_DATE.fullmatch(folder.strip()))
 
 
-def are_batches(folders: Collection[str]) -> bool:
+def are_batch_folders(folders: Collection[str]) -> bool:
     """Return whether folders are named by dates, or by a word and numbers (`week-01` …)."""
     return bool(folders) and (
-        all(is_date(folder) for folder in folders) or are_numbered_alike(folders)
+        all(is_date_folder(folder) for folder in folders) or are_numbered_folders(folders)
     )
 
 
-def are_numbered_alike(folders: Collection[str]) -> bool:
+def are_numbered_folders(folders: Collection[str]) -> bool:
     """Return whether several folders differ only in a number after a word not for classes."""
     stems = set()
     for folder in folders:
@@ -148,11 +148,11 @@ def are_numbered_alike(folders: Collection[str]) -> bool:
     return sum(map(str.isalpha, word)) >= _SHORTEST_STEM and word not in _CLASS_STEMS
 
 
-def _split_part(folder: str) -> tuple[str, tuple[str, ...]] | None:
+def _split_part_from_words(folder: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the only part that a name mentions and its other words, or None."""
     parts, other_words = [], []
-    for word in _split_words(folder):
-        part = _find_dataset_part(word)
+    for word in _split_folder_words(folder):
+        part = _parse_dataset_part(word)
         if part is not None:
             parts.append(part)
         elif word not in _BESIDE:
@@ -160,7 +160,7 @@ def _split_part(folder: str) -> tuple[str, tuple[str, ...]] | None:
     return (parts[0], tuple(other_words)) if len(parts) == 1 else None
 
 
-def _find_dataset_part(word: str) -> str | None:
+def _parse_dataset_part(word: str) -> str | None:
     """Return the part in a word such as `train`, `trainset` and `trainingimage`, or None."""
     for part_word in _LONGEST_WORDS:
         if word.startswith(part_word) and (word == part_word or word[len(part_word) :] in _BESIDE):
@@ -168,7 +168,7 @@ def _find_dataset_part(word: str) -> str | None:
     return None
 
 
-def _split_words(folder: str) -> list[str]:
+def _split_folder_words(folder: str) -> list[str]:
     """Return the words of a name in lower case and singular, without numbers.
 
     The result is empty for a name in other scripts.
@@ -184,10 +184,13 @@ def _to_singular(word: str) -> str:
     single = word.removesuffix("s")
     # Only of known words: `glass` and `bus` are in the singular.
     is_known = (
-        single in _CONTAINERS or single in _BESIDE or single == "test" or _is_compound(single)
+        single in _CONTAINERS
+        or single in _BESIDE
+        or single == "test"
+        or _is_compound_part_word(single)
     )
     return single if is_known else word
 
 
-def _is_compound(word: str) -> bool:
-    return word not in PART_WORDS and _find_dataset_part(word) is not None
+def _is_compound_part_word(word: str) -> bool:
+    return word not in PART_WORDS and _parse_dataset_part(word) is not None

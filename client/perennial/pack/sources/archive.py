@@ -18,10 +18,10 @@ def looks_like_archive(first: bytes) -> bool:
     reads.
     """
     # Tars from before POSIX have no mark, so only their checksum identifies them.
-    return FORMATS.has_mark(first) or _old_tar(first)
+    return FORMATS.has_any_format_mark(first) or _is_old_tar(first)
 
 
-def _old_tar(first: bytes) -> bool:
+def _is_old_tar(first: bytes) -> bool:
     digits = first[148:156].strip(b" \0")
     # The checksum counts its own eight bytes as blanks.
     total = sum(first[:148]) + 8 * 32 + sum(first[156:512])
@@ -45,7 +45,7 @@ class Archive(Batch):
         # Recorded for an archive as well, since the file may change while it is sent.
         self._source, self._seen = source, Seen()
         if isinstance(source, Path):
-            self._seen.record_file(str(source))
+            self._seen.record_file_state(str(source))
             with source.open("rb") as file:
                 first = file.read(FIRST_BYTES)
         else:

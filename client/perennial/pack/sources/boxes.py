@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError, SourceChanged
-from perennial.pack.extras import import_optional
+from perennial.pack.extras import import_optional_module
 from perennial.pack.files import FileImages, Seen
 from perennial.pack.images import Image, Images
-from perennial.pack.labels import normal_label
-from perennial.pack.names import numbered_name
+from perennial.pack.labels import normalise_label_text
+from perennial.pack.names import build_numbered_name
 from perennial.pack.text import format_count, quote_name
 
 _COMPRESS_LEVEL = 1
@@ -94,7 +94,7 @@ class BoxOptions(NamedTuple):
     boxes: str = STORED
     max_bad: float = MAX_BAD
 
-    def validate(self) -> "BoxOptions":
+    def validate_box_options(self) -> "BoxOptions":
         """Return the same options. Raises PackError for an unknown value."""
         if self.boxes not in (STORED, TURNED):
             raise PackError(f"There is no boxes={self.boxes}; possible are {STORED} and {TURNED}.")
@@ -118,7 +118,7 @@ def open_boxed_images(
         PackError: no usable image, or too many bad entries.
         ExtraMissing: crops need Pillow, which is not installed.
     """
-    options.validate()
+    options.validate_box_options()
     if options.whole:
         return WholeImages(pictures, origin, bad, notices)
     return CropImages(pictures, origin, options.boxes, bad, notices)
@@ -139,17 +139,21 @@ class WholeImages(FileImages):
         several = none = 0
         # Sorted, so that the same data set gives the same bytes wherever it lies.
         for picture in sorted(pictures, key=lambda picture: picture.name):
-            labels = {normal_label(box.label) for box in picture.boxes}
+            labels = {normalise_label_text(box.label) for box in picture.boxes}
             if len(labels) == 1:
                 try:
-                    self.add_file(picture.path)
+                    self.add_image_file(picture.path)
                 except PackError as error:
-                    bad.add_entry(
+                    bad.add_bad_entry(
                         quote_name(picture.name), f"names an image that is not there: {error}"
                     )
                     continue
                 self.rows.append(
-                    Image(numbered_name(len(self.rows), picture.name), labels.pop(), picture.part)
+                    Image(
+                        build_numbered_name(len(self.rows), picture.name),
+                        labels.pop(),
+                        picture.part,
+                    )
                 )
             several += len(labels) > 1
             none += not picture.boxes
@@ -177,7 +181,7 @@ class CropImages(Images):
     ) -> None:
         """List boxes and files without reading images. Raises PackError."""
         super().__init__(origin)
-        self._pillow = import_optional("PIL.Image", "Cropping boxes")
+        self._pillow = import_optional_module("PIL.Image", "Cropping boxes")
         self._counted, self._bad, self._said = boxes, bad, notices
         self._pictures: list[_Listed] = []
         self._first: list[int] = []  # for each picture, the row of its first box
@@ -185,14 +189,14 @@ class CropImages(Images):
         self._guessed = 0
         self._without = self._empty = 0
         for picture in sorted(pictures, key=lambda picture: picture.name):
-            boxes_in = [box for box in picture.boxes if _has_area(box, picture)]
+            boxes_in = [box for box in picture.boxes if _is_box_in_picture(box, picture)]
             self._empty += len(picture.boxes) - len(boxes_in)
             self._without += not boxes_in
             if boxes_in:
                 self._add_picture(picture._replace(boxes=boxes_in))
-        self._update_warnings()
+        self._update_left_out_warnings()
 
-    def _update_warnings(self) -> None:
+    def _update_left_out_warnings(self) -> None:
         """Set the warnings about entries left out so far. Raises PackError if there are too
         many.
         """
@@ -219,9 +223,9 @@ class CropImages(Images):
 
     def _add_picture(self, picture: Picture) -> None:
         try:
-            self._seen.record_file(picture.path)
+            self._seen.record_file_state(picture.path)
         except PackError as error:
-            self._bad.add_entry(
+            self._bad.add_bad_entry(
                 quote_name(picture.name), f"names an image that is not there: {error}"
             )
             return
@@ -230,10 +234,10 @@ class CropImages(Images):
         # Crops of one picture share its name, so that a person finds the picture of a crop.
         stem = picture.name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
         for number, box in enumerate(picture.boxes):
-            name = numbered_name(len(self.rows), f"{stem}-{number}.png")
-            self.rows.append(Image(name, normal_label(box.label), picture.part))
+            name = build_numbered_name(len(self.rows), f"{stem}-{number}.png")
+            self.rows.append(Image(name, normalise_label_text(box.label), picture.part))
 
-    def collect_sizes(self) -> "array[int]":
+    def collect_image_sizes(self) -> "array[int]":
         """Crop everything once, because a PNG's size is known only then, leaving out bad images and
         boxes.
         """
@@ -242,14 +246,14 @@ class CropImages(Images):
             try:
                 image = self._decode_image(number, picture)
             except _Unusable as error:
-                self._bad.add_entry(f"The image {quote_name(picture.path)}", str(error))
+                self._bad.add_bad_entry(f"The image {quote_name(picture.path)}", str(error))
                 continue
             usable = []
             for row, box in enumerate(picture.boxes, start=at):
-                area = _to_pixels(box, picture, image.size)
+                area = _convert_box_to_pixels(box, picture, image.oriented_size)
                 if area is None:
-                    width, height = image.size
-                    self._bad.add_entry(
+                    width, height = image.oriented_size
+                    self._bad.add_bad_entry(
                         f"A box of {quote_name(picture.path)}",
                         f"lies outside its {width} × {height} pixels",
                     )
@@ -263,14 +267,14 @@ class CropImages(Images):
             self._guessed += image.is_guessed
         # Replaced together, since positions in one refer to the others.
         self.rows[:], self._pictures, self._first = rows, pictures, first
-        self._update_warnings()
+        self._update_left_out_warnings()
         return sizes
 
-    def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
+    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield crops picture by picture, decoding each picture once."""
-        return ((crop,) for crop in self._cut_crops(first))
+        return ((crop,) for crop in self._iterate_encoded_crops(first))
 
-    def _cut_crops(self, first: int) -> Iterator[bytes]:
+    def _iterate_encoded_crops(self, first: int) -> Iterator[bytes]:
         for (picture, number), begin in zip(self._pictures, self._first, strict=True):
             skip = max(0, first - begin)
             if skip < len(picture.boxes):
@@ -282,9 +286,9 @@ class CropImages(Images):
                         f"and now it {error}."
                     ) from error
                 for box in picture.boxes[skip:]:
-                    area = _to_pixels(box, picture, image.size)
+                    area = _convert_box_to_pixels(box, picture, image.oriented_size)
                     # Listed boxes have an area: without one, the picture has changed, and
-                    # `_check_size` says so.
+                    # `_check_image_size` says so.
                     yield _encode_png(image.cut_upright_crop(area)) if area else b""
 
     def _decode_image(self, number: int, picture: Picture) -> "_Turnable":
@@ -337,7 +341,7 @@ class _Turnable(NamedTuple):
     is_guessed: bool
 
     @property
-    def size(self) -> tuple[int, int]:
+    def oriented_size(self) -> tuple[int, int]:
         """Width and height in pixels."""
         width, height = self.pixels.size
         return width, height
@@ -348,7 +352,7 @@ class _Turnable(NamedTuple):
         return crop if self.transposition is None else crop.transpose(self.transposition)
 
 
-def _has_area(box: Box, picture: Picture) -> bool:
+def _is_box_in_picture(box: Box, picture: Picture) -> bool:
     """Return True if part of the box lies in the image, as far as its size is known."""
     width, height = (1, 1) if picture.shares else picture.size or (math.inf, math.inf)
     numbers = box[1:]
@@ -357,7 +361,7 @@ def _has_area(box: Box, picture: Picture) -> bool:
     return all(map(math.isfinite, numbers)) and inside
 
 
-def _to_pixels(
+def _convert_box_to_pixels(
     box: Box, picture: Picture, size: tuple[int, int]
 ) -> tuple[int, int, int, int] | None:
     """Return the box in whole pixels, limited to the image; None if it is empty."""

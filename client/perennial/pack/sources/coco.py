@@ -12,7 +12,7 @@ from perennial.pack.errors import PackError
 from perennial.pack.files import Root
 from perennial.pack.images import Images
 from perennial.pack.sources.boxes import STORED, Box, BoxOptions, Picture, open_boxed_images
-from perennial.pack.text import format_count, format_names, quote_name
+from perennial.pack.text import format_count, format_first_names, quote_name
 
 _KEYS = ("images", "annotations", "categories")
 _HEAD_CHARS = 1 << 16
@@ -41,7 +41,7 @@ def open_coco(
     Raises:
         PackError: files are missing or invalid, or too many entries are bad.
     """
-    options = BoxOptions(whole, boxes, max_bad).validate()
+    options = BoxOptions(whole, boxes, max_bad).validate_box_options()
     folder = source if source.is_dir() else _find_top_folder(source)
     root = Root(folder, allow_outside)
     files = (
@@ -54,14 +54,14 @@ def open_coco(
             f"The folder {quote_name(folder)} has no JSON file with {', '.join(_KEYS)}."
         )
     part_by_file = dict(zip(files, parts.find_file_parts(files), strict=True))
-    as_taken = parts.map_to_split(part_by_file.values(), quote_name(source))
+    as_taken = parts.map_parts_to_splits(part_by_file.values(), quote_name(source))
     images_root = root if images is None else Root(Path(images), allow_outside)
     origin = f"{format_count(len(files), 'COCO file')} in {quote_name(source.name)}"
     bad = BadEntries(origin, max_bad)
     pictures: list[Picture] = []
     crowds = 0
     for file, part in part_by_file.items():
-        document = _read_document(Path(root.resolve_path(file)))
+        document = _read_coco_document(Path(root.resolve_named_path(file)))
         # A crowd's box covers many objects, so its crop would show no single one.
         crowds += sum(
             isinstance(row, dict) and bool(row.get("iscrowd")) for row in document["annotations"]
@@ -69,7 +69,7 @@ def open_coco(
         base = (
             images_root.folder if images is not None else _find_image_folder(root, file, document)
         )
-        pictures += _read_pictures(
+        pictures += _iterate_annotated_images(
             _Document(file, document, bad), base.absolute(), images_root, as_taken[part]
         )
     notices = [f"{format_count(crowds, 'annotation')} of crowds left out."] if crowds else []
@@ -89,7 +89,7 @@ def find_annotation_files(root: Root, names: Iterable[str]) -> list[str]:
     Files with keypoints or captions are left out.
     """
     candidates = (name for name in names if name.endswith(".json") and name.count("/") <= 2)
-    return [name for name in candidates if looks_like_coco(root.resolve_path(name))]
+    return [name for name in candidates if looks_like_coco(root.resolve_named_path(name))]
 
 
 def looks_like_coco(path: str) -> bool:
@@ -112,7 +112,7 @@ def looks_like_coco(path: str) -> bool:
     return False
 
 
-def _read_document(path: Path) -> dict[str, Any]:
+def _read_coco_document(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -121,7 +121,7 @@ def _read_document(path: Path) -> dict[str, Any]:
     missing = [key for key in _KEYS if not isinstance(lists.get(key), list)]
     if missing:
         raise PackError(
-            f"The file {quote_name(path)} has no list {format_names(missing)}; COCO has "
+            f"The file {quote_name(path)} has no list {format_first_names(missing)}; COCO has "
             f"{', '.join(_KEYS)}."
         )
     return lists
@@ -131,7 +131,7 @@ def _find_image_folder(root: Root, file: str, document: dict[str, Any]) -> Path:
     """Return the folder that contains one of the first images. Raises PackError with the places
     searched.
     """
-    annotations_folder = Path(root.resolve_path(file)).parent
+    annotations_folder = Path(root.resolve_named_path(file)).parent
     # Roboflow calls its file `_annotations.coco.json`.
     stem = file.rpartition("/")[2].removesuffix(".json").removeprefix("_").removesuffix(".coco")
     names = ("", "images", stem, stem.rpartition("_")[2], f"images/{stem.rpartition('_')[2]}")
@@ -142,14 +142,16 @@ def _find_image_folder(root: Root, file: str, document: dict[str, Any]) -> Path:
     )
     places = list(dict.fromkeys(folder / name for folder in search_roots for name in names))
     first = [
-        name for row in document["images"][:_LOOKED_FOR] if (name := _read_text(row, "file_name"))
+        name
+        for row in document["images"][:_LOOKED_FOR]
+        if (name := _get_text_field(row, "file_name"))
     ]
     for name in first:
         for place in places:
             # A path with a zero byte raises ValueError instead of being absent.
             if "\0" not in name and (place / name).exists():
                 return place
-    where = format_names([os.path.relpath(place, root.folder) for place in places], 10)
+    where = format_first_names([os.path.relpath(place, root.folder) for place in places], 10)
     named = quote_name(first[0] if first else "")
     raise PackError(
         f"The image {named} of {quote_name(file)} is in none of the folders {where}. Say with "
@@ -165,63 +167,65 @@ class _Document(NamedTuple):
     bad: BadEntries
 
 
-def _read_pictures(document: _Document, base: Path, root: Root, part: str) -> Iterator[Picture]:
+def _iterate_annotated_images(
+    document: _Document, base: Path, root: Root, part: str
+) -> Iterator[Picture]:
     """Yield every image of a document with its boxes, adding inconsistencies as bad. Raises
     PackError.
     """
-    boxes = _read_boxes(document)
+    boxes = _read_boxes_by_image(document)
     image_ids: set[object] = set()
     for number, row in enumerate(document.lists["images"], start=1):
         where = f"The image number {number} of {quote_name(document.file)}"
-        name, identity = _read_text(row, "file_name").replace("\\", "/"), _read_id(row, "id")
+        name, identity = _get_text_field(row, "file_name").replace("\\", "/"), _get_id(row, "id")
         if not name or identity is None or "\0" in name:
-            document.bad.add_entry(where, "has no id and file_name")
+            document.bad.add_bad_entry(where, "has no id and file_name")
         elif identity in image_ids:
-            document.bad.add_entry(
+            document.bad.add_bad_entry(
                 f"{where} ({quote_name(name)})", f"has the id {identity} of an image before it"
             )
         else:
             image_ids.add(identity)
-            size = _read_width_and_height(row)
-            path = root.resolve_path(os.path.join(base, name), quote_name(document.file))  # noqa: PTH118
+            size = _get_width_and_height(row)
+            path = root.resolve_named_path(os.path.join(base, name), quote_name(document.file))  # noqa: PTH118
             yield Picture(f"{document.file}/{name}", path, part, boxes.pop(identity, []), size)
     # What is left belongs to no image: `boxes.pop` has removed the others.
     for lacking, orphans in boxes.items():
         for _ in orphans:
-            document.bad.add_entry(
+            document.bad.add_bad_entry(
                 f"An annotation of {quote_name(document.file)}",
                 f"is of the image {lacking}, which it lacks",
             )
 
 
-def _read_boxes(document: _Document) -> dict[object, list[Box]]:
+def _read_boxes_by_image(document: _Document) -> dict[object, list[Box]]:
     """Return the boxes of each image by its id, ordered by annotation id."""
     names: dict[object, str] = {}
     for number, row in enumerate(document.lists["categories"], start=1):
-        identity, name = _read_id(row, "id"), _read_text(row, "name")
+        identity, name = _get_id(row, "id"), _get_text_field(row, "name")
         if identity is None or not name:
-            document.bad.add_entry(
+            document.bad.add_bad_entry(
                 f"The category number {number} of {quote_name(document.file)}", "has no id and name"
             )
         else:
             names[identity] = name
     rows = list(enumerate(document.lists["annotations"], start=1))
     # By id, so that a file written in another order gives the same batch.
-    rows.sort(key=lambda numbered: _sort_key(numbered[1]))
+    rows.sort(key=lambda numbered: _get_annotation_order(numbered[1]))
     boxes: dict[object, list[Box]] = {}
     for number, row in rows:
         if isinstance(row, dict) and row.get("iscrowd"):
             continue
         where = f"The annotation number {number} of {quote_name(document.file)}"
-        image, category = _read_id(row, "image_id"), _read_id(row, "category_id")
+        image, category = _get_id(row, "image_id"), _get_id(row, "category_id")
         if image is None or category is None:
-            document.bad.add_entry(where, "misses image_id or category_id")
+            document.bad.add_bad_entry(where, "misses image_id or category_id")
         elif category not in names:
-            document.bad.add_entry(
+            document.bad.add_bad_entry(
                 where, f"has the category {category}, which categories do not name"
             )
-        elif (corners := _read_corners(row.get("bbox"))) is None:
-            document.bad.add_entry(
+        elif (corners := _convert_bbox_to_corners(row.get("bbox"))) is None:
+            document.bad.add_bad_entry(
                 where,
                 f"has the bbox {quote_name(str(row.get('bbox')))} instead of [x, y, width, height]",
             )
@@ -230,12 +234,12 @@ def _read_boxes(document: _Document) -> dict[object, list[Box]]:
     return boxes
 
 
-def _sort_key(row: object) -> tuple[int, int]:
-    identity = _read_id(row, "id")
+def _get_annotation_order(row: object) -> tuple[int, int]:
+    identity = _get_id(row, "id")
     return (0, identity) if isinstance(identity, int) else (1, 0)
 
 
-def _read_id(row: object, key: str) -> int | str | None:
+def _get_id(row: object, key: str) -> int | str | None:
     """Return the number or text that identifies an entry, or None."""
     value = row.get(key) if isinstance(row, dict) else None
     # Some tools write ids as 1.0.
@@ -244,12 +248,12 @@ def _read_id(row: object, key: str) -> int | str | None:
     return value if isinstance(value, int | str) and not isinstance(value, bool) else None
 
 
-def _read_text(row: object, key: str) -> str:
+def _get_text_field(row: object, key: str) -> str:
     value = row.get(key) if isinstance(row, dict) else None
     return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
 
 
-def _read_width_and_height(row: dict[str, Any]) -> tuple[int, int] | None:
+def _get_width_and_height(row: dict[str, Any]) -> tuple[int, int] | None:
     width, height = row.get("width"), row.get("height")
     try:
         return (int(width), int(height)) if width and height else None
@@ -257,7 +261,7 @@ def _read_width_and_height(row: dict[str, Any]) -> tuple[int, int] | None:
         return None
 
 
-def _read_corners(bbox: object) -> tuple[float, float, float, float] | None:
+def _convert_bbox_to_corners(bbox: object) -> tuple[float, float, float, float] | None:
     """Return left, top, right and bottom; None for an invalid bbox."""
     if not isinstance(bbox, list) or len(bbox) != 4:
         return None

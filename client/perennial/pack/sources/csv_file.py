@@ -14,12 +14,23 @@ from perennial.pack.bad import BadEntries
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, Root
 from perennial.pack.images import Image
-from perennial.pack.labels import normal_label
-from perennial.pack.names import CSV_NAME, explain_wrong_path, is_junk, numbered_name, to_nfc
+from perennial.pack.labels import normalise_label_text
+from perennial.pack.names import (
+    CSV_NAME,
+    build_numbered_name,
+    explain_invalid_path,
+    is_junk_path,
+    normalise_to_nfc,
+)
 from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, RuleError
-from perennial.pack.rules.names import is_no_image
-from perennial.pack.rules.options import format_options, read_options
-from perennial.pack.rules.tables import MAX_TABLE_BYTES, find_table, is_table_name, resolve_rows
+from perennial.pack.rules.names import is_clearly_no_image
+from perennial.pack.rules.options import convert_option_values, parse_option_texts
+from perennial.pack.rules.tables import (
+    MAX_TABLE_BYTES,
+    find_label_table,
+    may_be_table_name,
+    resolve_entry_images,
+)
 from perennial.pack.rules.tables.images import MISSING, ImageNames
 from perennial.pack.text import format_count, quote_name
 
@@ -53,14 +64,14 @@ class TableImages(FileImages):
         """
         super().__init__(f"the list {quote_name(source.name)}", source.parent)
         root = Root(source.parent, allow_outside)
-        options = read_given_options(
+        options = parse_given_options(
             {"image": image, "label": label, "max_bad": max_bad, "table": source.name}
         )
         images = _DiskNames(root)
         try:
-            table = find_table(
+            table = find_label_table(
                 [source.name],
-                lambda _: read_table(source),
+                lambda _: read_table_file(source),
                 options,
                 remaining=[0],
                 images=images,
@@ -68,18 +79,18 @@ class TableImages(FileImages):
             )
             # An explicitly named table is either found or raises an error.
             assert table is not None
-            resolved = resolve_rows(table, images.names, (), options, images=images)
+            resolved = resolve_entry_images(table, images.names, (), options, images=images)
         except RuleError as error:
             raise PackError(str(error)) from error
-        as_taken = parts.map_to_split(
+        as_taken = parts.map_parts_to_splits(
             (placed.row.part for placed in resolved.placed), quote_name(source)
         )
         rows = (
             (images.names[n], row.label, as_taken[row.part], row.where)
             for n, row in resolved.placed
         )
-        add_rows(self, rows, root)
-        self.warnings += describe_left_out([*resolved.bad, *resolved.unlabelled])
+        add_table_rows(self, rows, root)
+        self.warnings += describe_left_out_entries([*resolved.bad, *resolved.unlabelled])
 
 
 class _DiskNames(ImageNames):
@@ -101,14 +112,14 @@ class _DiskNames(ImageNames):
         # Many rows may name one image, and each look at the disk takes time.
         number = self._found.get(name)
         if number is None:
-            number = self._found[name] = self._find_on_disk(name, folder, part)
+            number = self._found[name] = self._find_image_on_disk(name, folder, part)
         return number
 
-    def folder_of(self, number: int) -> str:
+    def get_image_folder(self, number: int) -> str:
         """See ImageNames."""
         return self.names[number].rpartition("/")[0].rpartition("/")[2]
 
-    def describe_failure(self, name: str, code: int) -> str:
+    def describe_lookup_failure(self, name: str, code: int) -> str:
         """See ImageNames."""
         where = quote_name(self._root.folder)
         if code == _OUTSIDE:
@@ -119,16 +130,16 @@ class _DiskNames(ImageNames):
         return (
             f"names {quote_name(name)}, which is not in the folder {where}"
             if code == MISSING
-            else super().describe_failure(name, code)
+            else super().describe_lookup_failure(name, code)
         )
 
-    def _find_on_disk(self, name: str, folder: str, part: Part) -> int:
+    def _find_image_on_disk(self, name: str, folder: str, part: Part) -> int:
         path = name.replace("\\", "/").removeprefix("./")
         whole = os.path.join(self._root.folder, path)  # noqa: PTH118  # pathlib adds 5 µs per file
         is_outside = False
         if "://" not in path and "\0" not in path and os.path.isfile(whole):  # noqa: PTH113
-            if self._root.allow_outside or self._root.is_inside(whole):
-                return self._number_path(posixpath.normpath(path))
+            if self._root.allow_outside or self._root.is_inside_root(whole):
+                return self._get_path_number(posixpath.normpath(path))
             is_outside = True
         # Walked only if a path is not found as it is, because large folders take seconds.
         if self._in_folder is None:
@@ -136,14 +147,14 @@ class _DiskNames(ImageNames):
             self._in_folder = ImageNames(self._walked, range(len(self._walked)))
         index = self._in_folder.find_image(name, folder, part)
         return (
-            self._number_path(self._walked[index])
+            self._get_path_number(self._walked[index])
             if index >= 0
             else _OUTSIDE
             if is_outside
             else index
         )
 
-    def _number_path(self, path: str) -> int:
+    def _get_path_number(self, path: str) -> int:
         number = self._numbers.setdefault(path, len(self.names))
         if number == len(self.names):
             self.names.append(path)
@@ -151,18 +162,18 @@ class _DiskNames(ImageNames):
 
 
 def _may_be_image(path: str) -> bool:
-    return not (is_junk(path) or is_no_image(path) or is_table_name(path))
+    return not (is_junk_path(path) or is_clearly_no_image(path) or may_be_table_name(path))
 
 
-def read_given_options(options: Mapping[str, object]) -> ReadingOptions:
+def parse_given_options(options: Mapping[str, object]) -> ReadingOptions:
     """Return reading options from a program or a command line. Raises PackError."""
     try:
-        return read_options(format_options(options))
+        return parse_option_texts(convert_option_values(options))
     except ValueError as error:
         raise PackError(str(error)) from error
 
 
-def read_table(file: Path) -> bytes:
+def read_table_file(file: Path) -> bytes:
     """Return the bytes of a table. Raises RuleError if it is too large or cannot be read."""
     try:
         with file.open("rb") as opened:
@@ -177,7 +188,7 @@ def read_table(file: Path) -> bytes:
     return data
 
 
-def describe_left_out(entries: Sequence[BadEntry]) -> list[str]:
+def describe_left_out_entries(entries: Sequence[BadEntry]) -> list[str]:
     """Return a sentence about entries left out: how many, and the first ones."""
     if not entries:
         return []
@@ -186,7 +197,7 @@ def describe_left_out(entries: Sequence[BadEntry]) -> list[str]:
     return [f"{format_count(len(entries), 'entry', 'entries')} left out: {first}{more}."]
 
 
-def add_rows(
+def add_table_rows(
     images: FileImages,
     rows: Iterator[tuple[str, str, str, str]],
     root: Root,
@@ -204,10 +215,10 @@ def add_rows(
     # Sorted, so that the order of a table's rows does not change the bytes.
     for number, (path, label, part, where) in enumerate(sorted(rows)):
         # Composed: macOS writes decomposed names, and the service compares composed ones.
-        name = to_nfc(path.replace("\\", "/").removeprefix("./"))
+        name = normalise_to_nfc(path.replace("\\", "/").removeprefix("./"))
         if name in place_by_name:
             if bad is not None:
-                bad.add_entry(
+                bad.add_bad_entry(
                     where,
                     f"names {quote_name(path)}, which {place_by_name[name]} has named already",
                 )
@@ -219,25 +230,25 @@ def add_rows(
         place_by_name[name] = where
         file = path.replace("\\", "/")
         # Raises for a path out of the folder, before the file is looked at.
-        root.resolve_path(file, where)
+        root.resolve_named_path(file, where)
         if (
-            explain_wrong_path(name)
-            or is_junk(name)
+            explain_invalid_path(name)
+            or is_junk_path(name)
             or name != name.strip()
             or name == CSV_NAME
             or "/./" in name
             or "//" in name
         ):
-            name = f"renamed/{numbered_name(number, name)}"
+            name = f"renamed/{build_numbered_name(number, name)}"
             renamed += 1
         try:
-            images.add_file(file)
+            images.add_image_file(file)
         except PackError as error:
             if bad is not None:
-                bad.add_entry(where, f"names an image that is not there: {error}")
+                bad.add_bad_entry(where, f"names an image that is not there: {error}")
                 continue
             raise PackError(f"{where}: {error}") from error
-        images.rows.append(Image(name, normal_label(label), part))
+        images.rows.append(Image(name, normalise_label_text(label), part))
     if renamed:
         images.warnings.append(
             f"{format_count(renamed, 'image')} got another name in the batch, "

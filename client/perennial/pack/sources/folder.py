@@ -12,17 +12,17 @@ from pathlib import Path
 from perennial.pack.errors import PackError, Undecided
 from perennial.pack.files import FileImages, Root
 from perennial.pack.images import Image
-from perennial.pack.name_patterns import match_table
-from perennial.pack.names import explain_wrong_path, to_nfc
+from perennial.pack.name_patterns import build_table_by_pattern
+from perennial.pack.names import explain_invalid_path, normalise_to_nfc
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.plan import IGNORED, LEFT_BEHIND, Plan, Read, plan_batch, plan_table
 from perennial.pack.sources.csv_file import (
     MOST_ENTRIES,
-    describe_left_out,
-    read_given_options,
-    read_table,
+    describe_left_out_entries,
+    parse_given_options,
+    read_table_file,
 )
-from perennial.pack.text import format_count, format_names, quote_name
+from perennial.pack.text import format_count, format_first_names, quote_name
 
 _EXAMPLES = 3
 
@@ -71,7 +71,7 @@ class FolderImages(FileImages):
             "classes": classes,
             "max_bad": max_bad,
         }
-        options = read_given_options(
+        options = parse_given_options(
             {
                 **layout_options,
                 "image": image,
@@ -82,10 +82,10 @@ class FolderImages(FileImages):
         )
         root = Root(folder, allow_outside)
         names = list(root.list_files())
-        plan = plan_folder(
+        plan = plan_folder_reading(
             names,
             options,
-            lambda number: read_table(Path(root.resolve_path(names[number]))),
+            lambda number: read_table_file(Path(root.resolve_named_path(names[number]))),
             known_classes,
             quote_name(folder),
         )
@@ -97,26 +97,26 @@ class FolderImages(FileImages):
                     ("test" if is_test else "train") if plan.has_parts else "",
                 )
         # The service composes names, and would see the same name twice.
-        _refuse_twins([row.name for row in self.rows])
-        self.listed = not are_names_enough(plan, self.rows)
-        self.warnings += describe_plan(plan, self.listed)
+        _refuse_equal_names([row.name for row in self.rows])
+        self.listed = not do_names_determine_classes(plan, self.rows)
+        self.warnings += describe_reading_plan(plan, self.listed)
         if root.hidden:
             self.warnings.append(
                 f"{format_count(len(root.hidden), 'hidden folder')} left out: "
-                f"{format_names(root.hidden, _EXAMPLES)}."
+                f"{format_first_names(root.hidden, _EXAMPLES)}."
             )
 
     def _add_image(self, name: str, label: str, part: str) -> None:
-        wrong = explain_wrong_path(name)
+        wrong = explain_invalid_path(name)
         if wrong:
             raise PackError(
                 f"{quote_name(name)} {wrong}, and the service would refuse the batch. Rename it."
             )
-        self.add_file(name)
+        self.add_image_file(name)
         self.rows.append(Image(name, label, part))
 
 
-def plan_folder(
+def plan_folder_reading(
     names: Sequence[str],
     options: ReadingOptions,
     read: Read,
@@ -132,12 +132,12 @@ def plan_folder(
         PackError: the folder cannot be used.
         Undecided: an option is needed.
     """
-    normalized = [to_nfc(name) for name in names]
+    normalized = [normalise_to_nfc(name) for name in names]
     pattern = options.names_pattern
     try:
         # Without `{label}` it is a regular expression, which only the sender runs.
         if pattern and "{label}" not in pattern:
-            return plan_table(normalized, options, match_table(pattern, list(names)))
+            return plan_table(normalized, options, build_table_by_pattern(pattern, list(names)))
         try:
             return plan_batch(
                 normalized, options, read, lambda: known_classes, most_entries=MOST_ENTRIES
@@ -158,13 +158,16 @@ def plan_folder(
         raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
 
 
-def are_names_enough(plan: Plan, rows: Sequence[Image]) -> bool:
+def do_names_determine_classes(plan: Plan, rows: Sequence[Image]) -> bool:
     """Return True if the service derives the same classes and parts from the sent names alone."""
     # Labels from a table, an option or a pattern are nowhere in the names.
     if plan.kind not in ("folders", "split"):
         return False
     try:
-        names, options = [to_nfc(row.name) for row in rows], ReadingOptions(held_out_alone=True)
+        names, options = (
+            [normalise_to_nfc(row.name) for row in rows],
+            ReadingOptions(held_out_alone=True),
+        )
         derived = plan_batch(names, options, _read_nothing)
     except RuleError:
         return False
@@ -174,7 +177,7 @@ def are_names_enough(plan: Plan, rows: Sequence[Image]) -> bool:
     )
 
 
-def describe_plan(plan: Plan, is_listed: bool) -> list[str]:
+def describe_reading_plan(plan: Plan, is_listed: bool) -> list[str]:
     """Return sentences about files left out and warnings.
 
     Args:
@@ -185,10 +188,10 @@ def describe_plan(plan: Plan, is_listed: bool) -> list[str]:
         if reason != LEFT_BEHIND:
             examples = [path for path, why in plan.ignored_files if why == reason][:_EXAMPLES]
             more = f" and {number - len(examples):,} more" if number > len(examples) else ""
-            named = f": {format_names(examples)}{more}" if examples else ""
+            named = f": {format_first_names(examples)}{more}" if examples else ""
             sentences.append(f"{format_count(number, 'file')} left out ({reason}){named}.")
     sentences += plan.warnings
-    sentences += describe_left_out(plan.bad_entries)
+    sentences += describe_left_out_entries(plan.bad_entries)
     if is_listed:
         sentences += [
             f"{note[0].upper()}{note[1:]}." for note in plan.notes if "ignored" not in note
@@ -200,15 +203,15 @@ def _read_nothing(number: int) -> bytes:
     raise LookupError(number)  # A plan of images alone reads no files.
 
 
-def _refuse_twins(names: list[str]) -> None:
+def _refuse_equal_names(names: list[str]) -> None:
     """Raise PackError for two names that differ only in Unicode composition."""
     normalized: set[str] = set()
     for name in names:
         # ASCII has no composed letters, and most names are ASCII.
         if not name.isascii():
-            if to_nfc(name) in normalized:
+            if normalise_to_nfc(name) in normalized:
                 raise PackError(
                     f"{quote_name(name)} is there twice, its letters composed and decomposed. "
                     f"Rename one."
                 )
-            normalized.add(to_nfc(name))
+            normalized.add(normalise_to_nfc(name))

@@ -9,8 +9,8 @@ from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileImages, Root
-from perennial.pack.sources.csv_file import add_rows
-from perennial.pack.text import format_count, format_names, quote_name
+from perennial.pack.sources.csv_file import add_table_rows
+from perennial.pack.text import format_count, format_first_names, quote_name
 
 METADATA = ("metadata.csv", "metadata.jsonl")
 _FILE = "file_name"
@@ -46,43 +46,45 @@ class MetadataImages(FileImages):
         rows_with_parts = [
             (row, parts.find_part_in_name(row[0].partition("/")[0]))
             for file in files
-            for row in self._rows_of(root, file, label, bad)
+            for row in self._iterate_metadata_rows(root, file, label, bad)
         ]
         if not rows_with_parts:
             # If all rows were bad, their reasons say more than the error below.
             bad.warn_of_bad_entries(0)
-            raise PackError(f"{format_names(files)} in {quote_name(folder)} list no images.")
-        as_taken = parts.map_to_split((part for _, part in rows_with_parts), quote_name(folder))
+            raise PackError(f"{format_first_names(files)} in {quote_name(folder)} list no images.")
+        as_taken = parts.map_parts_to_splits(
+            (part for _, part in rows_with_parts), quote_name(folder)
+        )
         rows = (
             (path, name, as_taken[part], where) for (path, name, where), part in rows_with_parts
         )
-        add_rows(self, rows, root, bad)
+        add_table_rows(self, rows, root, bad)
         self.warnings = [*bad.warn_of_bad_entries(len(self.rows)), *self.warnings]
         if self._unlabelled:
             self.warnings.append(
                 f"{format_count(self._unlabelled, 'row')} without a label left out."
             )
 
-    def _rows_of(
+    def _iterate_metadata_rows(
         self, root: Root, file: str, label: str, bad: BadEntries
     ) -> Iterator[tuple[str, str, str]]:
         """Yield (path from the root, label, place) for each row. Raises PackError for a missing
         column.
         """
         folder = f"{file.rpartition('/')[0]}/" if "/" in file else ""
-        path = Path(root.resolve_path(file))
-        rows = _read_jsonl(path) if file.endswith(".jsonl") else _read_csv(path)
+        path = Path(root.resolve_named_path(file))
+        rows = _read_jsonl_lines(path) if file.endswith(".jsonl") else _read_csv_lines(path)
         problem, is_any_whole = None, False
         for line_number, row in rows:
             where = f"Line {line_number} of {quote_name(file)}"
             if isinstance(row, str):
-                bad.add_entry(where, row)
+                bad.add_bad_entry(where, row)
                 continue
             missing = [column for column in (_FILE, label) if column not in row]
             if missing:
-                columns = format_names([str(key) for key in row], 20)
-                problem = problem or f"{where} has no {format_names(missing)}, but {columns}"
-                bad.add_entry(where, f"has no {format_names(missing)}")
+                columns = format_first_names([str(key) for key in row], 20)
+                problem = problem or f"{where} has no {format_first_names(missing)}, but {columns}"
+                bad.add_bad_entry(where, f"has no {format_first_names(missing)}")
                 continue
             is_any_whole = True
             name, value = row[_FILE], row[label]
@@ -90,7 +92,7 @@ class MetadataImages(FileImages):
             if value is None or value == "" or value == -1:
                 self._unlabelled += 1
             elif (wrong := _explain_bad_row(name, value)) is not None:
-                bad.add_entry(where, wrong)
+                bad.add_bad_entry(where, wrong)
             else:
                 yield folder + str(name), _format_label(value), where
         # If no row has the columns, the columns are wrong rather than the rows.
@@ -127,7 +129,7 @@ _Line = tuple[int, dict[str, object] | str]
 """Line number, and cells by column; a text instead of cells says why the line is bad."""
 
 
-def _read_csv(path: Path) -> Iterator[_Line]:
+def _read_csv_lines(path: Path) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as text:
             # Without `strict`, csv guesses at broken quotes, and cells end up in other columns.
@@ -142,17 +144,17 @@ def _read_csv(path: Path) -> Iterator[_Line]:
         raise PackError(f"{quote_name(path)} is no CSV in UTF-8: {error}.") from error
 
 
-def _read_jsonl(path: Path) -> Iterator[_Line]:
+def _read_jsonl_lines(path: Path) -> Iterator[_Line]:
     try:
         with path.open(encoding="utf-8-sig") as text:
             for number, text_line in enumerate(text, start=1):
                 if text_line.strip():
-                    yield number, _json_row(text_line)
+                    yield number, _parse_json_row(text_line)
     except (OSError, UnicodeDecodeError) as error:
         raise PackError(f"{quote_name(path)} is no JSON Lines in UTF-8: {error}.") from error
 
 
-def _json_row(line: str) -> dict[str, object] | str:
+def _parse_json_row(line: str) -> dict[str, object] | str:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:

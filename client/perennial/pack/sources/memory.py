@@ -8,8 +8,8 @@ from perennial.pack import parts
 from perennial.pack.errors import PackError
 from perennial.pack.files import Seen
 from perennial.pack.images import Image, Images
-from perennial.pack.labels import normal_label
-from perennial.pack.names import numbered_name
+from perennial.pack.labels import normalise_label_text
+from perennial.pack.names import build_numbered_name
 from perennial.pack.text import quote_name
 
 Content = bytes | str | os.PathLike[str]
@@ -47,19 +47,23 @@ class MappedImages(Images):
                     else "; this one is empty."
                 )
             )
-        as_taken = parts.map_to_split({parts.parse_part(str(key)) for key in nested}, "The mapping")
+        as_taken = parts.map_parts_to_splits(
+            {parts.parse_part(str(key)) for key in nested}, "The mapping"
+        )
         # Sorted, so that the order of the mapping does not change the bytes.
         for key in sorted(source):
             classes = source[key]
             if not isinstance(classes, Mapping):
-                self._add_images(str(key), classes, "")
+                self._add_images_of_label(str(key), classes, "")
                 continue
             for label in sorted(classes):
-                self._add_images(str(label), classes[label], as_taken[parts.parse_part(key)])
+                self._add_images_of_label(
+                    str(label), classes[label], as_taken[parts.parse_part(key)]
+                )
         if not self.rows:
             raise PackError("The mapping has no images.")
 
-    def _add_images(self, label: str, images: Sequence[Content], part: str) -> None:
+    def _add_images_of_label(self, label: str, images: Sequence[Content], part: str) -> None:
         # Both are sequences: each byte or letter would be taken for an image.
         if isinstance(images, bytes | str):
             raise PackError(
@@ -73,7 +77,7 @@ class MappedImages(Images):
             elif isinstance(image, str | os.PathLike):
                 name = os.fspath(image)
                 self._contents.append(len(self._paths))
-                self._seen.record_file(name)
+                self._seen.record_file_state(name)
                 self._paths.append(name)
             else:
                 raise PackError(
@@ -82,19 +86,19 @@ class MappedImages(Images):
                 )
             self.rows.append(
                 Image(
-                    numbered_name(len(self.rows), name.replace(os.sep, "/")),
-                    normal_label(label),
+                    build_numbered_name(len(self.rows), name.replace(os.sep, "/")),
+                    normalise_label_text(label),
                     part,
                 )
             )
 
-    def collect_sizes(self) -> "array[int]":
+    def collect_image_sizes(self) -> "array[int]":
         """Return the sizes of bytes and files without reading."""
         return array(
             "q", (len(c) if isinstance(c, bytes) else self._seen.sizes[c] for c in self._contents)
         )
 
-    def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
+    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images in order."""
         for content in self._contents[first:]:
             yield (

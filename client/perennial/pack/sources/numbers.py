@@ -12,7 +12,7 @@ class ClassNames:
     def __init__(self, names: Sequence[str] | None, where: str) -> None:
         self._names, self._where = names, where
 
-    def find_name(self, label: str | int, said_by: str) -> str:
+    def get_class_name(self, label: str | int, said_by: str) -> str:
         """Return the name for a class number, if classes have names; other texts stay unchanged.
 
         Raises:

@@ -15,11 +15,11 @@ from typing import Any
 from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
-from perennial.pack.extras import import_optional
+from perennial.pack.extras import import_optional_module
 from perennial.pack.files import Root, Seen
 from perennial.pack.images import Image, Images
-from perennial.pack.labels import normal_label
-from perennial.pack.names import numbered_name
+from perennial.pack.labels import normalise_label_text
+from perennial.pack.names import build_numbered_name
 from perennial.pack.sources.numbers import ClassNames
 from perennial.pack.sources.parquet_columns import Columns, find_image_and_label_columns
 from perennial.pack.text import format_count, quote_name
@@ -67,31 +67,31 @@ class ParquetImages(Images):
             PackError: the files cannot be used, or too many rows are bad.
             ExtraMissing: pyarrow is not installed.
         """
-        self._parquet = import_optional("pyarrow.parquet", "A parquet file")
+        self._parquet = import_optional_module("pyarrow.parquet", "A parquet file")
         folder = source if source.is_dir() else source.parent
         root = Root(folder, allow_outside)
         files = find_parquet_files(root.list_files()) if source.is_dir() else [source.name]
         super().__init__(f"{format_count(len(files), 'parquet file')} in {quote_name(source.name)}")
-        self._files = [root.resolve_path(file) for file in files]
+        self._files = [root.resolve_named_path(file) for file in files]
         self._seen, self._columns = Seen(), list[Columns]()
         self._bad = BadEntries(self.origin, max_bad)
         self._rows_of: list[array[int]] = []  # for each file, the rows that have a label
         self._unlabelled = 0
         part_of = parts.find_file_parts(files)
         for number, path in enumerate(self._files):
-            self._seen.record_file(path)
-            with self._open_file(number) as file:
+            self._seen.record_file_state(path)
+            with self._open_parquet_file(number) as file:
                 self._columns.append(
                     find_image_and_label_columns(file.schema_arrow, path, image, label)
                 )
-                self._list_rows(file, number, part_of[number])
+                self._list_labelled_rows(file, number, part_of[number])
         # After all files: only parts with labelled rows decide how the batch is split.
         parts_present = {row.part for row in self.rows}
-        self._update_warnings()
-        as_taken = parts.map_to_split(parts_present, quote_name(source))
+        self._update_left_out_warnings()
+        as_taken = parts.map_parts_to_splits(parts_present, quote_name(source))
         self.rows = [row._replace(part=as_taken[row.part]) for row in self.rows]
 
-    def _update_warnings(self) -> None:
+    def _update_left_out_warnings(self) -> None:
         """Set the warnings about rows left out so far. Raises PackError if there are too many."""
         self.warnings = self._bad.warn_of_bad_entries(len(self.rows))
         if not self.rows:
@@ -101,48 +101,50 @@ class ParquetImages(Images):
                 f"{format_count(self._unlabelled, 'row')} without a label left out."
             )
 
-    def _list_rows(self, file: Any, number: int, part: str) -> None:
+    def _list_labelled_rows(self, file: Any, number: int, part: str) -> None:
         columns, labelled_rows = self._columns[number], array("l")
         classes, file_name = (
             ClassNames(columns.names, "the schema"),
             quote_name(self._files[number]),
         )
         at = 0
-        for batch in file.iter_batches(columns=columns.read, use_threads=False):
+        for batch in file.iter_batches(columns=columns.columns_to_read, use_threads=False):
             labels = batch.column(columns.label).to_pylist()
             for label, path in zip(labels, columns.get_image_paths(batch), strict=True):
                 where = f"Row {at} of {file_name}"
                 try:
-                    name = columns.name_of(label, classes, where)
+                    name = columns.get_class_of_label(label, classes, where)
                     if name is None:
                         self._unlabelled += 1
                     else:
                         self.rows.append(
                             Image(
-                                numbered_name(len(self.rows), path or ""), normal_label(name), part
+                                build_numbered_name(len(self.rows), path or ""),
+                                normalise_label_text(name),
+                                part,
                             )
                         )
                         labelled_rows.append(at)
                 except PackError as error:
-                    self._bad.add_entry(where, str(error).removeprefix(where).strip())
+                    self._bad.add_bad_entry(where, str(error).removeprefix(where).strip())
                 at += 1
         self._rows_of.append(labelled_rows)
 
-    def collect_sizes(self) -> "array[int]":
+    def collect_image_sizes(self) -> "array[int]":
         """Read the column of images once, leaving out rows without an image."""
         sizes, rows, at = array("q"), list[Image](), 0
         for number, labelled_rows in enumerate(self._rows_of):
             rows_with_images = array("l")
-            with self._open_file(number) as file:
+            with self._open_parquet_file(number) as file:
                 for row, content in zip(
-                    labelled_rows, self._read_labelled(file, number, 0), strict=True
+                    labelled_rows, self._read_labelled_rows(file, number, 0), strict=True
                 ):
                     if content:
                         rows_with_images.append(row)
                         rows.append(self.rows[at])
                         sizes.append(len(content))
                     else:
-                        self._bad.add_entry(
+                        self._bad.add_bad_entry(
                             f"Row {row} of {quote_name(self._files[number])}",
                             "has no image in it, perhaps only its path: embed the images when the "
                             "parquet is written",
@@ -150,21 +152,21 @@ class ParquetImages(Images):
                     at += 1
             self._rows_of[number] = rows_with_images
         self.rows[:] = rows
-        self._update_warnings()
+        self._update_left_out_warnings()
         return sizes
 
-    def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
+    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images, starting with the row group of image `first`."""
         return ((content or b"",) for content in self._read_images(first))
 
     def _read_images(self, first: int) -> Iterator[bytes | None]:
         for number, usable_rows in enumerate(self._rows_of):
             if first < len(usable_rows):
-                with self._open_file(number) as file:
-                    yield from self._read_labelled(file, number, first)
+                with self._open_parquet_file(number) as file:
+                    yield from self._read_labelled_rows(file, number, first)
             first = max(0, first - len(usable_rows))
 
-    def _read_labelled(self, file: Any, number: int, first: int) -> Iterator[bytes | None]:
+    def _read_labelled_rows(self, file: Any, number: int, first: int) -> Iterator[bytes | None]:
         """Yield the bytes of a file's labelled rows from the `first` one on, by row group."""
         labelled_rows, columns, at, begin = self._rows_of[number], self._columns[number], first, 0
         for group in range(file.num_row_groups):
@@ -174,7 +176,9 @@ class ParquetImages(Images):
             # A row group without a wanted row is not read at all, which makes resuming cheap.
             if at == len(labelled_rows) or labelled_rows[at] >= end:
                 continue
-            batches = file.iter_batches(_BATCH_ROWS, [group], [columns.bytes], use_threads=False)
+            batches = file.iter_batches(
+                _BATCH_ROWS, [group], [columns.image_bytes_column], use_threads=False
+            )
             for batch in batches:
                 values = columns.get_image_bytes(batch)
                 while at < len(labelled_rows) and labelled_rows[at] < row + len(values):
@@ -183,20 +187,20 @@ class ParquetImages(Images):
                 row += len(values)
 
     @contextmanager
-    def _open_file(self, number: int) -> Iterator[Any]:
+    def _open_parquet_file(self, number: int) -> Iterator[Any]:
         """Open a file, checking it for changes before and after; raise pyarrow's errors as
         PackError.
         """
         path = self._files[number]
         try:
             with Path(path).open("rb") as file:
-                self._seen.require_unchanged(number, path, file.fileno())
+                self._seen.require_file_unchanged(number, path, file.fileno())
                 # From the opened file and not its path, so that the check for changes holds for
                 # what is read.
                 opened = self._parquet.ParquetFile(file)
-                _require_small(opened.metadata, path)
+                _require_plausible_compression(opened.metadata, path)
                 yield opened
-                self._seen.require_unchanged(number, path, file.fileno())
+                self._seen.require_file_unchanged(number, path, file.fileno())
         # A ValueError, which `_OF_PYARROW` would catch.
         except PackError:
             raise
@@ -207,7 +211,7 @@ class ParquetImages(Images):
             ) from error
 
 
-def _require_small(metadata: Any, path: str) -> None:
+def _require_plausible_compression(metadata: Any, path: str) -> None:
     """Raise PackError if a column's compression ratio is far above that of images."""
     for group in range(metadata.num_row_groups):
         row_group = metadata.row_group(group)

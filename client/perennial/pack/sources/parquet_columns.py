@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from perennial.pack.errors import PackError
-from perennial.pack.extras import import_optional
+from perennial.pack.extras import import_optional_module
 from perennial.pack.sources.numbers import ClassNames
-from perennial.pack.text import format_names, quote_name
+from perennial.pack.text import format_first_names, quote_name
 
 BYTES, PATH = "bytes", "path"
 _IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "class", "fine_label")
@@ -36,19 +36,19 @@ class Columns:
     names: Sequence[str] | None
 
     @property
-    def read(self) -> list[str]:
+    def columns_to_read(self) -> list[str]:
         """Leaf columns with labels and paths, as pyarrow names them."""
         return [self.label, *([f"{self.image}.{PATH}"] if self.has_path else [])]
 
     @property
-    def bytes(self) -> str:
+    def image_bytes_column(self) -> str:
         """Leaf column with image bytes."""
         return f"{self.image}.{BYTES}" if self.is_struct else self.image
 
     def get_image_bytes(self, batch: Any) -> Any:
         """Return the images of a batch; null where a struct is null."""
         return (
-            _get_field(batch.column(self.image), BYTES)
+            _get_struct_field(batch.column(self.image), BYTES)
             if self.is_struct
             else batch.column(self.image)
         )
@@ -57,9 +57,9 @@ class Columns:
         """Return the path of each image of a batch, or None."""
         if not self.has_path:
             return [None] * batch.num_rows
-        return list(_get_field(batch.column(self.image), PATH).to_pylist())
+        return list(_get_struct_field(batch.column(self.image), PATH).to_pylist())
 
-    def name_of(self, label: object, classes: ClassNames, where: str) -> str | None:
+    def get_class_of_label(self, label: object, classes: ClassNames, where: str) -> str | None:
         """Return the class of a label, or None without a label. Raises PackError that begins with
         `where`.
         """
@@ -71,40 +71,44 @@ class Columns:
             if not label.is_integer():
                 raise PackError(f"{where} has the label {label}, which is no whole number.")
             label = int(label)
-        return classes.find_name(label if isinstance(label, int) else str(label), where)
+        return classes.get_class_name(label if isinstance(label, int) else str(label), where)
 
 
 def find_image_and_label_columns(
     schema: Any, path: str, image: str | None, label: str | None
 ) -> Columns:
     """Return the columns of image and label. Raises PackError that lists the existing columns."""
-    types = import_optional("pyarrow", "A parquet file").types
-    features = _read_features(schema)
-    images = [name for name, feature in features.items() if _is_a(feature, "Image")]
-    labels = [name for name, feature in features.items() if _is_a(feature, "ClassLabel")]
+    types = import_optional_module("pyarrow", "A parquet file").types
+    features = _read_dataset_features(schema)
+    images = [name for name, feature in features.items() if _has_feature_kind(feature, "Image")]
+    labels = [
+        name for name, feature in features.items() if _has_feature_kind(feature, "ClassLabel")
+    ]
     image = _choose_column(image, images, _IMAGE_COLUMNS, "image", schema.names, path)
     label = _choose_column(label, labels, _LABEL_COLUMNS, "label", schema.names, path)
-    fields = _fields_of_image(types, schema.field(image).type, image, path)
-    _check_label(types, schema, label, path)
+    fields = _list_image_fields(types, schema.field(image).type, image, path)
+    _check_label_column(types, schema, label, path)
     names = _read_class_names(features[label], path) if label in labels else None
     return Columns(image, bool(fields), PATH in fields, label, names)
 
 
-def _fields_of_image(types: Any, kind: Any, image: str, path: str) -> list[str]:
+def _list_image_fields(types: Any, kind: Any, image: str, path: str) -> list[str]:
     """Return the fields of an image column, none if it contains bytes itself. Raises PackError."""
     if types.is_struct(kind):
         fields = [kind.field(number) for number in range(kind.num_fields)]
-        if not any(field.name == BYTES and _is_binary(types, field.type) for field in fields):
+        if not any(field.name == BYTES and _is_binary_type(types, field.type) for field in fields):
             field_types = [f"{field.name} ({field.type})" for field in fields]
             raise PackError(
                 f"The column {quote_name(image)} of {quote_name(path)} has no bytes, but "
-                f"{format_names(field_types)}."
+                f"{format_first_names(field_types)}."
             )
         texts = [
-            field.name for field in fields if field.name == BYTES or _is_text(types, field.type)
+            field.name
+            for field in fields
+            if field.name == BYTES or _is_text_type(types, field.type)
         ]
         return [name for name in texts if name in (BYTES, PATH)]
-    if not _is_binary(types, kind):
+    if not _is_binary_type(types, kind):
         raise PackError(
             f"The column {quote_name(image)} of {quote_name(path)} is {kind}; images are bytes of "
             f"files."
@@ -112,26 +116,27 @@ def _fields_of_image(types: Any, kind: Any, image: str, path: str) -> list[str]:
     return []
 
 
-def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
+def _check_label_column(types: Any, schema: Any, label: str, path: str) -> None:
     """Raise PackError unless the column has one label per row."""
     kind = schema.field(label).type
     # A dictionary is only an encoding: the labels are its values.
     if types.is_dictionary(kind):
         kind = kind.value_type
-    if types.is_integer(kind) or types.is_floating(kind) or _is_text(types, kind):
+    if types.is_integer(kind) or types.is_floating(kind) or _is_text_type(types, kind):
         return
     where = f"The column {quote_name(label)} of {quote_name(path)} is {kind}"
     if types.is_nested(kind):
         single_label_columns = [
             field.name
             for field in schema
-            if field.name != label and (types.is_integer(field.type) or _is_text(types, field.type))
+            if field.name != label
+            and (types.is_integer(field.type) or _is_text_type(types, field.type))
         ]
         raise PackError(
             f"{where}: several labels for one image (multi-label). One is learned. Write a column "
             f"with one label a row"
             + (
-                f", or name one of {format_names(single_label_columns)} with -o label=… (label=…)."
+                f", or name one of {format_first_names(single_label_columns)} with -o label=… (label=…)."
                 if single_label_columns
                 else "."
             )
@@ -139,7 +144,7 @@ def _check_label(types: Any, schema: Any, label: str, path: str) -> None:
     raise PackError(f"{where}; labels are numbers or names.")
 
 
-def _is_binary(types: Any, kind: Any) -> bool:
+def _is_binary_type(types: Any, kind: Any) -> bool:
     # Older versions of pyarrow have no views.
     is_view = getattr(types, "is_binary_view", None)
     return bool(
@@ -150,18 +155,18 @@ def _is_binary(types: Any, kind: Any) -> bool:
     )
 
 
-def _is_text(types: Any, kind: Any) -> bool:
+def _is_text_type(types: Any, kind: Any) -> bool:
     is_view = getattr(types, "is_string_view", None)
     return bool(types.is_string(kind) or types.is_large_string(kind) or (is_view and is_view(kind)))
 
 
-def _get_field(values: Any, name: str) -> Any:
+def _get_struct_field(values: Any, name: str) -> Any:
     """Return the values of a field, null where the struct is null."""
     # `flatten` applies the nulls of the struct, and `field` does not.
     return values.flatten()[[field.name for field in values.type].index(name)]
 
 
-def _read_features(schema: Any) -> dict[str, dict[str, Any]]:
+def _read_dataset_features(schema: Any) -> dict[str, dict[str, Any]]:
     """Return the features of `datasets` for columns in the schema."""
     try:
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))["info"][
@@ -189,7 +194,7 @@ def _read_class_names(feature: dict[str, Any], path: str) -> Sequence[str] | Non
     return names
 
 
-def _is_a(feature: dict[str, Any], kind: str) -> bool:
+def _has_feature_kind(feature: dict[str, Any], kind: str) -> bool:
     return feature.get("_type") == kind
 
 
@@ -213,6 +218,6 @@ def _choose_column(
         else f"no column {quote_name(requested or what)}"
     )
     raise PackError(
-        f"{quote_name(path)} has {problem}; its columns are {format_names(columns, 20)}. Say which "
+        f"{quote_name(path)} has {problem}; its columns are {format_first_names(columns, 20)}. Say which "
         f"with {what}=."
     )

@@ -13,26 +13,26 @@ _ITEM = re.compile(
 )
 
 
-def parse_text(text: str, where: str) -> dict[str, Value]:
+def parse_yaml_text(text: str, where: str) -> dict[str, Value]:
     """Return the top-level keys, leaving out values other than texts, lists and maps.
 
     Raises:
         PackError: a line cannot be parsed.
     """
     values: dict[str, Value] = {}
-    for key, first, following_lines in _split_blocks(text, where):
-        value = _parse_value(first, following_lines, f"The entry {quote_name(key)} of {where}")
+    for key, first, following_lines in _split_top_level_blocks(text, where):
+        value = _parse_yaml_value(first, following_lines, f"The entry {quote_name(key)} of {where}")
         if value is not None:
             values[key] = value
     return values
 
 
-def _split_blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
+def _split_top_level_blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
     """Return (key, rest of its line, lines below that belong to it)."""
     blocks: list[tuple[str, str, list[str]]] = []
     # Windows editors begin the file with a byte order mark.
     for number, raw in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
-        yaml_line = _strip_comment(raw).rstrip()
+        yaml_line = _strip_yaml_comment(raw).rstrip()
         if not yaml_line or yaml_line in ("---", "..."):
             continue
         key = _KEY.match(yaml_line)
@@ -49,7 +49,7 @@ def _split_blocks(text: str, where: str) -> list[tuple[str, str, list[str]]]:
     return blocks
 
 
-def _parse_value(first: str, following_lines: list[str], where: str) -> Value | None:
+def _parse_yaml_value(first: str, following_lines: list[str], where: str) -> Value | None:
     if first.startswith("["):
         whole = " ".join([first, *following_lines])
         if not whole.endswith("]"):
@@ -57,16 +57,16 @@ def _parse_value(first: str, following_lines: list[str], where: str) -> Value | 
         return _parse_flow_list(whole[1:-1], where)
     if first.startswith("{") and first.endswith("}"):
         pairs = [_MAPPED.match(item) for item in _parse_flow_list(first[1:-1], where)]
-        return {_parse_scalar(pair[1]): _parse_scalar(pair[2]) for pair in pairs if pair}
+        return {_parse_yaml_scalar(pair[1]): _parse_yaml_scalar(pair[2]) for pair in pairs if pair}
     if first:
-        return _parse_scalar(first)
+        return _parse_yaml_scalar(first)
     if following_lines and all(
         item_line == "-" or item_line.startswith("- ") for item_line in following_lines
     ):
-        return [_parse_scalar(item_line[1:].strip()) for item_line in following_lines]
+        return [_parse_yaml_scalar(item_line[1:].strip()) for item_line in following_lines]
     mapped = [_MAPPED.match(item_line) for item_line in following_lines]
     if following_lines and all(mapped):
-        return {_parse_scalar(pair[1]): _parse_scalar(pair[2]) for pair in mapped if pair}
+        return {_parse_yaml_scalar(pair[1]): _parse_yaml_scalar(pair[2]) for pair in mapped if pair}
     return None if following_lines else ""
 
 
@@ -81,12 +81,12 @@ def _parse_flow_list(text: str, where: str) -> list[str]:
                 f"on."
             )
         if item[1] is not None:
-            items.append(_parse_scalar(item[1]))
+            items.append(_parse_yaml_scalar(item[1]))
         at = item.end()
     return items
 
 
-def _parse_scalar(text: str) -> str:
+def _parse_yaml_scalar(text: str) -> str:
     text = text.strip()
     if len(text) >= 2 and text[0] == text[-1] == "'":
         return text[1:-1].replace("''", "'")
@@ -95,7 +95,7 @@ def _parse_scalar(text: str) -> str:
     return text
 
 
-def _strip_comment(line: str) -> str:
+def _strip_yaml_comment(line: str) -> str:
     """Return a line without its comment: `#` at the start or after a blank, outside quotes."""
     quote = ""
     for at, character in enumerate(line):

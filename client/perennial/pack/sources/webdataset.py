@@ -18,10 +18,10 @@ from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
 from perennial.pack.files import Root, Seen
 from perennial.pack.images import Image, Images
-from perennial.pack.labels import normal_label
-from perennial.pack.names import IMAGE_SUFFIXES, is_junk, numbered_name
+from perennial.pack.labels import normalise_label_text
+from perennial.pack.names import IMAGE_SUFFIXES, build_numbered_name, is_junk_path
 from perennial.pack.sources.numbers import ClassNames
-from perennial.pack.text import format_count, format_names, quote_name
+from perennial.pack.text import format_count, format_first_names, quote_name
 
 SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 CLASS_NAMES = "classnames.txt"
@@ -70,18 +70,18 @@ class ShardImages(Images):
         super().__init__(
             f"{format_count(len(shards), 'WebDataset shard')} in {quote_name(source.name)}"
         )
-        self._shards = [root.resolve_path(shard) for shard in shards]
+        self._shards = [root.resolve_named_path(shard) for shard in shards]
         self._seen = Seen()
         self._shard_of, self._offsets, self._sizes = array("l"), array("q"), array("q")
         self._without: list[str] = []
         self._bad = BadEntries(self.origin, max_bad)
-        classes = ClassNames(*_class_names(folder, names))
+        classes = ClassNames(*_read_class_names(folder, names))
         part_of = parts.find_file_parts(shards)
-        as_taken = parts.map_to_split(part_of, quote_name(source))
+        as_taken = parts.map_parts_to_splits(part_of, quote_name(source))
         for number, part in enumerate(part_of):
-            self._seen.record_file(self._shards[number])
-            for sample in read_samples(self._shards[number]):
-                self._add_sample(sample, number, as_taken[part], classes)
+            self._seen.record_file_state(self._shards[number])
+            for sample in read_shard_samples(self._shards[number]):
+                self._add_sample_image(sample, number, as_taken[part], classes)
         self.warnings = self._bad.warn_of_bad_entries(len(self.rows))
         if not self.rows:
             raise PackError(
@@ -92,34 +92,36 @@ class ShardImages(Images):
         if self._without:
             self.warnings.append(
                 f"{format_count(len(self._without), 'sample')} without an image or a label left "
-                f"out: {format_names(self._without, 3)}."
+                f"out: {format_first_names(self._without, 3)}."
             )
 
-    def _add_sample(self, sample: Sample, shard: int, part: str, classes: ClassNames) -> None:
+    def _add_sample_image(self, sample: Sample, shard: int, part: str, classes: ClassNames) -> None:
         where = f"The sample {quote_name(sample.key)} of {quote_name(self._shards[shard])}"
         if sample.wrong:
-            self._bad.add_entry(where, sample.wrong)
+            self._bad.add_bad_entry(where, sample.wrong)
             return
         if not sample.image or sample.label is None:
             self._without.append(sample.key)
             return
         try:
-            label = classes.find_name(sample.label, where)
+            label = classes.get_class_name(sample.label, where)
         except PackError as error:
-            self._bad.add_entry(where, str(error).removeprefix(where).strip())
+            self._bad.add_bad_entry(where, str(error).removeprefix(where).strip())
             return
         self.rows.append(
-            Image(numbered_name(len(self.rows), sample.image), normal_label(label), part)
+            Image(
+                build_numbered_name(len(self.rows), sample.image), normalise_label_text(label), part
+            )
         )
         self._shard_of.append(shard)
         self._offsets.append(sample.offset)
         self._sizes.append(sample.bytes)
 
-    def collect_sizes(self) -> "array[int]":
+    def collect_image_sizes(self) -> "array[int]":
         """Return the sizes in the shards' headers."""
         return self._sizes
 
-    def read_contents(self, first: int) -> Iterator[Iterable[bytes]]:
+    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images shard by shard, front to back."""
         at = first
         # Forwards through each shard: seeking back in a gzip file reads it from its beginning.
@@ -127,29 +129,29 @@ class ShardImages(Images):
             shard = self._shard_of[at]
             path = self._shards[shard]
             with _open_shard(path) as (plain, file):
-                self._seen.require_unchanged(shard, path, plain.fileno())
+                self._seen.require_file_unchanged(shard, path, plain.fileno())
                 while at < len(self.rows) and self._shard_of[at] == shard:
                     file.seek(self._offsets[at])
                     yield _read_pieces(file, self._sizes[at])
                     at += 1
-                self._seen.require_unchanged(shard, path, plain.fileno())
+                self._seen.require_file_unchanged(shard, path, plain.fileno())
 
 
 def find_shards(names: Iterable[str]) -> list[str]:
     """Return the shards among a folder's files, by suffix."""
-    return [name for name in names if name.endswith(SHARD_SUFFIXES) and not is_junk(name)]
+    return [name for name in names if name.endswith(SHARD_SUFFIXES) and not is_junk_path(name)]
 
 
 def looks_like_shard(path: str) -> bool:
     """Return True if one of a tar's first samples has an image and a label."""
     try:
-        first = list(islice(read_samples(path), _LOOKED_AT))
+        first = list(islice(read_shard_samples(path), _LOOKED_AT))
     except PackError:
         return False
     return any(sample.image and sample.label is not None for sample in first)
 
 
-def read_samples(path: str) -> Iterator[Sample]:
+def read_shard_samples(path: str) -> Iterator[Sample]:
     """Yield the samples of a shard, and a bad sample for each damaged header.
 
     Concatenated tars in one file are read one after another.
@@ -163,7 +165,7 @@ def read_samples(path: str) -> Iterator[Sample]:
             while at is not None:
                 file.seek(at)
                 end = yield from _read_tar_samples(file, path)
-                at = yield from _next_tar(file, end, path)
+                at = yield from _find_next_tar(file, end, path)
     except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
         raise PackError(f"The shard {quote_name(path)} is damaged, or no tar: {error}.") from error
 
@@ -178,7 +180,7 @@ def _read_tar_samples(file: _Bytes, path: str) -> Generator[Sample, None, int]:
     with tarfile.open(fileobj=file, mode="r:") as shard:
         while (member := shard.next()) is not None:
             shard.members = []  # type: ignore[attr-defined]  # else it keeps every header: 1 kB a file
-            if not member.isreg() or is_junk(member.name):
+            if not member.isreg() or is_junk_path(member.name):
                 continue
             folder, slash, base = member.name.rpartition("/")
             # As in WebDataset, the key ends at the first dot of the base name.
@@ -189,14 +191,14 @@ def _read_tar_samples(file: _Bytes, path: str) -> Generator[Sample, None, int]:
                 if current is not None:
                     yield current
                 current = Sample(key)
-            _add_member(current, member, f".{suffix.lower()}", shard, path)
+            _add_member_to_sample(current, member, f".{suffix.lower()}", shard, path)
         end = int(shard.offset)
     if current is not None:
         yield current
     return end
 
 
-def _next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None, int | None]:
+def _find_next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None, int | None]:
     """Return the start of another tar after `end`, or None.
 
     `tarfile` also stops at a damaged header. Reading then continues at the next valid one, and a
@@ -211,7 +213,7 @@ def _next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None, int 
             continue
         for begin in range(0, len(block), tar.BLOCK):
             candidate = block[begin : begin + tar.BLOCK]
-            if tar.is_header(candidate):
+            if tar.is_tar_header(candidate):
                 return at + begin
             if candidate.count(0) != len(candidate) and not damaged:
                 damaged = True
@@ -223,7 +225,7 @@ def _next_tar(file: _Bytes, end: int, path: str) -> Generator[Sample, None, int 
     return None
 
 
-def _add_member(
+def _add_member_to_sample(
     sample: Sample, member: tarfile.TarInfo, suffix: str, shard: tarfile.TarFile, path: str
 ) -> None:
     """Add a file's image or label to its sample; of several images the first counts."""
@@ -236,12 +238,12 @@ def _add_member(
             sample.wrong = f"has a label of {member.size:,} bytes, {quote_name(member.name)}"
             return
         try:
-            sample.label = _parse_label(file.read(), suffix, quote_name(member.name))
+            sample.label = _parse_label_file(file.read(), suffix, quote_name(member.name))
         except PackError as error:
             sample.wrong = str(error)
 
 
-def _parse_label(data: bytes, suffix: str, where: str) -> str | int | None:
+def _parse_label_file(data: bytes, suffix: str, where: str) -> str | int | None:
     """Return the label in a file. Raises PackError."""
     try:
         text = data.decode("utf-8-sig").strip()
@@ -260,7 +262,9 @@ def _parse_label(data: bytes, suffix: str, where: str) -> str | int | None:
     )
 
 
-def _class_names(folder: Path, names: Sequence[str] | None) -> tuple[Sequence[str] | None, str]:
+def _read_class_names(
+    folder: Path, names: Sequence[str] | None
+) -> tuple[Sequence[str] | None, str]:
     if names is not None:
         return names, "names="
     for names_file in (folder / CLASS_NAMES, folder.parent / CLASS_NAMES):

@@ -8,11 +8,11 @@ from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
 from perennial.pack.files import Root
 from perennial.pack.images import Images
-from perennial.pack.names import is_image
+from perennial.pack.names import is_image_path
 from perennial.pack.sources import plain_yaml
 from perennial.pack.sources.boxes import STORED, Box, BoxOptions, Picture, open_boxed_images
 from perennial.pack.sources.numbers import ClassNames
-from perennial.pack.text import format_count, format_names, quote_name
+from perennial.pack.text import format_count, format_first_names, quote_name
 
 _PARTS = ("train", "val", "test")
 _BOX_NUMBERS = 4
@@ -37,31 +37,33 @@ def open_yolo(
     Raises:
         PackError: the data set cannot be used, or too many entries are bad.
     """
-    options = BoxOptions(whole, boxes, max_bad).validate()
+    options = BoxOptions(whole, boxes, max_bad).validate_box_options()
     files = find_yaml_files(source) if source.is_dir() else [source]
     if len(files) != 1:
-        problem = f"several: {format_names([file.name for file in files])}" if files else "none"
+        problem = (
+            f"several: {format_first_names([file.name for file in files])}" if files else "none"
+        )
         raise PackError(
             f"{quote_name(source)} should have one data.yaml with names and train; it has "
             f"{problem}."
         )
     file = files[0]
-    document = _read_document(file)
+    document = _read_data_yaml(file)
     root = Root(file.parent, allow_outside)
     classes = ClassNames(_read_class_names(document, file), quote_name(file.name))
     # An image in several parts belongs to the first of them, so that no learned image is held out.
     part_of = dict(reversed(list(_find_part_images(root, document, file))))
     if not part_of:
         raise PackError(f"The folders of train, val and test in {quote_name(file)} have no images.")
-    as_taken = parts.map_to_split(part_of.values(), quote_name(file))
+    as_taken = parts.map_parts_to_splits(part_of.values(), quote_name(file))
     origin = f"the YOLO data set {quote_name(file.parent.name or file.name)}"
     bad = BadEntries(origin, max_bad)
     pictures = []
     unlabelled = 0
     for image, part in part_of.items():
-        boxes_in = _read_boxes(root, image, classes, bad)
+        boxes_in = _read_image_boxes(root, image, classes, bad)
         unlabelled += boxes_in is None
-        path = root.resolve_path(image, quote_name(file.name))
+        path = root.resolve_named_path(image, quote_name(file.name))
         pictures.append(Picture(image, path, as_taken[part], boxes_in or (), shares=True))
     notices = (
         [f"{format_count(unlabelled, 'image has', 'images have')} no file of labels."]
@@ -76,8 +78,8 @@ def _find_part_images(
 ) -> Iterator[tuple[str, str]]:
     """Yield every image that a part names, with the part."""
     for part in _PARTS:
-        for place in _find_places(root, document, part, file):
-            for image in _list_images(root, place, file):
+        for place in _find_part_places(root, document, part, file):
+            for image in _iterate_place_images(root, place, file):
                 yield image, parts.parse_part(part)
 
 
@@ -92,16 +94,16 @@ def find_yaml_files(folder: Path) -> list[Path]:
 def looks_like_yolo(file: Path) -> bool:
     """Return True if a YAML file has class names and a training part."""
     try:
-        document = plain_yaml.parse_text(file.read_text("utf-8"), file.name)
+        document = plain_yaml.parse_yaml_text(file.read_text("utf-8"), file.name)
     # Other YAML is common in folders: what cannot be parsed is no data set, and no error.
     except (OSError, ValueError):
         return False
     return "names" in document and "train" in document
 
 
-def _read_document(file: Path) -> dict[str, plain_yaml.Value]:
+def _read_data_yaml(file: Path) -> dict[str, plain_yaml.Value]:
     try:
-        return plain_yaml.parse_text(file.read_text("utf-8"), quote_name(file))
+        return plain_yaml.parse_yaml_text(file.read_text("utf-8"), quote_name(file))
     except (OSError, UnicodeDecodeError) as error:
         raise PackError(f"The file {quote_name(file)} cannot be read: {error}.") from error
 
@@ -120,7 +122,7 @@ def _read_class_names(document: dict[str, plain_yaml.Value], file: Path) -> list
     )
 
 
-def _find_places(
+def _find_part_places(
     root: Root, document: dict[str, plain_yaml.Value], part: str, file: Path
 ) -> list[str]:
     """Return the folders or lists of a part, as paths from the root.
@@ -139,72 +141,74 @@ def _find_places(
         inside = [
             path
             for path in existing
-            if root.allow_outside or root.is_inside(str(root.folder / path))
+            if root.allow_outside or root.is_inside_root(str(root.folder / path))
         ]
         if not inside:
-            root.resolve_path(candidates[0], quote_name(file.name))
+            root.resolve_named_path(candidates[0], quote_name(file.name))
             raise PackError(
                 f"{quote_name(file)} names {quote_name(place)}, which is not in "
                 f"{quote_name(root.folder)}."
             )
-        places.append(_clean_path(inside[0]))
+        places.append(_normalise_image_path(inside[0]))
     return places
 
 
-def _list_images(root: Root, place: str, file: Path) -> Iterator[str]:
+def _iterate_place_images(root: Root, place: str, file: Path) -> Iterator[str]:
     """Yield the images of a folder, or of a text file that lists one per line."""
-    path = Path(root.resolve_path(place, quote_name(file.name)))
+    path = Path(root.resolve_named_path(place, quote_name(file.name)))
     if path.is_dir():
-        yield from (name for name in root.list_files(place) if is_image(name))
+        yield from (name for name in root.list_files(place) if is_image_path(name))
         return
-    for image_line in _read_lines(path):
+    for image_line in _read_text_lines(path):
         if image_line.strip():
             above = place.rpartition("/")[0]
             name = image_line.strip().replace("\\", "/")
-            yield _clean_path(
+            yield _normalise_image_path(
                 f"{above}/{name.removeprefix('./')}" if above and not name.startswith("/") else name
             )
 
 
-def _read_lines(path: Path) -> list[str]:
+def _read_text_lines(path: Path) -> list[str]:
     try:
         return path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise PackError(f"The file {quote_name(path)} cannot be read: {error}.") from error
 
 
-def _clean_path(path: str) -> str:
+def _normalise_image_path(path: str) -> str:
     rooted = "/" if path.startswith("/") else ""
     return rooted + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
-def _read_boxes(root: Root, image: str, classes: ClassNames, bad: BadEntries) -> list[Box] | None:
+def _read_image_boxes(
+    root: Root, image: str, classes: ClassNames, bad: BadEntries
+) -> list[Box] | None:
     """Return the boxes of an image, one per line: `class x y width height` or a polygon; None
     without a file.
     """
     # YOLO replaces the folder `images` in the path by `labels`; `my-images` is another folder.
     before, between, after = image.rpartition("images/")
     label_path = f"{before}labels/{after}" if between and before[-1:] in ("", "/") else image
-    path = Path(root.resolve_path(f"{label_path.rpartition('.')[0]}.txt", quote_name(image)))
+    path = Path(root.resolve_named_path(f"{label_path.rpartition('.')[0]}.txt", quote_name(image)))
     if not path.is_file():
         return None
     boxes: list[Box] = []
     try:
-        box_lines = _read_lines(path)
+        box_lines = _read_text_lines(path)
     except PackError as error:
-        bad.add_entry("A file of boxes:", str(error))
+        bad.add_bad_entry("A file of boxes:", str(error))
         return boxes
     for number, box_line in enumerate(box_lines, start=1):
         if box_line.strip():
             where = f"Line {number} of {quote_name(path)}"
             try:
-                boxes.append(_parse_box(box_line.split(), where, classes))
+                boxes.append(_parse_box_line(box_line.split(), where, classes))
             except PackError as error:
-                bad.add_entry(where, str(error).removeprefix(where).strip())
+                bad.add_bad_entry(where, str(error).removeprefix(where).strip())
     return boxes
 
 
-def _parse_box(cells: list[str], where: str, classes: ClassNames) -> Box:
+def _parse_box_line(cells: list[str], where: str, classes: ClassNames) -> Box:
     """Return the box of a line. Raises PackError that begins with `where`."""
     try:
         number, numbers = _parse_class_number(cells[0]), [float(cell) for cell in cells[1:]]
@@ -212,7 +216,7 @@ def _parse_box(cells: list[str], where: str, classes: ClassNames) -> Box:
         raise PackError(
             f"{where} is {quote_name(' '.join(cells))}; it must be numbers: class x y width height."
         ) from error
-    label = classes.find_name(str(number), where)
+    label = classes.get_class_name(str(number), where)
     if len(numbers) > _BOX_NUMBERS and len(numbers) % 2 and 0 <= numbers[-1] <= 1:
         numbers.pop()  # a model's confidence in the box
     if len(numbers) != _BOX_NUMBERS and (len(numbers) < 6 or len(numbers) % 2):

@@ -30,7 +30,7 @@ class JsonText:
         return self._text[self._at : self._at + 1]
 
     def read_value(self) -> object:
-        """Return the whole value at the position."""
+        """Return the JSON value at the current position."""
         self.peek_character()
         # Windows grow: one as long as the text would be copied for each of its entries.
         size = _FIRST_CHARS
@@ -42,7 +42,7 @@ class JsonText:
             # A plain ValueError is that of a number with more digits than Python converts.
             except (StopIteration, json.JSONDecodeError, ValueError) as error:
                 if is_last or size >= MAX_ENTRY_CHARS:
-                    raise NotJson(self._describe_error(is_last)) from error
+                    raise NotJson(self._describe_json_error(is_last)) from error
             except RecursionError as error:
                 raise NotJson("nests too deeply") from error
             else:
@@ -51,45 +51,45 @@ class JsonText:
                     self._at += end
                     return value
                 if size >= MAX_ENTRY_CHARS:
-                    raise NotJson(self._describe_error(is_last))
+                    raise NotJson(self._describe_json_error(is_last))
             size = min(16 * size, MAX_ENTRY_CHARS)
 
-    def iterate_items(self) -> Iterator[int]:
+    def iterate_list_items(self) -> Iterator[int]:
         """Yield the number of each item of a list, from 1.
 
         The caller must read the item before requesting the next one.
         """
-        self._take_character("[")
+        self._expect_character("[")
         if self.peek_character() == "]":
-            return self._take_character("]")
+            return self._expect_character("]")
         number = 1
         while True:
             yield number
             number += 1
             if self.peek_character() != ",":
-                return self._take_character("]")
-            self._take_character(",")
+                return self._expect_character("]")
+            self._expect_character(",")
 
-    def iterate_members(self) -> Iterator[str]:
+    def iterate_object_keys(self) -> Iterator[str]:
         """Yield each key of an object.
 
         The caller must read the key's value before requesting the next key.
         """
-        self._take_character("{")
+        self._expect_character("{")
         if self.peek_character() == "}":
-            return self._take_character("}")
+            return self._expect_character("}")
         while True:
             key = self.read_value()
             if not isinstance(key, str):
                 raise NotJson("has a key that is no text")
-            self._take_character(":")
+            self._expect_character(":")
             yield key
             if self.peek_character() != ",":
-                return self._take_character("}")
-            self._take_character(",")
+                return self._expect_character("}")
+            self._expect_character(",")
 
     def skip_value(self) -> None:
-        """Skip the value at the position; a large list or object is skipped entry by entry."""
+        """Skip the JSON value at the current position, entry by entry if it is large."""
         try:
             at = self._at
             self.read_value()
@@ -97,20 +97,20 @@ class JsonText:
             self._at = at
             first = self.peek_character()
             if first == "[":
-                for _ in self.iterate_items():
+                for _ in self.iterate_list_items():
                     self.read_value()
             elif first == "{":
-                for _ in self.iterate_members():
+                for _ in self.iterate_object_keys():
                     self.read_value()
             else:
                 raise
 
-    def _take_character(self, character: str) -> None:
+    def _expect_character(self, character: str) -> None:
         if self.peek_character() != character:
             raise NotJson(f"is no valid JSON at character {self._at + 1}")
         self._at += 1
 
-    def _describe_error(self, is_last: bool) -> str:
+    def _describe_json_error(self, is_last: bool) -> str:
         if is_last:
             return f"is no valid JSON at character {self._at + 1}"
         limit = f"{MAX_ENTRY_CHARS:,} characters"
@@ -120,7 +120,7 @@ class JsonText:
         )
 
 
-def read_line(text: str) -> object:
+def parse_jsonl_line(text: str) -> object:
     """Return the value of a line of JSONL. Raises NotJson."""
     document = JsonText(text)
     value = document.read_value()

@@ -77,20 +77,20 @@ class Rows:
         self._max_entries = max_entries
         self._entries = 0
 
-    def begin_file(self, file: TableFile) -> None:
+    def begin_table_file(self, file: TableFile) -> None:
         """Start a file; the following entries belong to it."""
         self.table.files.append(file.number)
         self.table.folders.append(file.folder)
         self.table.names.append(file.name)
 
-    def add_entry(self, image: object, label: object, where: str, part: Part = "") -> None:
+    def add_label_entry(self, image: object, label: object, where: str, part: Part = "") -> None:
         """Add an entry: its image's name and its label as the table has them."""
         # Names of images may be numbers; a bool is an int in Python.
         if not isinstance(image, str | int) or isinstance(image, bool):
-            return self.add_bad(where, "names no image")
+            return self.add_bad_entry(where, "names no image")
         name = str(image).strip()
         if not name or len(name) > MAX_NAME_CHARS:
-            return self.add_bad(
+            return self.add_bad_entry(
                 where,
                 f"has a name of more than {MAX_NAME_CHARS} characters"
                 if name
@@ -98,8 +98,8 @@ class Rows:
             )
         read = self.labels.parse_label(label)
         if read.problem:
-            return self.add_bad(where, read.problem)
-        self._count_entry()
+            return self.add_bad_entry(where, read.problem)
+        self._count_table_entry()
         if not read.label:
             self.table.unlabelled.append(BadEntry(where, f"{quote_name(name)} has no label"))
             return None
@@ -108,13 +108,13 @@ class Rows:
         self.table.of.append(max(0, len(self.table.files) - 1))
         return None
 
-    def add_bad(self, where: str, reason: str) -> None:
+    def add_bad_entry(self, where: str, reason: str) -> None:
         """Add an unreadable entry."""
         # Bad entries are stored as well, so they count for the limit.
-        self._count_entry()
+        self._count_table_entry()
         self.table.bad.append(BadEntry(where, reason))
 
-    def _count_entry(self) -> None:
+    def _count_table_entry(self) -> None:
         self._entries += 1
         if self._entries > self._max_entries:
             raise RuleError(

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from core.ingest.rules.tables import cells
-from core.ingest.rules.tables.documents import JsonText, NotJson, read_line
+from core.ingest.rules.tables.documents import JsonText, NotJson, parse_jsonl_line
 from core.ingest.rules.tables.found import TableFile
 
 SAMPLE = 1000
@@ -54,9 +54,9 @@ class Records:
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield all entries in order. Each iteration reads the file again."""
-        return self._read_cells() if self.form == CELLS else self._read_objects()
+        return self._iterate_cell_rows() if self.form == CELLS else self._iterate_objects()
 
-    def sample_values(self) -> list[Sequence[object]]:
+    def sample_entry_values(self) -> list[Sequence[object]]:
         """Return the values of the first entries that have some.
 
         Many columns reduce the number of entries.
@@ -64,16 +64,16 @@ class Records:
         max_entries = max(_FEWEST, min(SAMPLE, _SAMPLE_VALUES // len(self.columns)))
         return [entry.values for entry in islice(self, max_entries) if not entry.problem]
 
-    def read_ragged(self) -> Iterator[Entry]:
+    def read_all_rows(self) -> Iterator[Entry]:
         """Yield all rows of cells, regardless of their lengths."""
-        for line_number, line_count, values, problem in cells.read_records(
+        for line_number, line_count, values, problem in cells.read_table_rows(
             self.file.data, self.separator
         ):
             yield Entry(f"line {line_number} of {self.file.name}", values, problem, line_count)
 
-    def _read_cells(self) -> Iterator[Entry]:
+    def _iterate_cell_rows(self) -> Iterator[Entry]:
         width, name, passed = len(self.columns), self.file.name, not self.header
-        for line_number, line_count, values, problem in cells.read_records(
+        for line_number, line_count, values, problem in cells.read_table_rows(
             self.file.data, self.separator
         ):
             if not passed:
@@ -88,9 +88,9 @@ class Records:
                     problem = f"has {len(values):,} cells instead of {width:,}"
             yield Entry(where, values, problem, line_count if problem else 1)
 
-    def _read_objects(self) -> Iterator[Entry]:
+    def _iterate_objects(self) -> Iterator[Entry]:
         columns = self.columns
-        for where, value in iterate_objects(self.file, self.form):
+        for where, value in iterate_json_entries(self.file, self.form):
             if isinstance(value, NotJson):
                 yield Entry(where, (), str(value))
             elif isinstance(value, dict):
@@ -99,20 +99,20 @@ class Records:
                 yield Entry(where, (), "is no JSON object")
 
 
-def iterate_objects(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
+def iterate_json_entries(file: TableFile, form: str) -> Iterator[tuple[str, object]]:
     """Yield (where, value) of each entry of a JSON list or JSONL; NotJson if unreadable."""
     if form == LINES:
-        for line_number, text in enumerate(cells.open_text(file.data), start=1):
+        for line_number, text in enumerate(cells.open_bytes_as_text(file.data), start=1):
             if text.strip():
                 where = f"line {line_number} of {file.name}"
                 try:
-                    yield where, read_line(text.strip())
+                    yield where, parse_jsonl_line(text.strip())
                 except NotJson as error:
                     yield where, error
         return
     try:
         document = JsonText(read_whole_text(file))
-        for number in document.iterate_items():
+        for number in document.iterate_list_items():
             yield f"entry {number} of {file.name}", document.read_value()
     # The place is lost after an error, so that no further entry can be read.
     except NotJson as error:
@@ -127,48 +127,48 @@ def read_whole_text(file: TableFile) -> str:
         raise NotJson("is not the UTF-16 that it begins as") from error
 
 
-def detect_form(file: TableFile) -> str:
+def detect_table_form(file: TableFile) -> str:
     """Return CELLS, LIST, LINES or `object` by the first characters of a file, or "" for none."""
     first = file.data[:1024].decode(cells.detect_encoding(file.data), "replace").lstrip()[:1]
     if first == "[":
         return LIST
     if first == "{":
-        return LINES if file.ending in _JSON_LINES or _has_lines(file) else "object"
+        return LINES if file.ending in _JSON_LINES or _is_jsonl(file) else "object"
     # A .json that begins otherwise is damaged, and its commas separate no cells.
     return "" if file.ending == ".json" else CELLS
 
 
-def _has_lines(file: TableFile) -> bool:
+def _is_jsonl(file: TableFile) -> bool:
     """Return whether the first line is a complete object and is followed by another."""
-    first_lines = [text.strip() for text in islice(cells.open_text(file.data), 2)]
+    first_lines = [text.strip() for text in islice(cells.open_bytes_as_text(file.data), 2)]
     if len(first_lines) < 2 or not first_lines[1].startswith("{"):
         return False
     try:
-        return isinstance(read_line(first_lines[0]), dict)
+        return isinstance(parse_jsonl_line(first_lines[0]), dict)
     except NotJson:
         return False
 
 
 def open_records(file: TableFile, form: str) -> Records | None:
-    """Return the file as records, or None if it does not have two columns."""
+    """Return a table file as records, or None if it does not have two columns."""
     if form in (LIST, LINES):
         columns: dict[str, None] = {}
-        for _, value in islice(iterate_objects(file, form), SAMPLE):
+        for _, value in islice(iterate_json_entries(file, form), SAMPLE):
             if isinstance(value, dict) and len(columns) < _MOST_KEYS:
                 columns |= dict.fromkeys(islice(value, _MOST_KEYS - len(columns)))
         return Records(file, form, list(columns)) if len(columns) >= 2 else None
     # In other files than lists of text, blanks belong to the cells.
-    separator = cells.find_separator(file.data, with_blanks=file.ending == ".txt")
+    separator = cells.find_cell_separator(file.data, with_blanks=file.ending == ".txt")
     if not separator:
         return None
     # A file may name its separator and hold nothing else.
-    first = next(cells.read_records(file.data, separator), None)
+    first = next(cells.read_table_rows(file.data, separator), None)
     if first is None or not 2 <= len(first.cells) <= _MOST_COLUMNS:
         return None
     return Records(file, CELLS, [cell.strip() for cell in first.cells], separator=separator)
 
 
-def without_header(records: Records) -> Records:
-    """Return the same records with the first row as an entry."""
+def treat_header_as_entry(records: Records) -> Records:
+    """Return the same records, with the first row as an entry in place of a header."""
     names = [str(number) for number in range(1, len(records.columns) + 1)]
     return Records(records.file, records.form, names, header=False, separator=records.separator)

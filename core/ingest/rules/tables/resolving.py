@@ -10,7 +10,7 @@ from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.found import FoundTable
 from core.ingest.rules.tables.images import ImageNames
 from core.ingest.rules.tables.values import find_part_in_path
-from core.ingest.rules.tables.words import write_share
+from core.ingest.rules.tables.words import format_share
 
 
 class Placed(NamedTuple):
@@ -35,7 +35,7 @@ class Resolved:
     unlabelled: list[BadEntry] = field(default_factory=list)
 
 
-def resolve_rows(
+def resolve_entry_images(
     table: FoundTable,
     names: Sequence[str],
     remaining: Sequence[int],
@@ -64,7 +64,9 @@ def resolve_rows(
             row.part or (find_part_in_path(table.names[of]) if table.names else ""),
         )
         if number < 0:
-            resolved.bad.append(BadEntry(row.where, images.describe_failure(row.image, number)))
+            resolved.bad.append(
+                BadEntry(row.where, images.describe_lookup_failure(row.image, number))
+            )
             continue
         # None stands for an image that two rows have contradicted: further rows are bad as well.
         first = by_image.setdefault(number, row)
@@ -73,16 +75,16 @@ def resolve_rows(
         if first is not None and (first.label, first.part) == (row.label, row.part):
             resolved.unlabelled.append(BadEntry(row.where, f"names {quote_name(row.image)} again"))
             continue
-        resolved.bad.append(BadEntry(row.where, _describe_contradiction(row, first)))
+        resolved.bad.append(BadEntry(row.where, _describe_label_contradiction(row, first)))
         if first is not None:
-            resolved.bad.append(BadEntry(first.where, _describe_contradiction(first, row)))
+            resolved.bad.append(BadEntry(first.where, _describe_label_contradiction(first, row)))
             by_image[number] = None
     resolved.placed = [Placed(number, row) for number, row in by_image.items() if row is not None]
-    _check_share(table, resolved, options)
+    _require_enough_resolved(table, resolved, options)
     return resolved
 
 
-def held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
+def select_held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
     """Return the held-out parts among those of a table: test, or validation without test."""
     present = set(parts)
     candidates: tuple[Part, Part] = ("test", "validation")
@@ -91,7 +93,7 @@ def held_out_parts(parts: Iterable[Part]) -> frozenset[Part]:
     )
 
 
-def _describe_contradiction(row: TableRow, rival: TableRow | None) -> str:
+def _describe_label_contradiction(row: TableRow, rival: TableRow | None) -> str:
     if rival is None:
         return f"names {quote_name(row.image)} again, with the label {quote_name(row.label)}"
     contradiction = (
@@ -102,7 +104,9 @@ def _describe_contradiction(row: TableRow, rival: TableRow | None) -> str:
     return f"names {quote_name(row.image)} with {quote_name(row.label)}; {rival.where} says {contradiction}"
 
 
-def _check_share(table: FoundTable, resolved: Resolved, options: ReadingOptions) -> None:
+def _require_enough_resolved(
+    table: FoundTable, resolved: Resolved, options: ReadingOptions
+) -> None:
     bad, good = len(resolved.bad), len(resolved.placed)
     first = (resolved.bad or resolved.unlabelled or [BadEntry(table.title, "has no entries")])[0]
     example = f"the first is {first.where}: {first.reason}"
@@ -117,7 +121,7 @@ def _check_share(table: FoundTable, resolved: Resolved, options: ReadingOptions)
         share = math.ceil(1000 * bad / (bad + good)) / 1000
         raise RuleError(
             f"{bad:,} of {bad + good:,} entries of {table.title} cannot be read, more than "
-            f"{write_share(options.max_bad)}; {example}. Mend them, or leave them out with -o "
+            f"{format_share(options.max_bad)}; {example}. Mend them, or leave them out with -o "
             f"max_bad={share:g} (?max_bad={share:g}).",
             "labels",
             [Remedy("max_bad", f"{share:g}", f"Leave out {bad:,} entries that cannot be read")],

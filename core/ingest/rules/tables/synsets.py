@@ -17,7 +17,7 @@ _LINE = re.compile(r"(n\d{8})[\t ]+(.+)")
 _MOST_NAMES = 200_000
 
 
-def has_folders(names: Sequence[str], remaining: Sequence[int]) -> bool:
+def has_synset_folders(names: Sequence[str], remaining: Sequence[int]) -> bool:
     """Return whether an image is in a folder named by a WordNet id."""
     return any(_ID.fullmatch(folder) for i in remaining for folder in names[i].split("/")[:-1])
 
@@ -29,10 +29,10 @@ def read_synset_labels(
 
     Returns False if the file is not a mapping.
     """
-    labels = _read_names(file)
+    labels = _read_synset_names(file)
     if not labels:
         return False
-    rows.begin_file(file)
+    rows.begin_table_file(file)
     for i in remaining:
         ids = [
             (at, folder)
@@ -42,14 +42,14 @@ def read_synset_labels(
         if ids:
             at, wnid = ids[-1]
             if wnid in labels:
-                rows.add_entry(
+                rows.add_label_entry(
                     names[i],
                     labels[wnid],
                     f"the folder of {quote_name(names[i])}",
                     find_part_in_folders(names[i], at),
                 )
             else:
-                rows.add_bad(
+                rows.add_bad_entry(
                     names[i], f"lies in the folder {wnid}, which {file.name} does not name"
                 )
     return True
@@ -57,25 +57,25 @@ def read_synset_labels(
 
 def add_tiny_imagenet_validation(file: TableFile, mapping: TableFile, rows: Rows) -> None:
     """Add the images of Tiny ImageNet's validation part: a file and an id per line."""
-    labels = _read_names(mapping)
-    rows.begin_file(file)
+    labels = _read_synset_names(mapping)
+    rows.begin_table_file(file)
     folder = f"{file.folder}/images/" if file.folder else "images/"
-    for line_number, _, values, problem in cells.read_records(file.data, "\t"):
+    for line_number, _, values, problem in cells.read_table_rows(file.data, "\t"):
         where = f"line {line_number} of {file.name}"
         if problem or len(values) < 2:
-            rows.add_bad(where, problem or "has one cell")
+            rows.add_bad_entry(where, problem or "has one cell")
         elif values[1] not in labels:
-            rows.add_bad(
+            rows.add_bad_entry(
                 where, f"has the id {quote_name(values[1])}, which {mapping.name} does not name"
             )
         else:
-            rows.add_entry(folder + values[0], labels[values[1]], where, "validation")
+            rows.add_label_entry(folder + values[0], labels[values[1]], where, "validation")
 
 
-def _read_names(file: TableFile) -> dict[str, str]:
+def _read_synset_names(file: TableFile) -> dict[str, str]:
     """Return id → the first of its words; an ambiguous word gets the id, as for the two cranes."""
     words: dict[str, str] = {}
-    for mapping_line in cells.open_text(file.data):
+    for mapping_line in cells.open_bytes_as_text(file.data):
         match = _LINE.fullmatch(mapping_line.strip())
         # Bounds memory; WordNet has less than half as many groups of nouns.
         if match and len(words) < _MOST_NAMES:

@@ -4,9 +4,9 @@ import re
 from typing import NamedTuple
 
 from core.ingest.rules.entries import Part
-from core.ingest.rules.labels import MAX_LABEL_CHARS, explain_wrong_label
-from core.ingest.rules.names import normal_label, quote_name
-from core.ingest.rules.sentences import format_names
+from core.ingest.rules.labels import MAX_LABEL_CHARS, explain_invalid_label
+from core.ingest.rules.names import normalise_label_text, quote_name
+from core.ingest.rules.sentences import format_first_names
 
 SEVERAL = "has several labels, {}: one is read for each image"
 _WHOLE = re.compile(r"-?\d{1,15}\.0+")
@@ -25,7 +25,7 @@ _PARTS: dict[str, Part] = {
     "validation": "validation",
 }
 _MAX_CACHED = 100_000
-# `open_text` reads bytes that are not UTF-8 as surrogates.
+# `open_bytes_as_text` reads bytes that are not UTF-8 as surrogates.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -51,7 +51,7 @@ class Labels:
     def parse_label(self, value: object) -> LabelValue:
         """Return the label that a cell, or a value of a JSON document, represents."""
         if isinstance(value, list):
-            return self._of_list(value)
+            return self._parse_label_list(value)
         # Before the numbers, because a bool is an int in Python.
         if isinstance(value, bool):
             value = "true" if value else "false"
@@ -62,31 +62,31 @@ class Labels:
         text = value if isinstance(value, str) else str(value)
         label = self._cache.get(text)
         if label is None:
-            label = _read_text(text)
+            label = _parse_label_text(text)
             # Bounds the memory of the cache for a hostile table.
             if len(text) <= 2 * MAX_LABEL_CHARS and len(self._cache) < _MAX_CACHED:
                 self._cache[text] = label
         return label
 
-    def _of_list(self, values: list[object]) -> LabelValue:
+    def _parse_label_list(self, values: list[object]) -> LabelValue:
         if any(isinstance(value, list) for value in values):
             return LabelValue("", "has a list of lists for a label")
         distinct = sorted({str(value) for value in values})
         if len(distinct) > 1:
-            return LabelValue("", SEVERAL.format(format_names(distinct, 3)))
+            return LabelValue("", SEVERAL.format(format_first_names(distinct, 3)))
         return self.parse_label(values[0]) if values else NOTHING
 
 
-def _read_text(text: str) -> LabelValue:
+def _parse_label_text(text: str) -> LabelValue:
     if _SURROGATES.search(text):
         return LabelValue("", "is not UTF-8: save the table as “CSV UTF-8”")
-    label = normal_label(text)
+    label = normalise_label_text(text)
     # Pandas writes whole numbers so where a column lacks some.
     if _WHOLE.fullmatch(label):
         label = label.partition(".")[0]
     if label.lower() in _NO_LABEL:
         return NOTHING
-    wrong = explain_wrong_label(label)
+    wrong = explain_invalid_label(label)
     return (
         LabelValue("", f"has the label {quote_name(label)}, which {wrong}")
         if wrong
@@ -94,7 +94,7 @@ def _read_text(text: str) -> LabelValue:
     )
 
 
-def is_broken(text: str) -> bool:
+def has_invalid_utf8(text: str) -> bool:
     """Return whether a text has bytes that were not UTF-8."""
     return not text.isascii() and _SURROGATES.search(text) is not None
 

@@ -50,7 +50,7 @@ class Sorted:
     right: Mask
     starts: NDArray[np.int64]
 
-    def compute_raw_error(self, gaps: Floats) -> float:
+    def compute_raw_calibration_error(self, gaps: Floats) -> float:
         """Return the raw error for gaps [N] between probability and correctness, image by image."""
         return float(np.abs(np.add.reduceat(gaps, self.starts)).sum() / len(self.probabilities))
 
@@ -76,12 +76,14 @@ def measure_calibration(logits: Logits, temperature: float) -> Calibration | Non
         of_other = fit_temperature(
             logits.values[other_half], logits.targets[other_half], start=temperature
         )
-        probabilities[half], right[half] = _predict_rows(logits, half, of_other)
-    curve = build_precision_curve(*_predict_rows(logits, torch.arange(n), temperature))
+        probabilities[half], right[half] = _predict_selected_images(logits, half, of_other)
+    curve = build_precision_curve(*_predict_selected_images(logits, torch.arange(n), temperature))
     return compute_calibration_error(probabilities, right).model_copy(update={"curve": curve})
 
 
-def _predict_rows(logits: Logits, rows: Tensor, temperature: float) -> tuple[Floats, Mask]:
+def _predict_selected_images(
+    logits: Logits, rows: Tensor, temperature: float
+) -> tuple[Floats, Mask]:
     """Return the probability of the prediction for some images, and its correctness."""
     probabilities, predicted = (
         torch.empty(len(rows), dtype=torch.float64),
@@ -126,17 +128,19 @@ def compute_calibration_error(probabilities: Floats, right: Mask, seed: int = _S
         right: bool [N], correct predictions.
         seed: of the draws and resamples.
     """
-    bins = sort_answers(probabilities, right)
+    bins = sort_predictions_into_bins(probabilities, right)
     gaps = bins.probabilities - bins.right
-    raw, n, rng = bins.compute_raw_error(gaps), len(gaps), np.random.default_rng(seed)
+    raw, n, rng = bins.compute_raw_calibration_error(gaps), len(gaps), np.random.default_rng(seed)
     # Predictions drawn from the probabilities themselves, as of a perfectly calibrated model.
     drawn = [
-        bins.compute_raw_error(bins.probabilities - (rng.random(n) < bins.probabilities))
+        bins.compute_raw_calibration_error(
+            bins.probabilities - (rng.random(n) < bins.probabilities)
+        )
         for _ in range(DRAWS)
     ]
     # Bootstrap: a draw with replacement as the number of times that each image is drawn.
     resampled = [
-        bins.compute_raw_error(gaps * np.bincount(rng.integers(0, n, n), minlength=n))
+        bins.compute_raw_calibration_error(gaps * np.bincount(rng.integers(0, n, n), minlength=n))
         for _ in range(DRAWS)
     ]
     # The larger of both: draws vary the outcomes, resamples the images.
@@ -154,7 +158,7 @@ def compute_calibration_error(probabilities: Floats, right: Mask, seed: int = _S
     )
 
 
-def sort_answers(probabilities: Floats, right: Mask) -> Sorted:
+def sort_predictions_into_bins(probabilities: Floats, right: Mask) -> Sorted:
     """Sort predictions and cut them into bins, at most `MOST_BINS`.
 
     Each bin has `LEAST_OF_BIN` images or more, unless there are fewer in total.

@@ -36,7 +36,7 @@ def choose_logits_stride(sizes: Iterable[tuple[int, int]], most: int = NUMBERS) 
     return max(1, -(-sum(images * classes for images, classes in sizes) // most))
 
 
-def concatenate_tasks(tasks: Mapping[int, Logits]) -> Logits:
+def concatenate_task_logits(tasks: Mapping[int, Logits]) -> Logits:
     """Concatenate all tasks; where heads differ in width, missing classes have minus infinity."""
     parts = list(tasks.values())
     width = max((part.values.shape[1] for part in parts), default=0)

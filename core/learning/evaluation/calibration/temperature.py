@@ -57,7 +57,7 @@ def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None)
         targets: int64 [n], columns.
         start: temperature at which the search begins, above 0; one near the result saves steps.
     """
-    usable = _find_usable(logits, targets)
+    usable = _find_rows_to_fit(logits, targets)
     if not len(usable):
         return 1.0
     limit = min(MOST, max(LEAST, MOST_LOGITS // logits.shape[1]))
@@ -94,7 +94,7 @@ def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None)
     return gap / math.exp(at)
 
 
-def _find_usable(logits: Tensor, targets: Tensor) -> Tensor:
+def _find_rows_to_fit(logits: Tensor, targets: Tensor) -> Tensor:
     """Return the rows that a temperature can be fitted to, int64 [m], ascending."""
     # A row with an infinite maximum has no finite differences to it; one with NaN has none at all.
     greatest = logits.amax(1, keepdim=True)

@@ -18,7 +18,11 @@ from torch import Tensor
 from core.learning.curvature.fisher import EXACT_CLASSES, Kind, estimate_diagonal_fisher
 from core.learning.data.augment import derive_seed
 from core.learning.methods.method import Footprint
-from core.learning.methods.penalties.quadratic import Quadratic, copy_weights, iter_chunks
+from core.learning.methods.penalties.quadratic import (
+    Quadratic,
+    copy_parameter_values,
+    iterate_example_chunks,
+)
 from core.learning.methods.registration import register
 from core.learning.recipe import Strength, Strict
 from core.learning.training.context import Batch, Context
@@ -74,43 +78,47 @@ class Ewc(Quadratic):
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Measure the Fisher information, and merge it with the stored penalty."""
-        tensors = self.tensors
+        tensors = self.stored_tensors
         for name, fresh in self._measure_fisher(ctx, batches).items():
-            key, anchor, now = self.importance_key(name), f"anchor.{name}", copy_weights(ctx, name)
+            key, anchor, now = (
+                self.get_importance_key(name),
+                f"anchor.{name}",
+                copy_parameter_values(ctx, name),
+            )
             if key in tensors:
-                tensors[key], tensors[anchor] = merge_penalties(
+                tensors[key], tensors[anchor] = merge_quadratic_penalties(
                     tensors[key], tensors[anchor], fresh, now
                 )
             else:
                 tensors[key], tensors[anchor] = fresh, now
 
     def _measure_fisher(self, ctx: Context, batches: Iterable[Batch]) -> dict[str, Tensor]:
-        kind, limit, generator = self._plan_sampling(ctx)
-        with ctx.use_evaluation_mode():
+        kind, limit, generator = self._choose_fisher_sampling(ctx)
+        with ctx.use_exact_evaluation_mode():
             return estimate_diagonal_fisher(
                 ctx.network,
-                lambda x: self.forward(ctx.network, x, ctx.head_task),
+                lambda x: self.forward(ctx.network, x, ctx.head_argument),
                 list(ctx.trainable),
-                iter_chunks(batches, limit),
+                iterate_example_chunks(batches, limit),
                 kind=kind,
                 generator=generator,
             )
 
-    def _plan_sampling(self, ctx: Context) -> tuple[Kind, int, torch.Generator]:
+    def _choose_fisher_sampling(self, ctx: Context) -> tuple[Kind, int, torch.Generator]:
         """Return the kind of Fisher information, the number of images, and a generator."""
         # By all classes of the head, since the softmax is over all of them.
-        kind = self._resolve_kind(len(ctx.network.list_classes(ctx.head_task)))
+        kind = self._resolve_fisher_kind(len(ctx.network.list_classes(ctx.head_argument)))
         limit = self.hyper.examples or (EXACT_EXAMPLES if kind == "exact" else SAMPLE_EXAMPLES)
         # A generator of its own, so that the draws do not depend on what training has drawn.
         return kind, limit, torch.Generator().manual_seed(derive_seed(ctx.recipe.seed, ctx.task, 2))
 
-    def _resolve_kind(self, classes: int) -> Kind:
+    def _resolve_fisher_kind(self, classes: int) -> Kind:
         if self.hyper.fisher == "auto":
             return "exact" if classes <= EXACT_CLASSES else "sample"
         return self.hyper.fisher
 
 
-def merge_penalties(
+def merge_quadratic_penalties(
     total: Tensor, anchor: Tensor, fresh: Tensor, theta: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Merge two quadratic penalties into one: A + F, and m + F (θ - m) / (A + F).

@@ -15,11 +15,11 @@ from core.learning.class_map import ClassMap
 from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import log_p_gradients
-from core.learning.curvature.layers import find_layer, list_layer_names
+from core.learning.curvature.layers import find_measurable_layer, list_layer_names
 from core.learning.methods.method import Accepts, Footprint
 from core.learning.methods.penalties.ewc import Ewc, EwcHyper
 from core.learning.methods.penalties.factored import FactoredImportance
-from core.learning.methods.penalties.quadratic import copy_weights, iter_chunks
+from core.learning.methods.penalties.quadratic import copy_parameter_values, iterate_example_chunks
 from core.learning.methods.registration import register
 from core.learning.recipe import Share
 from core.learning.training.context import Batch, Context
@@ -78,22 +78,22 @@ class EwcOnline(Ewc):
                 "tasks are unprotected"
             )
             # Importance of another form cannot be added to.
-            section.clear_content()
-        if not self._factored:
+            section.clear_section()
+        if not self._uses_kronecker_factors:
             super().begin_task(ctx)
         elif section:
             names = section.json["layers"]
             # Once per task: a head that grew has more outputs than the stored factors.
-            FactoredImportance.get_cached(ctx, section).grow_blocks(
-                {n: find_layer(ctx.network, n).outputs for n in names}
+            FactoredImportance.get_cached_importance(ctx, section).grow_blocks_to_outputs(
+                {n: find_measurable_layer(ctx.network, n).output_count for n in names}
             )
 
     def add_penalty_gradients(self, ctx: Context) -> None:
         """Add lambda F (θ - θ*), or lambda H (θ - θ*) with factors."""
-        if not self._factored:
+        if not self._uses_kronecker_factors:
             super().add_penalty_gradients(ctx)
         elif self.penalty_strength > 0:
-            pull = FactoredImportance.get_cached(
+            pull = FactoredImportance.get_cached_importance(
                 ctx, self.state[self.section]
             ).compute_penalty_gradient(ctx.compute_displacement(ctx.trainable))
             for name, r in pull.items():
@@ -104,39 +104,43 @@ class EwcOnline(Ewc):
 
     def compute_penalty(self, ctx: Context) -> float:
         """Return lambda / 2 Σ F (θ - θ*)², or lambda / 2 (θ - θ*)ᵀ H (θ - θ*) with factors."""
-        if not self._factored:
+        if not self._uses_kronecker_factors:
             return super().compute_penalty(ctx)
-        importance = FactoredImportance.get_cached(ctx, self.state[self.section])
+        importance = FactoredImportance.get_cached_importance(ctx, self.state[self.section])
         return self.penalty_strength * importance.compute_penalty_value(
             ctx.compute_displacement(ctx.trainable)
         )
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Measure the task's importance, discount the stored one by gamma, and add them."""
-        if self._factored:
-            FactoredImportance.get_cached(ctx, self.state[self.section]).add_task(
-                self._measure_factors(ctx, batches), self.hyper.gamma, self.hyper.curvature
+        if self._uses_kronecker_factors:
+            FactoredImportance.get_cached_importance(
+                ctx, self.state[self.section]
+            ).merge_task_curvature(
+                self._measure_kronecker_factors(ctx, batches),
+                self.hyper.gamma,
+                self.hyper.curvature,
             )
             return
-        tensors = self.tensors
+        tensors = self.stored_tensors
         fresh = self._measure_fisher(ctx, batches)
         # All stored parameters: those that this task did not train gain no importance, but decay.
-        for name in self.list_stored():
-            tensors[self.importance_key(name)] = (
-                tensors[self.importance_key(name)] * self.hyper.gamma
+        for name in self.list_parameters_with_importance():
+            tensors[self.get_importance_key(name)] = (
+                tensors[self.get_importance_key(name)] * self.hyper.gamma
             )
         for name, value in fresh.items():
-            previous = tensors.get(self.importance_key(name))
-            tensors[self.importance_key(name)] = value if previous is None else previous + value
-        for name in self.list_stored():
+            previous = tensors.get(self.get_importance_key(name))
+            tensors[self.get_importance_key(name)] = value if previous is None else previous + value
+        for name in self.list_parameters_with_importance():
             # All anchors move: the penalty is around the latest weights alone.
-            tensors[f"anchor.{name}"] = copy_weights(ctx, name)
+            tensors[f"anchor.{name}"] = copy_parameter_values(ctx, name)
 
     def renumber_classes(self, classes: ClassMap) -> None:
         """Average the importance of the head's rows; factors of the head are dropped."""
         super().renumber_classes(classes)
         section = self.state[self.section]
-        if section and self._factored:
+        if section and self._uses_kronecker_factors:
             # A factor of the outputs is a matrix of classes by classes, whose mean over several
             # says nothing of their sum.
             FactoredImportance(section).drop_layer("head")
@@ -144,19 +148,19 @@ class EwcOnline(Ewc):
     # Factors by layer. Their anchor is the start of the task, where the latest task ended.
 
     @property
-    def _factored(self) -> bool:
+    def _uses_kronecker_factors(self) -> bool:
         return self.hyper.curvature != "diagonal"
 
-    def _measure_factors(self, ctx: Context, batches: Iterable[Batch]) -> Curvature:
+    def _measure_kronecker_factors(self, ctx: Context, batches: Iterable[Batch]) -> Curvature:
         """Measure the Kronecker factors of the Fisher information on the task."""
-        kind, limit, generator = self._plan_sampling(ctx)
+        kind, limit, generator = self._choose_fisher_sampling(ctx)
         network = ctx.network
         layers = dict.fromkeys(list_layer_names(network, ctx.trainable), self.hyper.curvature)
-        with ctx.use_evaluation_mode():
+        with ctx.use_exact_evaluation_mode():
             estimator = CurvatureEstimator(
-                network, lambda x: self.forward(network, x, ctx.head_task), layers
+                network, lambda x: self.forward(network, x, ctx.head_argument), layers
             )
-            for x, y in iter_chunks(batches, limit):
+            for x, y in iterate_example_chunks(batches, limit):
                 estimator.add_examples(
                     x,
                     lambda logits, y=y: log_p_gradients(logits, y, kind, generator),  # type: ignore[misc]

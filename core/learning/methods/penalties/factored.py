@@ -35,14 +35,14 @@ class FactoredImportance:
         self._mean = Curvature.from_tensors(stored, section.json.get("layers", {}))
 
     @staticmethod
-    def get_cached(ctx: Context, section: Section) -> FactoredImportance:
+    def get_cached_importance(ctx: Context, section: Section) -> FactoredImportance:
         """Return the view of a run, which is unpacked once."""
         if "factored" not in ctx.cache:
             ctx.cache["factored"] = FactoredImportance(section)
         importance: FactoredImportance = ctx.cache["factored"]
         return importance
 
-    def grow_blocks(self, outputs: Mapping[str, int]) -> None:
+    def grow_blocks_to_outputs(self, outputs: Mapping[str, int]) -> None:
         """Fit the blocks to a network that grew, with `outputs` rows by layer.
 
         Raises ValueError for a missing layer.
@@ -56,20 +56,20 @@ class FactoredImportance:
             name: block.pad_to_outputs(outputs[name]) for name, block in self._mean.blocks.items()
         }
         self._mean = Curvature(blocks)
-        self._write_section()
+        self._write_to_section()
 
     def drop_layer(self, name: str) -> None:
         """Forget the importance of a layer, if there is one."""
         if name in self._mean.blocks:
             self._mean = Curvature({n: b for n, b in self._mean.blocks.items() if n != name})
             del self.counts[name]
-            self._write_section()
+            self._write_to_section()
 
     def compute_penalty_gradient(self, deltas: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return H Δ by parameter, for displacements Δ by parameter."""
         gradients: dict[str, Tensor] = {}
         for name, block in self._mean.blocks.items():
-            pull, _ = Curvature({name: block}).evaluate_penalty(deltas)
+            pull, _ = Curvature({name: block}).compute_penalty_and_gradient(deltas)
             gradients |= {key: r * self.counts[name] for key, r in pull.items()}
         return gradients
 
@@ -79,12 +79,12 @@ class FactoredImportance:
         The result is read from the device, so a GPU must finish first: do not call it in each step.
         """
         halves = {
-            name: Curvature({name: block}).evaluate_penalty(deltas)[1]
+            name: Curvature({name: block}).compute_penalty_and_gradient(deltas)[1]
             for name, block in self._mean.blocks.items()
         }
         return sum((self.counts[name] * float(half) for name, half in halves.items()), 0.0)
 
-    def add_task(self, fresh: Curvature, gamma: float, kind: str) -> None:
+    def merge_task_curvature(self, fresh: Curvature, gamma: float, kind: str) -> None:
         """Merge a finished task; earlier tasks count `gamma` times as much as before."""
         blocks = dict(self._mean.blocks)
         # Discounted before the new task is counted: gamma applies to earlier tasks alone.
@@ -98,12 +98,12 @@ class FactoredImportance:
             )
         self._mean, self.counts = Curvature(blocks), counts
         self._section.json["kind"] = kind
-        self._write_section()
+        self._write_to_section()
 
-    def _write_section(self) -> None:
+    def _write_to_section(self) -> None:
         # Read before the section is cleared.
         kind = self._section.json["kind"]
-        self._section.clear_content()
+        self._section.clear_section()
         self._section.tensors.update(
             {PREFIX + key: t for key, t in self._mean.to_tensors().items()}
         )

@@ -59,14 +59,16 @@ class L2Sp(Method):
 
     def add_penalty_gradients(self, ctx: Context) -> None:
         """Add the penalty's gradients, alpha (w_S - w⁰_S) and beta w_N."""
-        anchors = self._get_anchors(ctx)
+        anchors = self._get_starting_parameters(ctx)
         grads = {
-            name: p.grad for name, p in self._select_parameters(ctx).items() if p.grad is not None
+            name: p.grad
+            for name, p in self._select_penalised_parameters(ctx).items()
+            if p.grad is not None
         }
         values = {name: ctx.trainable[name].detach() for name in grads}
         # Both dicts have the same names in the same order, so that the lists correspond.
-        shared_grads, new_grads = _split_rows(grads, anchors)
-        shared, new = _split_rows(values, anchors)
+        shared_grads, new_grads = _split_anchored_rows(grads, anchors)
+        shared, new = _split_anchored_rows(values, anchors)
         if self.hyper.alpha > 0 and shared:
             # One call for all parameters: a loop would launch a kernel for each.
             pull = torch._foreach_sub(shared, [anchors[name] for name in grads if name in anchors])
@@ -76,9 +78,9 @@ class L2Sp(Method):
 
     def compute_penalty(self, ctx: Context) -> float:
         """Return alpha / 2 ‖w_S - w⁰_S‖² + beta / 2 ‖w_N‖²."""
-        anchors = self._get_anchors(ctx)
-        values = {name: p.detach() for name, p in self._select_parameters(ctx).items()}
-        shared, new = _split_rows(values, anchors)
+        anchors = self._get_starting_parameters(ctx)
+        values = {name: p.detach() for name, p in self._select_penalised_parameters(ctx).items()}
+        shared, new = _split_anchored_rows(values, anchors)
         starts = [anchors[name] for name in values if name in anchors]
         far = sum(
             float((t - start).square().sum()) for t, start in zip(shared, starts, strict=True)
@@ -86,12 +88,12 @@ class L2Sp(Method):
         large = sum(float(t.square().sum()) for t in new)
         return self.hyper.alpha / 2 * far + self.hyper.beta / 2 * large
 
-    def _select_parameters(self, ctx: Context) -> dict[str, nn.Parameter]:
+    def _select_penalised_parameters(self, ctx: Context) -> dict[str, nn.Parameter]:
         """Return the trainable parameters that the penalty covers."""
         whole = self.hyper.tensors == "all"
         return {name: p for name, p in ctx.trainable.items() if whole or p.dim() > 1}
 
-    def _get_anchors(self, ctx: Context) -> dict[str, Tensor]:
+    def _get_starting_parameters(self, ctx: Context) -> dict[str, Tensor]:
         """Return the trainable parameters' starting point, on the device.
 
         Each covers the rows that existed then.
@@ -110,7 +112,7 @@ class L2Sp(Method):
         return anchors
 
 
-def _split_rows(
+def _split_anchored_rows(
     tensors: Mapping[str, Tensor], anchors: Mapping[str, Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return views of the rows that have an anchor, and of those that have none."""

@@ -16,7 +16,11 @@ from pydantic import ConfigDict, Field
 
 from core.learning.curvature.per_sample import PerSampleGradients
 from core.learning.methods.method import Footprint
-from core.learning.methods.penalties.quadratic import Quadratic, copy_weights, iter_chunks
+from core.learning.methods.penalties.quadratic import (
+    Quadratic,
+    copy_parameter_values,
+    iterate_example_chunks,
+)
 from core.learning.methods.registration import register
 from core.learning.recipe import Strength, Strict
 from core.learning.training.context import Batch, Context
@@ -60,21 +64,21 @@ class Mas(Quadratic):
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Add the sensitivity measured on the task, and move the anchor to the present weights."""
-        tensors = self.tensors
+        tensors = self.stored_tensors
         gradients = PerSampleGradients(
             ctx.network,
-            lambda x: self.forward(ctx.network, x, ctx.head_task),
+            lambda x: self.forward(ctx.network, x, ctx.head_argument),
             list(ctx.trainable),
             # Absolute values and not squares: importance is linear in the sensitivity, as in the
             # paper.
             torch.abs,
         )
-        with ctx.use_evaluation_mode():
-            for x, _ in iter_chunks(batches):
+        with ctx.use_exact_evaluation_mode():
+            for x, _ in iterate_example_chunks(batches):
                 # The gradient of ‖z‖² by z is 2 z.
                 gradients.add_examples(x, lambda logits: [2 * logits])
-        for name, fresh in gradients.compute_means().items():
-            previous = tensors.get(self.importance_key(name))
+        for name, fresh in gradients.compute_example_means().items():
+            previous = tensors.get(self.get_importance_key(name))
             # Added, as in the paper: every earlier task counts in full.
-            tensors[self.importance_key(name)] = fresh if previous is None else previous + fresh
-            tensors[f"anchor.{name}"] = copy_weights(ctx, name)
+            tensors[self.get_importance_key(name)] = fresh if previous is None else previous + fresh
+            tensors[f"anchor.{name}"] = copy_parameter_values(ctx, name)

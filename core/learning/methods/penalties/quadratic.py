@@ -46,18 +46,18 @@ class Quadratic(Method):
         raise NotImplementedError
 
     @property
-    def tensors(self) -> dict[str, Tensor]:
+    def stored_tensors(self) -> dict[str, Tensor]:
         """The stored tensors by key."""
         return self.state[self.section].tensors
 
-    def importance_key(self, name: str) -> str:
+    def get_importance_key(self, name: str) -> str:
         """Return the key of a parameter's importance."""
         return f"{self.importance}.{name}"
 
-    def list_stored(self) -> list[str]:
+    def list_parameters_with_importance(self) -> list[str]:
         """Return the names of the parameters that have an importance."""
-        prefix = self.importance_key("")
-        return [key.removeprefix(prefix) for key in self.tensors if key.startswith(prefix)]
+        prefix = self.get_importance_key("")
+        return [key.removeprefix(prefix) for key in self.stored_tensors if key.startswith(prefix)]
 
     def begin_task(self, ctx: Context) -> None:
         """Fit the stored importance to a network that grew.
@@ -65,35 +65,41 @@ class Quadratic(Method):
         Raises ValueError for a parameter that the network lacks.
         """
         parameters = dict(ctx.network.named_parameters())
-        for name in self.list_stored():
+        for name in self.list_parameters_with_importance():
             if name not in parameters:
                 raise ValueError(
                     f"the stored importance names {name}, which the network does not have"
                 )
             now = parameters[name].detach()
             for key, fresh in (
-                (self.importance_key(name), torch.zeros_like(now)),
+                (self.get_importance_key(name), torch.zeros_like(now)),
                 (f"anchor.{name}", now.clone()),
             ):
-                self.tensors[key] = _extend_to_shape(self.tensors[key], fresh, name)
-        self._warn_of_limits(ctx)
+                self.stored_tensors[key] = _extend_rows_to_shape(
+                    self.stored_tensors[key], fresh, name
+                )
+        self._warn_of_steep_penalty(ctx)
 
     def add_penalty_gradients(self, ctx: Context) -> None:
         """Add penalty_strength · importance (θ - anchor), then scale down steep gradients."""
         # A parameter without a gradient is not stepped, so nothing could act on a pull.
-        names = [n for n in self._list_penalised(ctx) if ctx.trainable[n].grad is not None]
+        names = [
+            n for n in self._list_penalised_parameters(ctx) if ctx.trainable[n].grad is not None
+        ]
         if not names:
             return
         weights = [ctx.trainable[name] for name in names]
         grads = [p.grad for p in weights if p.grad is not None]
         pull = torch._foreach_sub(
-            [p.detach() for p in weights], [self.tensors[f"anchor.{n}"] for n in names]
+            [p.detach() for p in weights], [self.stored_tensors[f"anchor.{n}"] for n in names]
         )
         # `_foreach` calls handle all parameters at once: a loop would launch three kernels for
         # each.
-        torch._foreach_mul_(pull, [self.tensors[self.importance_key(name)] for name in names])
+        torch._foreach_mul_(
+            pull, [self.stored_tensors[self.get_importance_key(name)] for name in names]
+        )
         torch._foreach_add_(grads, pull, alpha=self.penalty_strength)
-        scales = self._gradient_scales(ctx)
+        scales = self._compute_gradient_scales(ctx)
         slowed = [(g, scales[name]) for g, name in zip(grads, names, strict=True) if name in scales]
         if slowed:
             torch._foreach_mul_([g for g, _ in slowed], [scale for _, scale in slowed])
@@ -101,21 +107,23 @@ class Quadratic(Method):
     def compute_penalty(self, ctx: Context) -> float:
         """Return penalty_strength / 2 Σ importance (θ - anchor)² over the trainable parameters."""
         total = 0.0
-        for name in self._list_penalised(ctx):
-            delta = ctx.trainable[name].detach() - self.tensors[f"anchor.{name}"]
+        for name in self._list_penalised_parameters(ctx):
+            delta = ctx.trainable[name].detach() - self.stored_tensors[f"anchor.{name}"]
             # Waits for the device: for logs and tests alone.
-            total += float((self.tensors[self.importance_key(name)] * delta.square()).sum())
+            total += float(
+                (self.stored_tensors[self.get_importance_key(name)] * delta.square()).sum()
+            )
         return self.penalty_strength / 2 * total
 
-    def _list_penalised(self, ctx: Context) -> list[str]:
+    def _list_penalised_parameters(self, ctx: Context) -> list[str]:
         """Return the trainable parameters with an importance; an empty list at strength 0."""
         return (
-            [n for n in ctx.trainable if self.importance_key(n) in self.tensors]
+            [n for n in ctx.trainable if self.get_importance_key(n) in self.stored_tensors]
             if self.penalty_strength > 0
             else []
         )
 
-    def _importance_limit(self, ctx: Context, name: str) -> float:
+    def _compute_importance_limit(self, ctx: Context, name: str) -> float:
         """Return the largest importance with which a parameter keeps its full rate.
 
         There r · penalty_strength · importance = 1. Infinity means that there is no limit.
@@ -124,7 +132,7 @@ class Quadratic(Method):
         # Adam divides by the gradient's own size, so no step grows with the penalty.
         if optimizer.name != "sgd":
             return math.inf
-        rate = optimizer.rate_of(name) / (1 - optimizer.momentum)
+        rate = optimizer.get_peak_rate(name) / (1 - optimizer.momentum)
         if optimizer.momentum > 0:
             # Dampening scales each gradient as it enters the momentum buffer.
             rate *= 1 - optimizer.dampening
@@ -132,30 +140,33 @@ class Quadratic(Method):
         steepness = rate * self.penalty_strength
         return 1 / steepness if steepness > 1 / LARGEST else math.inf
 
-    def _gradient_scales(self, ctx: Context) -> dict[str, Tensor]:
+    def _compute_gradient_scales(self, ctx: Context) -> dict[str, Tensor]:
         """Return min(1, limit / importance) of the parameters with an element beyond its limit."""
         # Importance and rates are constant within a task, so the scales are computed once.
         if "scales" not in ctx.cache:
             ctx.cache["scales"] = {
                 name: (limit / value).clamp_max(1)
-                for name in self._list_penalised(ctx)
+                for name in self._list_penalised_parameters(ctx)
                 for value, limit in [
-                    (self.tensors[self.importance_key(name)], self._importance_limit(ctx, name))
+                    (
+                        self.stored_tensors[self.get_importance_key(name)],
+                        self._compute_importance_limit(ctx, name),
+                    )
                 ]
                 if bool((value > limit).any())
             }
         scales: dict[str, Tensor] = ctx.cache["scales"]
         return scales
 
-    def _warn_of_limits(self, ctx: Context) -> None:
+    def _warn_of_steep_penalty(self, ctx: Context) -> None:
         """Warn if the penalty is too steep for the learning rate, so that parameters slow down."""
-        scales = self._gradient_scales(ctx)
+        scales = self._compute_gradient_scales(ctx)
         if scales:
             slowed = sum(int((scale < 1).sum()) for scale in scales.values())
             slowest = min(float(scale.min()) for scale in scales.values())
             of = sum(
-                self.tensors[self.importance_key(name)].numel()
-                for name in self._list_penalised(ctx)
+                self.stored_tensors[self.get_importance_key(name)].numel()
+                for name in self._list_penalised_parameters(ctx)
             )
             ctx.warn(
                 f"{self.name}: the penalty is too steep for lr {ctx.recipe.optimizer.lr:g}: "
@@ -163,7 +174,7 @@ class Quadratic(Method):
             )
 
 
-def iter_chunks(
+def iterate_example_chunks(
     batches: Iterable[Batch], limit: float = math.inf
 ) -> Iterable[tuple[Tensor, Tensor]]:
     """Yield (x, y) of at most CHUNK examples each, up to `limit` examples in total."""
@@ -179,12 +190,12 @@ def iter_chunks(
                 return
 
 
-def copy_weights(ctx: Context, name: str) -> Tensor:
+def copy_parameter_values(ctx: Context, name: str) -> Tensor:
     """Return a copy of a parameter's values, in its memory layout."""
     return ctx.network.get_parameter(name).detach().clone(memory_format=torch.preserve_format)
 
 
-def _extend_to_shape(old: Tensor, fresh: Tensor, name: str) -> Tensor:
+def _extend_rows_to_shape(old: Tensor, fresh: Tensor, name: str) -> Tensor:
     """Return `old` in the shape and layout of `fresh`, whose values fill the rows that `old` lacks.
 
     Raises ValueError for shapes that do not fit.

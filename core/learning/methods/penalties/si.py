@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 
 from core.learning.methods.method import Footprint
-from core.learning.methods.penalties.quadratic import Quadratic, copy_weights
+from core.learning.methods.penalties.quadratic import Quadratic, copy_parameter_values
 from core.learning.methods.registration import register
 from core.learning.recipe import Strength, Strict
 from core.learning.training.context import Batch, Context
@@ -68,10 +68,12 @@ class Si(Quadratic):
         """Begin as in `Quadratic`; start the path integral of every trainable parameter at 0."""
         super().begin_task(ctx)
         for name in ctx.trainable:
-            now = copy_weights(ctx, name)
-            self.tensors.setdefault(self.importance_key(name), torch.zeros_like(now))
-            self.tensors.setdefault(f"anchor.{name}", now)  # also the start of the task's path
-            self.tensors[f"path.{name}"] = torch.zeros_like(now)
+            now = copy_parameter_values(ctx, name)
+            self.stored_tensors.setdefault(self.get_importance_key(name), torch.zeros_like(now))
+            self.stored_tensors.setdefault(
+                f"anchor.{name}", now
+            )  # also the start of the task's path
+            self.stored_tensors[f"path.{name}"] = torch.zeros_like(now)
 
     def add_penalty_gradients(self, ctx: Context) -> None:
         """Record gradients and weights for the path integral, then add the penalty's gradient."""
@@ -91,19 +93,19 @@ class Si(Quadratic):
         if names:
             back = ctx.scratch["before"]  # becomes minus the step's movement
             torch._foreach_sub_(back, [ctx.trainable[name].detach() for name in names])
-            paths = [self.tensors[f"path.{name}"] for name in names]
+            paths = [self.stored_tensors[f"path.{name}"] for name in names]
             torch._foreach_addcmul_(paths, ctx.scratch["gradients"], back)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Turn path integrals into importance, and move the anchor to the present weights."""
-        tensors = self.tensors
+        tensors = self.stored_tensors
         for name in ctx.trainable:
-            now, path = copy_weights(ctx, name), tensors.pop(f"path.{name}")
+            now, path = copy_parameter_values(ctx, name), tensors.pop(f"path.{name}")
             # The displacement since the anchor: the path of this task began there.
             moved = (now - tensors[f"anchor.{name}"]).square_()
-            tensors[self.importance_key(name)] = (
+            tensors[self.get_importance_key(name)] = (
                 # ξ bounds the quotient of weights that hardly moved; `relu` drops those whose
                 # movement raised the loss.
-                tensors[self.importance_key(name)] + path / (moved + self.hyper.xi)
+                tensors[self.get_importance_key(name)] + path / (moved + self.hyper.xi)
             ).relu()
             tensors[f"anchor.{name}"] = now

@@ -13,7 +13,11 @@ from typing import Annotated, ClassVar
 import torch
 from pydantic import Field
 
-from core.learning.memory.gradient import add_to_step, compute_memory_gradient, read_step_gradient
+from core.learning.memory.gradient import (
+    add_vector_to_gradient,
+    compute_memory_gradient,
+    read_gradient_vector,
+)
 from core.learning.methods.method import Footprint
 from core.learning.methods.registration import register
 from core.learning.methods.replay.with_reservoir import BufferHyper, WithReservoir
@@ -53,20 +57,22 @@ class AGem(WithReservoir):
     def project_gradient(self, ctx: Context) -> None:
         """Project the gradient where it opposes the reference gradient (equation 11)."""
         reservoir = self._open_reservoir(ctx)
-        if reservoir.size == 0 or self.hyper.reference_batch == 0:
+        if reservoir.item_count == 0 or self.hyper.reference_batch == 0:
             return
         # The table for augmentation is drawn as well, but a memory's gradient is of unaugmented
         # images.
         items, _ = reservoir.draw_items(self.hyper.reference_batch)
         parameters = list(ctx.trainable.values())
         reference = compute_memory_gradient(self, ctx, items, parameters)
-        products = torch.stack([read_step_gradient(parameters) @ reference, reference @ reference])
+        products = torch.stack(
+            [read_gradient_vector(parameters) @ reference, reference @ reference]
+        )
         conflict, norm = products.tolist()  # one copy for both, since a GPU is waited for at each
         if conflict < 0 and norm >= FLAT:
-            add_to_step(-conflict / norm * reference, parameters)
+            add_vector_to_gradient(-conflict / norm * reference, parameters)
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Offer the task's examples to the reservoir."""
         for batch in batches:
             # Only now, so that the reference gradient is of earlier tasks alone.
-            self._open_reservoir(ctx).offer_items(batch.raw, batch.y, ctx.task)
+            self._open_reservoir(ctx).offer_items_to_reservoir(batch.raw, batch.y, ctx.task)

@@ -21,15 +21,15 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.data.transfer import send_tensor
+from core.learning.data.transfer import move_tensor_to_device
 from core.learning.memory.replay import (
     Groups,
     compute_items_cross_entropy,
     compute_items_distillation,
-    compute_joint_logits,
     compute_logits_by_head,
-    draw_parts,
-    make_replay_inputs,
+    compute_logits_jointly,
+    draw_replay_items,
+    make_inputs_of_items,
 )
 from core.learning.memory.reservoir import Items
 from core.learning.methods.method import Footprint
@@ -85,7 +85,7 @@ class Der(WithReservoir):
         return {"logits": (self.hyper.alpha, compute_stored_logits_loss)}
 
     @property
-    def shares_draw(self) -> bool:
+    def uses_one_draw(self) -> bool:
         """True if all replayed terms read the same draw; otherwise each has a draw of its own."""
         return False
 
@@ -93,22 +93,26 @@ class Der(WithReservoir):
         """Prepare the reservoir, and compute logits for items that another method stored without
         them."""
         reservoir = self._open_reservoir(ctx)
-        reservoir.begin_task(offers=ctx.recipe.epochs, logits=True)
-        if reservoir.size and "logits" not in self.state["buffer"].tensors:
+        reservoir.prepare_buffer_for_task(offers=ctx.recipe.epochs, logits=True)
+        if reservoir.item_count and "logits" not in self.state["buffer"].tensors:
             tensors = self.state["buffer"].tensors
-            tensors["logits"] = torch.zeros(reservoir.size, 0, device=ctx.device)
-            tensors["widths"] = torch.zeros(reservoir.size, dtype=torch.int64, device=ctx.device)
+            tensors["logits"] = torch.zeros(reservoir.item_count, 0, device=ctx.device)
+            tensors["widths"] = torch.zeros(
+                reservoir.item_count, dtype=torch.int64, device=ctx.device
+            )
             # Without logits nothing would preserve these items. Outputs beyond the highest stored
             # label may have been added for this task.
-            everything = torch.arange(reservoir.size)
-            self._fill_logits(ctx, everything, int(tensors["labels"].max()) + 1)
+            everything = torch.arange(reservoir.item_count)
+            self._store_missing_logits(ctx, everything, int(tensors["labels"].max()) + 1)
 
     def after_merge(self, ctx: Context) -> None:
         """Store logits of the merged weights for images of this task; those of earlier tasks keep
         theirs."""
         buffer = self.state["buffer"]
         if "tasks" in buffer.tensors:
-            self._fill_logits(ctx, (buffer.copy_to_host("tasks") == ctx.task).nonzero().squeeze(1))
+            self._store_missing_logits(
+                ctx, (buffer.copy_tensor_to_host("tasks") == ctx.task).nonzero().squeeze(1)
+            )
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Return the cross-entropy of the new batch, and the weighted loss of each replayed
@@ -117,36 +121,42 @@ class Der(WithReservoir):
         terms_in_use = {
             name: term
             for name, term in self.get_replay_terms().items()
-            if reservoir.size and term[0] > 0
+            if reservoir.item_count and term[0] > 0
         }
         size = self.hyper.replay_batch or ctx.recipe.batch_size
-        count = min(len(terms_in_use), 1) if self.shares_draw else len(terms_in_use)
-        draws = draw_parts(ctx, reservoir, size, count)
+        count = min(len(terms_in_use), 1) if self.uses_one_draw else len(terms_in_use)
+        draws = draw_replay_items(ctx, reservoir, size, count)
         if any(items.labels.shape[0] == 0 for items, _, _ in draws):
             terms_in_use, draws = {}, []  # there are fewer items than slices, and none for this one
-        parts = [(make_replay_inputs(ctx, items, table), items.tasks) for items, table, _ in draws]
-        if parts and ctx.rows_independent:
+        parts = [
+            (make_inputs_of_items(ctx, items, table), items.tasks) for items, table, _ in draws
+        ]
+        if parts and ctx.are_rows_independent:
             # One pass for all, since a small network on a GPU costs time per call, not per image.
             current = (batch.x, torch.full((batch.y.shape[0],), ctx.task))
-            ((_, logits),), *groups = compute_joint_logits(self, ctx, [current, *parts])
+            ((_, logits),), *groups = compute_logits_jointly(self, ctx, [current, *parts])
         else:
             logits = self.forward(ctx.network, batch.x, batch.task)
             groups = []
             for x, tasks in parts:
                 # BatchNorm cannot train on a single image, so the running statistics are used for
                 # it.
-                with ctx.use_extra_forward() if len(x) > 1 else ctx.use_evaluation_mode():
+                with (
+                    ctx.use_batch_statistics_unchanged()
+                    if len(x) > 1
+                    else ctx.use_exact_evaluation_mode()
+                ):
                     groups.append(compute_logits_by_head(self, ctx, x, tasks))
         ctx.scratch["logits"] = logits.detach()
         # With `balanced_batches` a small task counts by its share, and replay fills the remainder.
         terms = {"task": ctx.share * ctx.loss(logits, batch.y)}
         for number, (name, (weight, loss)) in enumerate(terms_in_use.items()):
-            drawn = 0 if self.shares_draw else number
+            drawn = 0 if self.uses_one_draw else number
             items, _, whole = draws[drawn]
             terms[name] = weight * loss(groups[drawn], items)
             if ctx.part.of > 1:
                 slice_count, averaged = (
-                    _count_averaged(ctx, name, group) for group in (items, whole)
+                    _count_averaged_values(ctx, name, group) for group in (items, whole)
                 )
                 terms[name] = ctx.part.compute_mean_correction(slice_count, averaged) * terms[name]
         return terms
@@ -154,23 +164,25 @@ class Der(WithReservoir):
     def after_step(self, ctx: Context, batch: Batch) -> None:
         """Offer the batch with the logits that it was trained on."""
         # In every epoch: the memory holds logits of the whole trajectory, as in the paper.
-        self._open_reservoir(ctx).offer_items(batch.raw, batch.y, ctx.task, ctx.scratch["logits"])
+        self._open_reservoir(ctx).offer_items_to_reservoir(
+            batch.raw, batch.y, ctx.task, ctx.scratch["logits"]
+        )
 
-    def _fill_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
+    def _store_missing_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
         """Store the network's present logits of the items `index`, int64 [n], on the CPU.
 
         `known`: number of outputs that count, for a single head; None: all.
         """
         computed: list[tuple[Tensor, Tensor]] = []
-        with torch.no_grad(), ctx.use_evaluation_mode():
+        with torch.no_grad(), ctx.use_exact_evaluation_mode():
             for part in index.split(CHUNK):  # type: ignore[no-untyped-call]
                 ctx.alive()
-                items = Items.from_section(self.state["buffer"], part)
+                items = Items.get_section_rows(self.state["buffer"], part)
                 for rows, logits in compute_logits_by_head(
                     self, ctx, ctx.inputs(items.images), items.tasks
                 ):
                     logits = logits[:, :known] if ctx.scenario == "class" else logits
-                    places = send_tensor(part, ctx.device)
+                    places = move_tensor_to_device(part, ctx.device)
                     computed.append((places if rows is None else places[rows], logits))
         tensors = self.state["buffer"].tensors
         # Heads of tasks differ in size, but the buffer is one tensor: it is as wide as the widest.
@@ -185,7 +197,7 @@ class Der(WithReservoir):
             tensors["widths"][rows] = logits.shape[1]
 
 
-def _count_averaged(ctx: Context, term: str, items: Items) -> int:
+def _count_averaged_values(ctx: Context, term: str, items: Items) -> int:
     """Return the count that a term is a mean over: items, or outputs if heads differ in size."""
     if term != "logits" or ctx.scenario != "task":
         return items.labels.shape[0]

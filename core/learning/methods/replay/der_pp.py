@@ -59,6 +59,6 @@ class DerPlusPlus(Der):
         }
 
     @property
-    def shares_draw(self) -> bool:
+    def uses_one_draw(self) -> bool:
         """True if the recipe uses one draw for both terms."""
         return self.hyper.draws == "shared"

@@ -16,8 +16,8 @@ from torch import Tensor
 from core.learning.memory.replay import (
     compute_items_cross_entropy,
     compute_logits_by_head,
-    draw_parts,
-    make_replay_inputs,
+    draw_replay_items,
+    make_inputs_of_items,
 )
 from core.learning.memory.reservoir import Items
 from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint
@@ -55,13 +55,13 @@ class Er(WithReservoir):
         """Return one mean cross-entropy; under a masked softmax in two terms, new and replayed."""
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
         reservoir = self._open_reservoir(ctx)
-        if n == 0 or reservoir.size == 0:
+        if n == 0 or reservoir.item_count == 0:
             return super().loss_terms(ctx, batch)
-        ((items, table, whole),) = draw_parts(ctx, reservoir, n, 1)
+        ((items, table, whole),) = draw_replay_items(ctx, reservoir, n, 1)
         if items.labels.shape[0] == 0:  # there are fewer items than slices
             terms = super().loss_terms(ctx, batch)
         else:
-            terms = self._joint_terms(ctx, batch, items, table)
+            terms = self._compute_joint_loss(ctx, batch, items, table)
         if ctx.part.of == 1:
             return terms
         # The mean covers new and replayed images, whose numbers differ from slice to slice.
@@ -71,11 +71,11 @@ class Er(WithReservoir):
         )  # one mean over both
         return {name: share * term for name, term in terms.items()}
 
-    def _joint_terms(
+    def _compute_joint_loss(
         self, ctx: Context, batch: Batch, items: Items, table: Tensor
     ) -> dict[str, Tensor]:
         """Return one mean cross-entropy over a slice's images and its items."""
-        x = torch.cat([batch.x, make_replay_inputs(ctx, items, table)])
+        x = torch.cat([batch.x, make_inputs_of_items(ctx, items, table)])
         y = torch.cat([batch.y, items.labels])
         current = batch.y.shape[0]
         if ctx.scenario == "task":
@@ -84,7 +84,7 @@ class Er(WithReservoir):
                 "task": compute_items_cross_entropy(compute_logits_by_head(self, ctx, x, tasks), y)
             }
         logits = self.forward(ctx.network, x, None)
-        if not ctx.masked:
+        if not ctx.masks_other_classes:
             return {"task": ctx.loss(logits, y)}
         # Masked: the softmax of new data covers its own classes, that of old examples all. Both
         # form one mean.
@@ -96,4 +96,4 @@ class Er(WithReservoir):
         """Offer the batch to the reservoir in the first epoch only."""
         # Offered once: in every epoch, a task's chance to stay would grow with its epochs.
         if ctx.epoch == 0:
-            self._open_reservoir(ctx).offer_items(batch.raw, batch.y, ctx.task)
+            self._open_reservoir(ctx).offer_items_to_reservoir(batch.raw, batch.y, ctx.task)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.memory.replay import make_replay_inputs
+from core.learning.memory.replay import make_inputs_of_items
 from core.learning.methods.registration import register
 from core.learning.methods.replay.er import Er
 from core.learning.training.context import Batch, Context
@@ -45,11 +45,11 @@ class ErAce(Er):
         """
         n = ctx.recipe.batch_size if self.hyper.replay_batch is None else self.hyper.replay_batch
         reservoir = self._open_reservoir(ctx)
-        if n == 0 or reservoir.size == 0:
+        if n == 0 or reservoir.item_count == 0:
             logits = self.forward(ctx.network, batch.x, None).float()
             return {"task": compute_batch_cross_entropy(logits, batch.y)}
         items, table = reservoir.draw_items(n, ctx.augment.columns)
-        x = torch.cat([batch.x, make_replay_inputs(ctx, items, table)])
+        x = torch.cat([batch.x, make_inputs_of_items(ctx, items, table)])
         # One pass over both, so that BatchNorm sees new and old images together.
         logits, new = self.forward(ctx.network, x, None).float(), len(batch.y)
         return {

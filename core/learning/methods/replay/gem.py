@@ -22,8 +22,12 @@ from pydantic import Field
 from torch import nn
 
 from core.learning.data.augment import derive_seed
-from core.learning.data.transfer import send_tensor
-from core.learning.memory.gradient import add_to_step, compute_memory_gradient, read_step_gradient
+from core.learning.data.transfer import move_tensor_to_device
+from core.learning.memory.gradient import (
+    add_vector_to_gradient,
+    compute_memory_gradient,
+    read_gradient_vector,
+)
 from core.learning.memory.per_task import TaskMemory
 from core.learning.memory.reservoir import Items
 from core.learning.methods.method import Footprint, Method
@@ -72,14 +76,14 @@ class Gem(Method):
 
     def begin_task(self, ctx: Context) -> None:
         """Fit the replay buffer to its share per task."""
-        self._memory.begin_task()
+        self._task_memory.fit_buffer_to_share()
 
     def project_gradient(self, ctx: Context) -> None:
         """Project the gradient where it opposes the gradient of an earlier task's examples."""
-        memory = self._memory
+        memory = self._task_memory
         constraints = [
-            self._draw_items(ctx, number, memory.get_items(tasks))
-            for number, tasks in enumerate(_group_tasks(memory.tasks))
+            self._draw_constraint_examples(ctx, number, memory.get_task_examples(tasks))
+            for number, tasks in enumerate(_group_tasks_by_constraint(memory.stored_tasks))
         ]
         if not constraints:
             return
@@ -96,7 +100,7 @@ class Gem(Method):
             rows = torch.empty(t, sum(p.numel() for p in block), device=ctx.device)
             for row, items in zip(rows, constraints, strict=True):
                 row.copy_(compute_memory_gradient(self, ctx, items, block))
-            more_gram, more_dots = compute_gram_and_dots(rows, read_step_gradient(block))
+            more_gram, more_dots = compute_gram_and_dots(rows, read_gradient_vector(block))
             gram, dots = gram + more_gram, dots + more_dots
         # No constraint is violated: leave the gradient as it is, bit for bit.
         if not bool((dots < 0).any()):
@@ -104,24 +108,26 @@ class Gem(Method):
         v = solve_dual(gram, dots, self.hyper.gamma)
         if len(blocks) == 1:
             # The gradients are still in memory: the projection is one product.
-            add_to_step(send_tensor(v.to(rows.dtype), rows.device) @ rows, parameters)
+            add_vector_to_gradient(
+                move_tensor_to_device(v.to(rows.dtype), rows.device) @ rows, parameters
+            )
             return
         # The rows did not fit in memory at once: compute the violated ones again.
         for weight, items in zip(v.tolist(), constraints, strict=True):
             if weight != 0:
-                add_to_step(
+                add_vector_to_gradient(
                     weight * compute_memory_gradient(self, ctx, items, parameters), parameters
                 )
 
     def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
         """Store examples of the task."""
-        self._memory.store_task(batches, ctx.task)
+        self._task_memory.store_task_examples(batches, ctx.task)
 
     def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks."""
-        self._memory.drop_tasks(tasks)
+        self._task_memory.remove_items_of_tasks(tasks)
 
-    def _draw_items(self, ctx: Context, number: int, items: Items) -> Items:
+    def _draw_constraint_examples(self, ctx: Context, number: int, items: Items) -> Items:
         """Return the examples of constraint `number` that this step uses.
 
         The draw is a function of seed, task and step alone: a resumed run repeats it without a
@@ -133,16 +139,19 @@ class Gem(Method):
         seed = derive_seed(ctx.recipe.seed, ctx.task, ctx.step, number, _DRAWS)
         # Sorted, so that the sum over them does not depend on the order of the draw.
         rows = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[:size].sort().values
-        tasks, rows = items.tasks.index_select(0, rows), send_tensor(rows, items.labels.device)
+        tasks, rows = (
+            items.tasks.index_select(0, rows),
+            move_tensor_to_device(rows, items.labels.device),
+        )
         images, labels = (part.index_select(0, rows) for part in (items.images, items.labels))
         return Items(images, labels, tasks, None, None)
 
     @property
-    def _memory(self) -> TaskMemory:
+    def _task_memory(self) -> TaskMemory:
         return TaskMemory(self.state["buffer"], self.hyper.memory)
 
 
-def _group_tasks(tasks: list[int]) -> list[list[int]]:
+def _group_tasks_by_constraint(tasks: list[int]) -> list[list[int]]:
     """Return the tasks of each constraint: one each, or the oldest together above the limit."""
     # A step costs a pass for each constraint, so their number is bounded for long streams.
     spare = max(0, len(tasks) - CONSTRAINTS)

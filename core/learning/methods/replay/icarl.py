@@ -32,11 +32,11 @@ from core.learning.memory.exemplars import Exemplars
 from core.learning.memory.rehearsal import (
     choose_exemplars,
     compute_normalised_features,
-    draw_step_exemplars,
+    draw_exemplars_for_batch,
 )
 from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint, Method
 from core.learning.methods.registration import register
-from core.learning.methods.teacher import get_teacher
+from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import Network
 from core.learning.recipe import Strict
 from core.learning.training.context import Batch, Context
@@ -95,14 +95,14 @@ class Icarl(Method):
 
     def begin_task(self, ctx: Context) -> None:
         """Drop the class means: they belong to weights that are about to change."""
-        self.state["own"].clear_content()  # means of weights that are about to change
+        self.state["own"].clear_section()  # means of weights that are about to change
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
         """Return one mean binary cross-entropy over all classes, in two terms: this task's and the
         others."""
-        offset = ctx.network.find_first_class(ctx.head_task)
+        offset = ctx.network.find_first_class(ctx.head_argument)
         x, labels = batch.x, batch.y + offset
-        if (share := draw_step_exemplars(ctx, Exemplars(self.state["exemplars"]))) is not None:
+        if (share := draw_exemplars_for_batch(ctx, Exemplars(self.state["exemplars"]))) is not None:
             x, labels = torch.cat([x, share[0]]), torch.cat([labels, share[1]])
         logits = _compute_all_logits(ctx.network, x)
         targets = functional.one_hot(labels, logits.shape[1]).to(logits.dtype)
@@ -111,8 +111,8 @@ class Icarl(Method):
         if part == 1:
             return {"task": functional.binary_cross_entropy_with_logits(logits, targets)}
         with torch.no_grad():
-            soft = _compute_all_logits(get_teacher(ctx), x).sigmoid()
-        new, old = self._split_columns(ctx, logits.shape[1])
+            soft = _compute_all_logits(get_teacher_network(ctx), x).sigmoid()
+        new, old = self._split_class_columns(ctx, logits.shape[1])
         # one mean over all classes, in two terms
         terms = {"task": (new, targets, part), "distillation": (old, soft, 1 - part)}
         return {
@@ -135,19 +135,19 @@ class Icarl(Method):
         exemplars = Exemplars(self.state["exemplars"])
         classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())
         share = self.hyper.exemplars // classes
-        exemplars.trim_lists(share)
+        exemplars.trim_class_lists(share)
         if share == 0:
             ctx.warn(
                 f"{self.hyper.exemplars} exemplars are fewer than {classes} classes: none are "
                 "kept, and the head answers instead of class means; raise method.exemplars"
             )
             return
-        offset = ctx.network.find_first_class(ctx.head_task)
-        with ctx.use_evaluation_mode(), torch.no_grad():
+        offset = ctx.network.find_first_class(ctx.head_argument)
+        with ctx.use_exact_evaluation_mode(), torch.no_grad():
             chosen = choose_exemplars(ctx.network, batches, share, ctx.alive)
             lists = {label + offset: images for label, images in chosen.items()}
             exemplars.append_images(lists, ctx.task, share)
-            self._make_means(ctx, exemplars, classes)
+            self._compute_class_means(ctx, exemplars, classes)
 
     def renumber_classes(self, classes: ClassMap) -> None:
         """Renumber the exemplars, and average the means of merged classes."""
@@ -160,28 +160,28 @@ class Icarl(Method):
         """Compute the class means of the exemplars again."""
         exemplars = Exemplars(self.state["exemplars"])
         if exemplars.size and MEANS in self.state["own"].tensors:
-            self._make_means(ctx, exemplars, len(ctx.network.classes))
+            self._compute_class_means(ctx, exemplars, len(ctx.network.classes))
 
     def erase_tasks(self, tasks: set[int]) -> None:
         """Remove the exemplars of these tasks.
 
         Class means are recomputed at the end of the next task.
         """
-        if Exemplars(self.state["exemplars"]).drop_tasks(tasks):
+        if Exemplars(self.state["exemplars"]).remove_items_of_tasks(tasks):
             # A mean of deleted images would still describe them.
             self.state["own"].tensors.pop(MEANS, None)
 
-    def _split_columns(self, ctx: Context, classes: int) -> tuple[Tensor, Tensor]:
+    def _split_class_columns(self, ctx: Context, classes: int) -> tuple[Tensor, Tensor]:
         """Return this task's columns among all classes, and the others: int64, ascending; once per
         task."""
         if "columns" not in ctx.cache:
             new = torch.zeros(classes, dtype=torch.bool, device=ctx.device)
-            new[ctx.class_rows + ctx.network.find_first_class(ctx.head_task)] = True
+            new[ctx.class_rows + ctx.network.find_first_class(ctx.head_argument)] = True
             ctx.cache["columns"] = tuple(mask.nonzero().squeeze(1) for mask in (new, ~new))
         columns: tuple[Tensor, Tensor] = ctx.cache["columns"]
         return columns
 
-    def _make_means(self, ctx: Context, exemplars: Exemplars, classes: int) -> None:
+    def _compute_class_means(self, ctx: Context, exemplars: Exemplars, classes: int) -> None:
         """Compute the mean exemplar feature of each class, normalised to length one: float32 [C,
         D]."""
         missing = classes - exemplars.labels.unique().numel()  # type: ignore[no-untyped-call]

@@ -27,12 +27,12 @@ class WithReservoir(Method):
 
     def begin_task(self, ctx: Context) -> None:
         """Fit the reservoir to its capacity."""
-        self._open_reservoir(ctx).begin_task()
+        self._open_reservoir(ctx).prepare_buffer_for_task()
 
     def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks."""
         if self.state["buffer"]:
-            Reservoir(self.state["buffer"], self.hyper.buffer, 0).drop_tasks(tasks)
+            Reservoir(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
 
     def _open_reservoir(self, ctx: Context) -> Reservoir:
         return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)

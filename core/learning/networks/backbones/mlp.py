@@ -34,7 +34,7 @@ class Mlp(Backbone):
             self.add_module(name, nn.Linear(inputs, outputs))
         self.relu = nn.ReLU()
         self.width = sizes[-1]
-        self.declare_stages([[(name,)] for name in self.names])
+        self.declare_stage_layers([[(name,)] for name in self.names])
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to features [B, hidden[-1]]."""

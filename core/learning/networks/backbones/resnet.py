@@ -90,7 +90,7 @@ class SmallResNet(Backbone):
             inputs = outputs
         self.width = inputs
         stages[0].insert(0, ("conv1", "bn1"))
-        self.declare_stages(stages)
+        self.declare_stage_layers(stages)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to features [B, width]."""
@@ -108,7 +108,7 @@ def build_resnet20(hyper: ResNet20Hyper, image: ImageSpec) -> Backbone:
     return SmallResNet(hyper.width, (3, 3, 3), image)
 
 
-def slim_resnet18(hyper: SlimResNet18Hyper, image: ImageSpec) -> Backbone:
+def build_slim_resnet18(hyper: SlimResNet18Hyper, image: ImageSpec) -> Backbone:
     """Build the slim ResNet-18: four stages of two blocks.
 
     ResNet-18 with narrow stages and a CIFAR stem (Lopez-Paz & Ranzato 2017).

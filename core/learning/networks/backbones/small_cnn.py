@@ -34,7 +34,7 @@ class SmallCnn(Backbone):
         self.fc1 = nn.Linear(128 * 3 * 3, 128)
         self.relu = nn.ReLU()
         self.width = 128
-        self.declare_stages([[("conv1",)], [("conv2",)], [("conv3",)], [("fc1",)]])
+        self.declare_stage_layers([[("conv1",)], [("conv2",)], [("conv3",)], [("fc1",)]])
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to features [B, 128]."""

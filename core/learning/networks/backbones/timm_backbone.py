@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from core.contract.pretrained import Pretrained
 from core.learning.networks.backbone import Backbone, ImageSpec, Layer, split_evenly
-from core.learning.networks.backbones.timm_names import DEFAULT, find_pretrained
+from core.learning.networks.backbones.timm_names import DEFAULT, find_pretrained_weights
 from core.learning.timm_import import import_timm_models
 
 THIRDS = 3
@@ -42,7 +42,7 @@ class TimmBackbone(Backbone):
         """Build the network. Raises ValueError for images that it does not take."""
         super().__init__()
         self._known, self._image = known, image
-        net = _create_net(known, image)
+        net = _create_timm_network(known, image)
         # The tensors keep timm's names: this module and timm's share one registry of parameters,
         # buffers and children.
         self._parameters, self._buffers, self._modules = net._parameters, net._buffers, net._modules
@@ -50,12 +50,12 @@ class TimmBackbone(Backbone):
         # Not as a child, which would list every tensor twice.
         self.__dict__["_net"] = net
         self.width = get_feature_width(net)
-        self.ignored = (*_list_classifiers(net), *_list_computed_buffers(net))
+        self.ignored = (*_list_classifier_prefixes(net), *_list_computed_buffers(net))
         for module in self.modules():
             if getattr(module, "inplace", False) is True:
                 module.inplace = False  # type: ignore[assignment]  # hooks and per-sample gradients read what stood there
-        layers = _find_layers(net)
-        self.declare_stages(
+        layers = _find_layers_in_order(net)
+        self.declare_stage_layers(
             [layers[:1], *split_evenly(layers[1:], THIRDS)] if layers[1:] else [layers]
         )
 
@@ -81,7 +81,7 @@ class TimmBackbone(Backbone):
             # timm draws from the global generator and takes none, so its seed comes from the run's
             # own.
             torch.manual_seed(int(torch.randint(2**62, (), generator=generator)))
-            drawn = _create_net(self._known, self._image).state_dict()
+            drawn = _create_timm_network(self._known, self._image).state_dict()
         with torch.no_grad():
             for name, tensor in self.state_dict().items():
                 tensor.copy_(drawn[name])
@@ -92,7 +92,7 @@ def build_timm_backbone(hyper: TimmHyper, image: ImageSpec) -> Backbone:
 
     Raises ValueError for an unknown name, or images that it does not take.
     """
-    return TimmBackbone(find_pretrained(hyper.model), image)
+    return TimmBackbone(find_pretrained_weights(hyper.model), image)
 
 
 def get_feature_width(net: nn.Module) -> int:
@@ -101,7 +101,7 @@ def get_feature_width(net: nn.Module) -> int:
     return int(width)
 
 
-def _create_net(known: Pretrained, image: ImageSpec) -> nn.Module:
+def _create_timm_network(known: Pretrained, image: ImageSpec) -> nn.Module:
     """Build timm's network for an image size.
 
     Raises ValueError for images that it does not take.
@@ -119,7 +119,7 @@ def _create_net(known: Pretrained, image: ImageSpec) -> nn.Module:
     )
 
 
-def _list_classifiers(net: nn.Module) -> list[str]:
+def _list_classifier_prefixes(net: nn.Module) -> list[str]:
     """Return the name prefixes of a checkpoint's classifier."""
     named: str | Sequence[str] | None = net.pretrained_cfg.get("classifier")  # type: ignore[union-attr,operator]
     names = [named] if isinstance(named, str) else named or ()
@@ -138,22 +138,22 @@ def _list_computed_buffers(net: nn.Module) -> list[str]:
     ]
 
 
-def _find_layers(net: nn.Module) -> list[Layer]:
+def _find_layers_in_order(net: nn.Module) -> list[Layer]:
     """Return the layers in forward order, each as the shortest prefixes of its own tensors."""
-    groups = _group_tensors(net)
+    groups = _group_tensors_by_layer(net)
     layer_of = {name: number for number, group in groups.items() for name in group}
     inside: dict[str, set[int]] = defaultdict(set)
     for name, number in layer_of.items():
-        for prefix in _list_prefixes(name):
+        for prefix in _list_name_prefixes(name):
             inside[prefix].add(number)
     layers: dict[int, dict[str, None]] = {number: {} for number in sorted(groups)}
     for name, number in layer_of.items():
-        shortest = next(prefix for prefix in _list_prefixes(name) if len(inside[prefix]) == 1)
+        shortest = next(prefix for prefix in _list_name_prefixes(name) if len(inside[prefix]) == 1)
         layers[number][shortest] = None
     return [tuple(layer) for layer in layers.values()]
 
 
-def _group_tensors(net: nn.Module) -> Mapping[int, list[str]]:
+def _group_tensors_by_layer(net: nn.Module) -> Mapping[int, list[str]]:
     """Return the names of the tensors by layer, counted from the input on.
 
     A network that does not declare its layers has one for each module of its sequences, in the
@@ -174,7 +174,7 @@ def _group_tensors(net: nn.Module) -> Mapping[int, list[str]]:
     return dict(enumerate(layers.values()))
 
 
-def _list_prefixes(name: str) -> list[str]:
+def _list_name_prefixes(name: str) -> list[str]:
     """Return the prefixes of a name: `a.b.c` gives `a`, `a.b`, `a.b.c`."""
     words = name.split(".")
     return [".".join(words[:end]) for end in range(1, len(words) + 1)]

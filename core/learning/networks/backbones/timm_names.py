@@ -37,31 +37,31 @@ _FILE = Path(__file__).with_name("timm_weights.json")
 
 # Read on first use: most jobs use no network of timm.
 @cache
-def load_table() -> PretrainedTable:
+def load_weights_table() -> PretrainedTable:
     """Return the table of all weights, as stored in `timm_weights.json`."""
     value: PretrainedTable = json.loads(_FILE.read_bytes())
     return value
 
 
-def find_pretrained(name: str) -> Pretrained:
+def find_pretrained_weights(name: str) -> Pretrained:
     """Return the properties of pretrained weights by timm's name.
 
     Raises:
         ValueError: timm has no weights of this name, or none that can be built; it names the
             closest ones.
     """
-    properties = load_table()["weights"].get(name)
+    properties = load_weights_table()["weights"].get(name)
     if properties is not None:
         return build_pretrained(name, properties)
-    why = load_table()["refused"].get(name)
+    why = load_weights_table()["refused"].get(name)
     if why is not None:
         raise ValueError(f"timm/{name} cannot be used: {why}")
     # There are more than a thousand names, too many to list.
-    near = get_close_matches(name, pretrained_names(), 3)
+    near = get_close_matches(name, list_pretrained_names(), 3)
     meant = f"; did you mean {', '.join(near)}?" if near else ""
     raise ValueError(f"timm knows no pretrained weights {name!r}{meant}")
 
 
-def pretrained_names() -> list[str]:
+def list_pretrained_names() -> list[str]:
     """Return the names of all weights that can be built, sorted."""
-    return sorted(load_table()["weights"])
+    return sorted(load_weights_table()["weights"])

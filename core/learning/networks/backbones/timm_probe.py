@@ -39,7 +39,7 @@ class Probed:
     resized_by: str
 
 
-def probe_network(name: str, size: int) -> Probed:
+def measure_timm_network(name: str, size: int) -> Probed:
     """Measure the network of some weights, whose own images have `size` pixels a side.
 
     Raises:
@@ -47,7 +47,7 @@ def probe_network(name: str, size: int) -> Probed:
     """
     net = _build_net(name)
     activations, widest = _count_activations(net, size, get_feature_width(net))
-    step, smallest, resized_by = _find_sizes(name, net, size)
+    step, smallest, resized_by = _find_accepted_sizes(name, net, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
     return Probed(parameters, activations, widest, step, smallest, resized_by)
 
@@ -82,23 +82,25 @@ def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]
     return sum(sizes.values()) // BATCH, max(sizes.values()) // BATCH
 
 
-def _find_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int, str]:
+def _find_accepted_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int, str]:
     """Return step, smallest size and timm's argument for images of another size.
 
     Step 0 means that only its own size works.
     """
-    unit, rules = _find_unit(net), _RULES.setdefault(type(net), [])
+    unit, rules = _find_size_unit(net), _RULES.setdefault(type(net), [])
     plain = _Sized(name, net, "")
     for rule in rules:
-        if rule.plain and plain.accepts_size(rule.units * unit):
-            return rule.resolve_sizes(unit, size)
-    with_argument = [rule for rule in rules if not rule.plain]
+        if rule.takes_no_argument and plain.accepts_size(rule.units * unit):
+            return rule.compute_accepted_sizes(unit, size)
+    with_argument = [rule for rule in rules if not rule.takes_no_argument]
     if with_argument and not plain.accepts_size(2 * unit):
-        return with_argument[0].resolve_sizes(unit, size)
+        return with_argument[0].compute_accepted_sizes(unit, size)
     # Without any rule the network takes its own size alone.
-    new_rule = next(_try_rules(name, net, unit), _Rule(fine=False, units=0, argument=""))
+    new_rule = next(
+        _iterate_fitting_rules(name, net, unit), _Rule(fine=False, units=0, argument="")
+    )
     rules.append(new_rule)
-    return new_rule.resolve_sizes(unit, size)
+    return new_rule.compute_accepted_sizes(unit, size)
 
 
 @dataclass(frozen=True)
@@ -116,11 +118,11 @@ class _Rule:
     argument: str
 
     @property
-    def plain(self) -> bool:
+    def takes_no_argument(self) -> bool:
         """True if the network takes other sizes without an argument."""
         return bool(self.units) and not self.argument
 
-    def resolve_sizes(self, unit: int, own: int) -> tuple[int, int, str]:
+    def compute_accepted_sizes(self, unit: int, own: int) -> tuple[int, int, str]:
         """Return step, smallest size in pixels and timm's argument, for a unit and own size."""
         if not self.units:
             return 0, own, ""
@@ -134,7 +136,7 @@ Another network that needs no argument is tried once more.
 """
 
 
-def _try_rules(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
+def _iterate_fitting_rules(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
     """Yield the rules that fit, of increasing size for each of timm's arguments."""
     for argument in ("", "dynamic_img_size", "img_size"):
         sized = _Sized(name, net, argument)
@@ -145,7 +147,7 @@ def _try_rules(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
                 yield _Rule(fine, units, argument)
 
 
-def _find_unit(net: nn.Module) -> int:
+def _find_size_unit(net: nn.Module) -> int:
     """Return the pixels a side of a network's unit: a patch, or the last layer's stride."""
     embedding: Any = getattr(net, "patch_embed", None)
     patch = getattr(embedding, "patch_size", None)
@@ -163,7 +165,7 @@ class _Sized:
         self._own = net
         self._dynamic: nn.Module | None = None
 
-    def _net_for(self, size: int) -> nn.Module:
+    def _get_network_for_size(self, size: int) -> nn.Module:
         """Return the network to run on images of a size."""
         if not self._argument:
             return self._own
@@ -175,8 +177,8 @@ class _Sized:
     def accepts_size(self, size: int) -> bool:
         """Return true if images of this size pass and all tensors keep their shapes."""
         try:
-            net = self._net_for(size)
-            if net is not self._own and _get_shapes(net) != _get_shapes(self._own):
+            net = self._get_network_for_size(size)
+            if net is not self._own and _get_tensor_shapes(net) != _get_tensor_shapes(self._own):
                 return False
             with torch.no_grad():
                 return bool(net(torch.empty(BATCH, 3, size, size, device="meta")).ndim == 2)
@@ -185,5 +187,5 @@ class _Sized:
             return False
 
 
-def _get_shapes(net: nn.Module) -> dict[str, torch.Size]:
+def _get_tensor_shapes(net: nn.Module) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in net.state_dict().items()}

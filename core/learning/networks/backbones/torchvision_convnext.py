@@ -62,7 +62,7 @@ class ConvNext(Backbone):
             stages.append(stage)
         stages[0].insert(0, ("features.0",))
         stages[-1].append(("classifier.0",))
-        self.declare_stages(stages)
+        self.declare_stage_layers(stages)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to features [B, width]."""
@@ -70,7 +70,7 @@ class ConvNext(Backbone):
         return self.classifier(x).flatten(1)  # type: ignore[no-any-return]
 
 
-def make_builder(name: str) -> Callable[[ConvNextHyper, ImageSpec], Backbone]:
+def make_convnext_builder(name: str) -> Callable[[ConvNextHyper, ImageSpec], Backbone]:
     """Return the builder of one variant by torchvision's name."""
     return lambda hyper, image: ConvNext(name, hyper, image)
 

@@ -57,7 +57,7 @@ class ResNet(Backbone):
         stages = [
             [(f"layer{i}.{j}",) for j in range(len(getattr(net, f"layer{i}")))] for i in range(1, 5)
         ]
-        self.declare_stages([[("conv1", "bn1"), *stages[0]], *stages[1:]])
+        self.declare_stage_layers([[("conv1", "bn1"), *stages[0]], *stages[1:]])
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to features [B, width]."""
@@ -69,6 +69,6 @@ class ResNet(Backbone):
         return x.mean((2, 3))
 
 
-def make_builder(name: str) -> Callable[[ResNetHyper, ImageSpec], Backbone]:
+def make_resnet_builder(name: str) -> Callable[[ResNetHyper, ImageSpec], Backbone]:
     """Return the builder of one variant by torchvision's name."""
     return lambda hyper, image: ResNet(name, hyper, image)

@@ -95,7 +95,7 @@ class Vit(Backbone):
         stages = split_evenly(blocks, STAGES)
         stages[0].insert(0, ("conv_proj", "class_token", "encoder.pos_embedding"))
         stages[-1].append(("encoder.ln",))
-        self.declare_stages(stages)
+        self.declare_stage_layers(stages)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to features [B, hidden]."""
@@ -115,18 +115,18 @@ def build_vit(hyper: VitHyper, image: ImageSpec) -> Backbone:
     return Vit(hyper, image, 16)
 
 
-def make_variant(
+def make_vit_builder(
     layers: int, heads: int, hidden: int, mlp: int, patch: int
 ) -> Callable[..., Backbone]:
     """Return the builder of a named size with its own patch for large images."""
 
-    def build_variant(hyper: VitVariantHyper, image: ImageSpec) -> Backbone:
+    def build_vit_variant(hyper: VitVariantHyper, image: ImageSpec) -> Backbone:
         sizes = VitHyper.model_validate(
             {"layers": layers, "heads": heads, "hidden": hidden, "mlp": mlp, "patch": hyper.patch}
         )
         return Vit(sizes, image, patch)
 
-    return build_variant
+    return build_vit_variant
 
 
 def fill_vit_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
@@ -139,14 +139,14 @@ def fill_vit_module(name: str, module: nn.Module, generator: torch.Generator) ->
     elif isinstance(module, nn.Conv2d):
         std = math.sqrt(1 / module.weight[0].numel())
         nn.init.trunc_normal_(module.weight, std=std, generator=generator)
-        _fill_zeros(module.bias)
+        _fill_tensor_with_zeros(module.bias)
     elif isinstance(module, nn.MultiheadAttention):
         nn.init.xavier_uniform_(module.in_proj_weight, generator=generator)
-        _fill_zeros(module.in_proj_bias)
+        _fill_tensor_with_zeros(module.in_proj_bias)
     elif name.endswith("self_attention.out_proj") and isinstance(module, nn.Linear):
         bound = 1 / math.sqrt(module.in_features)
         module.weight.uniform_(-bound, bound, generator=generator)
-        _fill_zeros(module.bias)
+        _fill_tensor_with_zeros(module.bias)
     elif isinstance(module, nn.Linear):
         nn.init.xavier_uniform_(module.weight, generator=generator)
         # As torchvision does: the MLP's biases are not exactly 0.
@@ -158,6 +158,6 @@ def fill_vit_module(name: str, module: nn.Module, generator: torch.Generator) ->
     return True
 
 
-def _fill_zeros(tensor: Tensor | None) -> None:
+def _fill_tensor_with_zeros(tensor: Tensor | None) -> None:
     if tensor is not None:
         tensor.zero_()

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from core.learning.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, split_evenly
-from core.learning.networks.dne.chain import run_chain
+from core.learning.networks.dne.chain import run_expert_chain
 from core.learning.networks.dne.expert import Expert, Sizes
 
 STAGES = 4
@@ -59,8 +59,8 @@ class DneBackbone(Backbone):
         # Patches and positions move with the first blocks, which read them.
         stages[0].insert(0, ("expert.patch", "expert.position"))
         stages[-1].append(("expert.token", "expert.norm"))
-        self.declare_stages(stages)
+        self.declare_stage_layers(stages)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, channels, size, size] to features [B, heads · head_dim]."""
-        return run_chain([self.expert], x).features[0]
+        return run_expert_chain([self.expert], x).features[0]

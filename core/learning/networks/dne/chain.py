@@ -30,15 +30,15 @@ class ChainOutputs:
     features: list[Tensor] = field(default_factory=list)
 
 
-def run_chain(experts: Iterable[Expert], x: Tensor) -> ChainOutputs:
+def run_expert_chain(experts: Iterable[Expert], x: Tensor) -> ChainOutputs:
     """Run all experts once on images x [B, C, S, S], and return their outputs."""
     outputs = ChainOutputs()
     for expert in experts:
-        outputs = run_expert(expert, outputs, x)
+        outputs = run_next_expert(expert, outputs, x)
     return outputs
 
 
-def run_expert(
+def run_next_expert(
     expert: Expert, before: ChainOutputs, x: Tensor, drop_path: Tensor | None = None
 ) -> ChainOutputs:
     """Return the outputs of earlier experts and the next one's; only the next expert is computed.

@@ -35,7 +35,7 @@ class Sizes:
     gated: bool
 
     @property
-    def hidden(self) -> int:
+    def hidden_channels(self) -> int:
         """Channels of a hidden head."""
         return self.expansion * self.head_dim
 
@@ -45,8 +45,8 @@ class Mlp(nn.Module):
 
     def __init__(self, heads: int, sizes: Sizes) -> None:
         super().__init__()
-        self.inner = nn.Linear(heads * sizes.head_dim, heads * sizes.hidden)
-        self.outer = nn.Linear(heads * sizes.hidden, heads * sizes.head_dim)
+        self.inner = nn.Linear(heads * sizes.head_dim, heads * sizes.hidden_channels)
+        self.outer = nn.Linear(heads * sizes.hidden_channels, heads * sizes.head_dim)
 
     def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map channels [B, N, d] to hidden ones [B, N, γ d]; other heads are not read."""
@@ -65,7 +65,7 @@ class TaskMixing(nn.Module):
 
     def __init__(self, heads: int, sources: int, sizes: Sizes) -> None:
         super().__init__()
-        self._narrow, self._wide = sizes.head_dim, sizes.hidden
+        self._narrow, self._wide = sizes.head_dim, sizes.hidden_channels
         self.inner = TaskAttention(heads, sources, self._narrow, self._wide)
         self.outer = TaskAttention(heads, sources, self._wide, self._narrow)
 
@@ -101,11 +101,11 @@ class Layer(nn.Module):
         drop: [B], the multiplier of the branch.
         """
         if not self.last:
-            return r + _drop_path(self.attention(self.norm1(r)), drop)
+            return r + _apply_drop_path(self.attention(self.norm1(r)), drop)
         # A view: the token is the same for every image.
         token = token.expand(r.shape[0], -1, -1)
         both = self.norm1(torch.cat([token, r], 1))
-        return token + _drop_path(self.attention(both, both[:, :1]), drop)
+        return token + _apply_drop_path(self.attention(both, both[:, :1]), drop)
 
     def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Return the hidden heads o [B, N, γ d] of the mixing.
@@ -121,7 +121,7 @@ class Layer(nn.Module):
 
         own: o. hidden: o of every expert up to this one, in order.
         """
-        return s + _drop_path(self.mixing.compute_output(own, hidden), drop)
+        return s + _apply_drop_path(self.mixing.compute_output(own, hidden), drop)
 
 
 class Expert(nn.Module):
@@ -172,7 +172,7 @@ def fill_expert_module(name: str, module: nn.Module, generator: torch.Generator)
             module.position.normal_(std=0.02, generator=generator)
             module.gate.fill_(1.0)
             if module.local:
-                module.init_as_convolution()
+                module.init_heads_as_convolution()
     elif isinstance(module, TaskAttention):
         for weight in (module.query, module.key, module.value):
             nn.init.trunc_normal_(weight, std=0.02, generator=generator)
@@ -198,6 +198,6 @@ def _split_heads(y: Tensor, channels: int) -> Tensor:
     return y.reshape(*y.shape[:-1], -1, channels)
 
 
-def _drop_path(branch: Tensor, drop: Tensor | None) -> Tensor:
+def _apply_drop_path(branch: Tensor, drop: Tensor | None) -> Tensor:
     """Multiply a branch by one number per image, for stochastic depth."""
     return branch if drop is None else branch * drop[:, None, None]

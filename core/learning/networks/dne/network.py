@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.networks.dne.backbone import DneBackbone
-from core.learning.networks.dne.chain import run_chain, run_expert
+from core.learning.networks.dne.chain import run_expert_chain, run_next_expert
 from core.learning.networks.dne.expert import Expert, fill_expert_module
 from core.learning.networks.dne.packed import Packed
 from core.learning.networks.growing import GrowingNetwork, OlderFeatures
@@ -54,11 +54,11 @@ class ExpandedNetwork(GrowingNetwork):
         """Return an expert with `size` heads, of uninitialised memory."""
         return Expert(size, sum(e.heads for e in self.list_experts()), self.backbone.sizes)
 
-    def init_expert(self, expert: nn.Module, generator: torch.Generator) -> None:
+    def init_expert_weights(self, expert: nn.Module, generator: torch.Generator) -> None:
         """Draw a new expert's first weights from the generator."""
         fill_weights(expert, fill_expert_module, generator)
 
-    def use_packed_experts(self) -> Packed:
+    def pack_older_experts(self) -> Packed:
         """Pack the older experts' present weights, for passes in training.
 
         The caller holds the result; the network does not.
@@ -66,7 +66,7 @@ class ExpandedNetwork(GrowingNetwork):
         # Without the newest expert, which moves in every step.
         return Packed(self.list_experts()[:-1])
 
-    def forward_older(self, x: Tensor, packed: Packed | None = None) -> OlderFeatures:
+    def compute_older_features(self, x: Tensor, packed: Packed | None = None) -> OlderFeatures:
         """Return outputs of all experts but the newest, without a graph.
 
         packed: used instead of the experts if given.
@@ -75,14 +75,16 @@ class ExpandedNetwork(GrowingNetwork):
             # Without a graph: older experts are frozen, and activations of all of them would fill
             # the memory.
             outputs = (
-                run_chain(self.list_experts()[:-1], x)
+                run_expert_chain(self.list_experts()[:-1], x)
                 if packed is None
                 else packed.run_packed_chain(x)
             )
         return OlderFeatures(outputs.features, outputs)
 
-    def forward_newest(
+    def compute_newest_features(
         self, old: OlderFeatures, x: Tensor, drop_path: Tensor | None = None
     ) -> Tensor:
         """Return the newest expert's feature [B, d], with a graph."""
-        return run_expert(self.list_experts()[-1], old.intermediates, x, drop_path).features[-1]
+        return run_next_expert(self.list_experts()[-1], old.intermediates, x, drop_path).features[
+            -1
+        ]

@@ -1,12 +1,12 @@
 """Frozen experts layer by layer, neighbours of equal width as one stack: fewer, larger operations.
 
-The formulas are those of `chain.run_chain`. All experts attend between patches in one call, and
-values that depend on weights alone are computed once. These are W_qᵀ W_k, attention to positions,
-and the first norm's scale and shift, which become part of the projections.
+The formulas are those of `chain.run_expert_chain`. All experts attend between patches in one call,
+and values that depend on weights alone are computed once. These are W_qᵀ W_k, attention to
+positions, and the first norm's scale and shift, which become part of the projections.
 
-Results equal those of `chain.run_chain` within 1e-5 in float32 and, by length, 2e-2 in bfloat16.
-They may change when an expert is added, so this is for training only: stored and served values come
-from `chain.run_chain`.
+Results equal those of `chain.run_expert_chain` within 1e-5 in float32 and, by length, 2e-2 in
+bfloat16. They may change when an expert is added, so this is for training only: stored and served
+values come from `chain.run_expert_chain`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from core.learning.networks.dne.spatial import SpatialAttention
 from core.learning.networks.dne.task_attention import TaskAttention
 
 
-def packing_is_faster(device: torch.device) -> bool:
+def is_packing_faster(device: torch.device) -> bool:
     """Return true on devices where experts are packed in training: CUDA.
 
     Launching small operations takes most of the time there. With five experts of 12, 1, 1, 1 and 1
@@ -49,12 +49,13 @@ class Packed:
         alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))
         self._stacks = [_Stack(list(of)) for _, of in alike]
         self._attentions = [
-            _Attention([layer.attention for layer in of]) for of in _group_by_layer(experts)
+            _Attention([layer.attention for layer in of])
+            for of in _group_layers_by_position(experts)
         ]
 
     @torch.no_grad()
     def run_packed_chain(self, x: Tensor) -> ChainOutputs:
-        """Return what `chain.run_chain` computes, for images [B, channels, size, size]."""
+        """Return what `chain.run_expert_chain` computes, for images [B, channels, size, size]."""
         # All experts read the same image, each by its own patches.
         rs = [stack.embed_patches(x) for stack in self._stacks]
         heads, hidden = [], []
@@ -70,12 +71,12 @@ class Packed:
                 for layer, r, part in zip(layers, rs, attended_by_stack, strict=True)
             ]
             normalised = [layer.norm(s) for layer, s in zip(layers, ss, strict=True)]
-            sources = _join_sources(layers, normalised)
+            sources = _join_source_heads(layers, normalised)
             wide = [
                 layer.compute_hidden(y, sources)
                 for layer, y in zip(layers, normalised, strict=True)
             ]
-            sources = _join_sources(layers, wide)
+            sources = _join_source_heads(layers, wide)
             rs = [
                 layer.add_mixing(s, y, sources)
                 for layer, s, y in zip(layers, ss, wide, strict=True)
@@ -85,7 +86,9 @@ class Packed:
         features = [
             f for stack, r in zip(self._stacks, rs, strict=True) for f in stack.norm(r)[:, :, 0]
         ]
-        return ChainOutputs(_transpose_outputs(heads), _transpose_outputs(hidden), features)
+        return ChainOutputs(
+            _regroup_outputs_by_expert(heads), _regroup_outputs_by_expert(hidden), features
+        )
 
 
 class _Stack:
@@ -96,7 +99,7 @@ class _Stack:
         self._patch = _cast_for_matmul(torch.cat([e.patch.weight for e in experts]))
         self._position = torch.stack([e.position + e.patch.bias for e in experts])  # type: ignore[operator]
         tokens = torch.stack([e.token for e in experts])
-        self.layers = [_Layer(of, tokens) for of in _group_by_layer(experts)]
+        self.layers = [_Layer(of, tokens) for of in _group_layers_by_position(experts)]
         self.norm = _Norm([e.norm for e in experts])
 
     def embed_patches(self, x: Tensor) -> Tensor:
@@ -115,8 +118,8 @@ class _Layer:
         self.heads = len(layers) * self._own
         self._tokens = tokens if layers[0].last else None
         before = [layer.norm1 for layer in layers]
-        self._query = _fold_norms(before, [a.query.weight for a in attentions])
-        self._known = _fold_norms(
+        self._query = _fold_norms_into_linears(before, [a.query.weight for a in attentions])
+        self._known = _fold_norms_into_linears(
             before, [torch.cat([a.key.weight, a.value.weight]) for a in attentions]
         )
         self._out = _stack_linears([a.out for a in attentions])
@@ -234,9 +237,9 @@ class _TaskAttention:
         )
         self._scale = torch.cat([a.scale for a in attentions])[:, None]
         self._bias = _cast_for_matmul(
-            torch.stack([_pad_rows(a.bias, self._sources) for a in attentions])
+            torch.stack([_pad_with_zero_rows(a.bias, self._sources) for a in attentions])
         )
-        value = torch.stack([_pad_rows(a.value, self._sources) for a in attentions])
+        value = torch.stack([_pad_with_zero_rows(a.value, self._sources) for a in attentions])
         # Whichever intermediate is smaller, by the sizes that the class's description names.
         self._weighs_first = self._own * self._inner < out
         self._value = _cast_for_matmul(
@@ -267,7 +270,7 @@ class _TaskAttention:
         return outputs.reshape(*own.shape[:3], -1)
 
 
-def _fold_norms(norms: Sequence[nn.LayerNorm], weights: Sequence[Tensor]) -> _Linear:
+def _fold_norms_into_linears(norms: Sequence[nn.LayerNorm], weights: Sequence[Tensor]) -> _Linear:
     """Return W (g x + b) as a map of x that is only centred and scaled: (W g) x + W b."""
     return _Linear(
         [weight * norm.weight for norm, weight in zip(norms, weights, strict=True)],
@@ -286,7 +289,7 @@ def _stack_mixings(modules: Sequence[nn.Linear | TaskAttention]) -> _Linear | _T
     return _stack_linears([m for m in modules if isinstance(m, nn.Linear)])
 
 
-def _join_sources(layers: Sequence[_Layer], stacks: Sequence[Tensor]) -> Tensor:
+def _join_source_heads(layers: Sequence[_Layer], stacks: Sequence[Tensor]) -> Tensor:
     """Join all stacks' [G, B, N, k c] to [B N, heads of all experts, c]."""
     return torch.cat([layer.arrange_sources(y) for layer, y in zip(layers, stacks, strict=True)], 1)
 
@@ -295,7 +298,7 @@ def _normalise_features(y: Tensor) -> Tensor:
     return functional.layer_norm(y, y.shape[-1:], eps=EPSILON)
 
 
-def _pad_rows(y: Tensor, rows: int) -> Tensor:
+def _pad_with_zero_rows(y: Tensor, rows: int) -> Tensor:
     """Append rows of zeros up to `rows` rows."""
     return torch.cat([y, y.new_zeros(rows - len(y), *y.shape[1:])])
 
@@ -307,11 +310,11 @@ def _cast_for_matmul(y: Tensor) -> Tensor:
     return y.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else y
 
 
-def _group_by_layer(experts: Sequence[Expert]) -> list[list[Layer]]:
+def _group_layers_by_position(experts: Sequence[Expert]) -> list[list[Layer]]:
     """Return the layers of all experts, grouped by their position."""
     return [cast("list[Layer]", list(of)) for of in zip(*(e.layers for e in experts), strict=True)]
 
 
-def _transpose_outputs(found: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+def _regroup_outputs_by_expert(found: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
     """Regroup outputs from layer, then expert, to expert, then layer."""
     return [list(of) for of in zip(*found, strict=True)]

@@ -19,7 +19,8 @@ class SpatialAttention(nn.Module):
     def __init__(self, heads: int, head_dim: int, grid: int | None, local: bool = False) -> None:
         """Set up the attention's layers.
 
-        `grid`: patches a side for gated attention; None: plain. `local`: see `init_as_convolution`.
+        `grid`: patches a side for gated attention; None: plain. `local`: see
+        `init_heads_as_convolution`.
         """
         super().__init__()
         width = heads * head_dim
@@ -62,10 +63,12 @@ class SpatialAttention(nn.Module):
     def compute_position_attention(self) -> Tensor:
         """Return each patch's attention by position alone, [heads, N, N]. Rows sum to 1."""
         assert self.grid is not None
-        scores = torch.einsum("hk,kij->hij", self.position, patch_offsets(self.grid, self.position))
+        scores = torch.einsum(
+            "hk,kij->hij", self.position, compute_patch_offsets(self.grid, self.position)
+        )
         return scores.softmax(-1)
 
-    def init_as_convolution(self) -> None:
+    def init_heads_as_convolution(self) -> None:
         """Let the first nine heads attend to the 3 x 3 patches around a patch.
 
         Head h1 + 3 h2 attends to (h2 - 1, h1 - 1).
@@ -86,7 +89,7 @@ class SpatialAttention(nn.Module):
         return y.reshape(*y.shape[:-1], self.heads, -1).transpose(1, 2)
 
 
-def patch_offsets(grid: int, like: Tensor) -> Tensor:
+def compute_patch_offsets(grid: int, like: Tensor) -> Tensor:
     """Return Δx, Δy and their squared length, from patch i (row) to patch j, [3, N, N]."""
     at = torch.arange(grid, device=like.device, dtype=like.dtype)
     y, x = at.repeat_interleave(grid), at.repeat(grid)

@@ -22,7 +22,7 @@ from core.learning.networks.linear.tangents import (
     MaskedTangent,
     TangentConv,
     TangentLinear,
-    sum_derivatives,
+    sum_tangents,
 )
 
 
@@ -119,7 +119,9 @@ Rule = Callable[..., Any]
 
 
 @contextmanager
-def as_dual(module: nn.Module, displacement: dict[str, Tensor | None]) -> Iterator[None]:
+def use_dual_parameters(
+    module: nn.Module, displacement: dict[str, Tensor | None]
+) -> Iterator[None]:
     """Make every parameter of a module a dual number in the context. Not thread-safe."""
     originals: list[tuple[nn.Module, str, nn.Parameter]] = []
     try:
@@ -181,36 +183,36 @@ SAME_ON_BOTH: set[Any] = {
 
 
 def _add_duals(a: Any, b: Any, *, alpha: float = 1) -> Dual:
-    a, b = _to_dual(a), _to_dual(b)
+    a, b = _convert_to_dual(a), _convert_to_dual(b)
     x = torch.add(a.x, b.x, alpha=alpha)
     if b.dx is None:
-        return Dual(x, None if a.dx is None else _expand_to(a.dx, x))
+        return Dual(x, None if a.dx is None else _expand_derivative_to(a.dx, x))
     if a.dx is None:
-        return Dual(x, _expand_to(b.dx * alpha if alpha != 1 else b.dx, x))
+        return Dual(x, _expand_derivative_to(b.dx * alpha if alpha != 1 else b.dx, x))
     return Dual(x, torch.add(a.dx, b.dx, alpha=alpha))
 
 
 def _multiply_duals(a: Any, b: Any) -> Dual:
-    a, b = _to_dual(a), _to_dual(b)
+    a, b = _convert_to_dual(a), _convert_to_dual(b)
     x = a.x * b.x
     terms = [
         tangent * value for tangent, value in ((a.dx, b.x), (b.dx, a.x)) if tangent is not None
     ]
-    return Dual(x, sum_derivatives(terms))
+    return Dual(x, sum_tangents(terms))
 
 
-def _to_dual(value: Any) -> Dual:
+def _convert_to_dual(value: Any) -> Dual:
     return value if isinstance(value, Dual) else Dual(torch.as_tensor(value), None)
 
 
-def _expand_to(dx: Tensor, x: Tensor) -> Tensor:
+def _expand_derivative_to(dx: Tensor, x: Tensor) -> Tensor:
     return dx if dx.shape == x.shape else dx.expand(x.shape)
 
 
 # Layers with weights. The derivative of the input passes without a bias.
 
 
-def _conv2d(
+def _convolve_dual(
     x: Any,
     weight: Any,
     bias: Any = None,
@@ -219,9 +221,9 @@ def _conv2d(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Dual:
-    x, weight = _to_dual(x), _to_dual(weight)
-    bias = None if bias is None else _to_dual(bias)
-    args = (_to_pair(stride), _to_pair(padding), _to_pair(dilation), groups)
+    x, weight = _convert_to_dual(x), _convert_to_dual(weight)
+    bias = None if bias is None else _convert_to_dual(bias)
+    args = (_convert_to_pair(stride), _convert_to_pair(padding), _convert_to_pair(dilation), groups)
     value = functional.conv2d(x.x, weight.x, None if bias is None else bias.x, *args)
     moved = None if bias is None else bias.dx
     if x.dx is None and weight.dx is None and moved is None:
@@ -229,15 +231,15 @@ def _conv2d(
     return Dual(value, TangentConv.apply(x.x, x.dx, weight.x, weight.dx, moved, args))  # type: ignore[no-untyped-call]
 
 
-def _to_pair(value: Any) -> tuple[int, int]:
+def _convert_to_pair(value: Any) -> tuple[int, int]:
     if isinstance(value, str):
         raise NoRule(f"padding {value!r} has no rule for dual numbers")
     return (value, value) if isinstance(value, int) else tuple(value)
 
 
-def _linear(x: Any, weight: Any, bias: Any = None) -> Dual:
-    x, weight = _to_dual(x), _to_dual(weight)
-    bias = None if bias is None else _to_dual(bias)
+def _apply_dual_linear(x: Any, weight: Any, bias: Any = None) -> Dual:
+    x, weight = _convert_to_dual(x), _convert_to_dual(weight)
+    bias = None if bias is None else _convert_to_dual(bias)
     value = functional.linear(x.x, weight.x, None if bias is None else bias.x)
     moved = None if bias is None else bias.dx
     if x.dx is None and weight.dx is None and moved is None:
@@ -248,7 +250,7 @@ def _linear(x: Any, weight: Any, bias: Any = None) -> Dual:
 # Activations and pooling: masks and indices are those of the value.
 
 
-def _leaky_relu(x: Any, negative_slope: float = 0.01, inplace: bool = False) -> Dual:
+def _apply_dual_leaky_relu(x: Any, negative_slope: float = 0.01, inplace: bool = False) -> Dual:
     # Never in place, whatever the module asks: a derivative may have been saved with this input.
     value = functional.leaky_relu(x.x, negative_slope)
     if x.dx is None:
@@ -256,11 +258,11 @@ def _leaky_relu(x: Any, negative_slope: float = 0.01, inplace: bool = False) -> 
     return Dual(value, MaskedTangent.apply(x.dx, value, negative_slope))  # type: ignore[no-untyped-call]
 
 
-def _relu(x: Any, inplace: bool = False) -> Dual:
-    return _leaky_relu(x, 0.0)
+def _apply_dual_relu(x: Any, inplace: bool = False) -> Dual:
+    return _apply_dual_leaky_relu(x, 0.0)
 
 
-def _gelu(x: Any, approximate: str = "none") -> Dual:
+def _apply_dual_gelu(x: Any, approximate: str = "none") -> Dual:
     if approximate != "none":
         raise NoRule("the tanh form of gelu has no rule for dual numbers")
     value = functional.gelu(x.x)
@@ -272,7 +274,7 @@ def _gelu(x: Any, approximate: str = "none") -> Dual:
     return Dual(value, x.dx * (below + x.x * density))
 
 
-def _max_pool2d(
+def _max_pool_dual(
     x: Any,
     kernel_size: Any,
     stride: Any = None,
@@ -291,7 +293,9 @@ def _max_pool2d(
     return Dual(value, picked)
 
 
-def _dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+def _reject_active_dropout(
+    x: Any, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Any:
     # The value and its derivative would need the same mask, and the result would not be a function
     # of the weights.
     if training and p > 0:
@@ -302,7 +306,7 @@ def _dropout(x: Any, p: float = 0.5, training: bool = True, inplace: bool = Fals
 # Norms and attention.
 
 
-def _batch_norm(
+def _apply_dual_batch_norm(
     x: Any,
     mean: Tensor,
     var: Tensor,
@@ -318,10 +322,10 @@ def _batch_norm(
     inverse = (var + eps).rsqrt().view(shape)
     # By running statistics, which are constants, so the norm is linear in x.
     hat = (x.x - mean.view(shape)) * inverse
-    return _apply_affine(hat, None if x.dx is None else x.dx * inverse, weight, bias, shape)
+    return _apply_dual_affine(hat, None if x.dx is None else x.dx * inverse, weight, bias, shape)
 
 
-def _layer_norm(
+def _apply_dual_layer_norm(
     x: Any, shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> Dual:
     axes = tuple(range(-len(shape), 0))
@@ -334,26 +338,26 @@ def _layer_norm(
     if x.dx is not None:
         projection = (hat * x.dx).mean(axes, keepdim=True)
         moved = (x.dx - x.dx.mean(axes, keepdim=True) - hat * projection) * inverse
-    return _apply_affine(hat, moved, weight, bias, tuple(shape))
+    return _apply_dual_affine(hat, moved, weight, bias, tuple(shape))
 
 
-def _apply_affine(
+def _apply_dual_affine(
     hat: Tensor, moved: Tensor | None, weight: Any, bias: Any, shape: Sequence[int]
 ) -> Dual:
     """Return weight · hat + bias, for a normalised value `hat` and its derivative."""
     if weight is None:
         return Dual(hat, moved)
-    weight, bias = _to_dual(weight), _to_dual(0.0 if bias is None else bias)
+    weight, bias = _convert_to_dual(weight), _convert_to_dual(0.0 if bias is None else bias)
     value = hat * weight.x.view(shape) + (bias.x.view(shape) if bias.x.dim() else bias.x)
     terms = [
         None if moved is None else moved * weight.x.view(shape),
         None if weight.dx is None else hat * weight.dx.view(shape),
         None if bias.dx is None else bias.dx.view(shape).expand_as(hat),
     ]
-    return Dual(value, sum_derivatives(terms))
+    return Dual(value, sum_tangents(terms))
 
 
-def _multi_head_attention(
+def _apply_dual_attention(
     query: Any,
     key: Any,
     value: Any,
@@ -382,11 +386,13 @@ def _multi_head_attention(
     plain = plain and options.get("key_padding_mask") is None and options.get("attn_mask") is None
     if not plain or (dropout_p and options.get("training", True)):
         raise NoRule("only plain self-attention has a rule for dual numbers")
-    mixed = _self_attention(_linear(query, in_proj_weight, in_proj_bias), num_heads)
-    return _linear(mixed, out_proj_weight, out_proj_bias), None
+    mixed = _compute_self_attention(
+        _apply_dual_linear(query, in_proj_weight, in_proj_bias), num_heads
+    )
+    return _apply_dual_linear(mixed, out_proj_weight, out_proj_bias), None
 
 
-def _self_attention(projected: Dual, num_heads: int) -> Dual:
+def _compute_self_attention(projected: Dual, num_heads: int) -> Dual:
     """Map joint queries, keys and values [T, B, 3 E] to softmax(q kᵀ / √e) v [T, B, E].
 
     e = E / heads.
@@ -423,18 +429,18 @@ RULES: dict[Any, Rule] = {
     torch.mul: _multiply_duals,
     Tensor.__mul__: _multiply_duals,
     Tensor.__rmul__: _multiply_duals,
-    torch.conv2d: _conv2d,
-    functional.linear: _linear,
-    torch.relu: _relu,
-    Tensor.relu: _relu,
-    functional.relu: _relu,
-    functional.leaky_relu: _leaky_relu,
-    torch._C._nn.leaky_relu: _leaky_relu,
-    functional.gelu: _gelu,
-    functional.max_pool2d: _max_pool2d,
-    torch.max_pool2d: _max_pool2d,
-    functional.dropout: _dropout,
-    functional.batch_norm: _batch_norm,
-    functional.layer_norm: _layer_norm,
-    functional.multi_head_attention_forward: _multi_head_attention,
+    torch.conv2d: _convolve_dual,
+    functional.linear: _apply_dual_linear,
+    torch.relu: _apply_dual_relu,
+    Tensor.relu: _apply_dual_relu,
+    functional.relu: _apply_dual_relu,
+    functional.leaky_relu: _apply_dual_leaky_relu,
+    torch._C._nn.leaky_relu: _apply_dual_leaky_relu,
+    functional.gelu: _apply_dual_gelu,
+    functional.max_pool2d: _max_pool_dual,
+    torch.max_pool2d: _max_pool_dual,
+    functional.dropout: _reject_active_dropout,
+    functional.batch_norm: _apply_dual_batch_norm,
+    functional.layer_norm: _apply_dual_layer_norm,
+    functional.multi_head_attention_forward: _apply_dual_attention,
 }

@@ -46,7 +46,7 @@ def fold_batch_norms(backbone: Backbone) -> None:
                 raise ValueError(
                     f"{name}.{after} does not follow a convolution of its size, but {before}"
                 )
-            _absorb_norm(conv, norm)
+            _fold_norm_into_convolution(conv, norm)
             # Not removed: `nn.Sequential` numbers its children, and names of later layers would
             # shift.
             setattr(module, after, nn.Identity())
@@ -56,7 +56,7 @@ def fold_batch_norms(backbone: Backbone) -> None:
 
 
 @torch.no_grad()
-def _absorb_norm(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+def _fold_norm_into_convolution(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
     """Change a convolution to include the batch norm that follows it.
 
     Raises ValueError for a norm without running statistics.

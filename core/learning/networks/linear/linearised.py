@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from core.learning.networks.backbone import contiguous_copy
-from core.learning.networks.linear.dual import Dual, NoRule, as_dual
+from core.learning.networks.backbone import make_contiguous_copy
+from core.learning.networks.linear.dual import Dual, NoRule, use_dual_parameters
 from core.learning.networks.linear.edits import fold_batch_norms, replace_relu
 from core.learning.networks.network import MAX_GROUPS, Network
 
@@ -68,7 +68,7 @@ class LinearisedNetwork(Network):
             frozen=description["frozen"],
         )
         network._base = description["base"]
-        network._make_room(description["references"])
+        network._add_frozen_zero_rows(description["references"])
         return network
 
     def describe_for_manifest(self) -> dict[str, Any]:
@@ -82,17 +82,19 @@ class LinearisedNetwork(Network):
             "slope": self.slope,
             "fixed_head": self.fixed_head,
             "frozen": self.frozen,
-            "references": list(self.references),
-            "base": self.hash_backbone() if self.frozen else None,
+            "references": list(self.frozen_rows),
+            "base": self.hash_frozen_backbone() if self.frozen else None,
         }
 
-    def hash_backbone(self) -> str:
+    def hash_frozen_backbone(self) -> str:
         """Return the sha256 of ψ0: names, shapes and bytes of the backbone."""
         digest = hashlib.sha256()
         for name, tensor in self.backbone.state_dict().items():
             # Names and shapes too: the same bytes in another arrangement are another base.
             digest.update(f"{name} {list(tensor.shape)} {tensor.dtype}\n".encode())
-            digest.update(contiguous_copy(tensor).flatten().view(torch.uint8).numpy().tobytes())
+            digest.update(
+                make_contiguous_copy(tensor).flatten().view(torch.uint8).numpy().tobytes()
+            )
         return digest.hexdigest()
 
     def load_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -102,7 +104,7 @@ class LinearisedNetwork(Network):
         """
         super().load_parts(parts)
         # Checked at each load: on another base the network would still predict, and wrongly.
-        if self._base is not None and self.hash_backbone() != self._base:
+        if self._base is not None and self.hash_frozen_backbone() != self._base:
             raise ValueError("the backbone is not the base that the displacement was learned on")
 
     # ψ0 and ψ.
@@ -116,28 +118,28 @@ class LinearisedNetwork(Network):
             self.displacement.add_parameter(name, nn.Parameter(torch.zeros_like(parameter)))
         self.frozen = True
 
-    def take_shape(self, names: set[str]) -> None:
+    def match_state_dict_shape(self, names: set[str]) -> None:
         """Match a state dict's names: freeze if it is of a frozen network, and add frozen rows."""
         if not self.frozen and any(name.startswith(DISPLACEMENT) for name in names):
             self.freeze_backbone()
         heads = {name.removeprefix(REFERENCE) for name in names if name.startswith(REFERENCE)}
         # Sorted, since a set has no order, and that of the buffers is part of the state dict.
-        self._make_room(sorted(heads - set(self.references)))
+        self._add_frozen_zero_rows(sorted(heads - set(self.frozen_rows)))
 
-    def _make_room(self, references: Iterable[str]) -> None:
+    def _add_frozen_zero_rows(self, references: Iterable[str]) -> None:
         """Add frozen rows of zeros for heads, to be loaded."""
         for name in references:
             head = self.head if name == "shared" else self.heads[name]
-            self.set_reference(name, torch.zeros_like(head.weight, requires_grad=False))  # type: ignore[union-attr,arg-type]
+            self.set_frozen_rows(name, torch.zeros_like(head.weight, requires_grad=False))  # type: ignore[union-attr,arg-type]
 
     @property
-    def references(self) -> dict[str, Tensor]:
+    def frozen_rows(self) -> dict[str, Tensor]:
         """Frozen rows by head: "shared", or a task's number."""
         return dict(self.reference.named_buffers())
 
-    def set_reference(self, name: str, rows: Tensor) -> None:
+    def set_frozen_rows(self, name: str, rows: Tensor) -> None:
         """Set the frozen rows [classes, width] of a head. Raises ValueError when they are set."""
-        if name in self.references:
+        if name in self.frozen_rows:
             raise ValueError(f"the frozen rows of {name} are set already")
         self.reference.register_buffer(name, rows)
 
@@ -145,10 +147,10 @@ class LinearisedNetwork(Network):
 
     def features(self, x: Tensor, task: int | None = None) -> Tensor:
         """Map [B, channels, size, size] to [B, width]: the sum of value and derivative."""
-        value, tangent = self.compute_expansion(x)
+        value, tangent = self.compute_value_and_derivative(x)
         return value if tangent is None else value + tangent
 
-    def compute_expansion(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    def compute_value_and_derivative(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the value g(x; ψ0) and the derivative D_ψ g(x; ψ0) · ψ, [B, width] each.
 
         The derivative is None before ψ0 is frozen.
@@ -157,21 +159,21 @@ class LinearisedNetwork(Network):
             return self.backbone(x), None
         if not self._by_jvp:
             try:
-                return self.by_dual_numbers(x)
+                return self.expand_by_dual_numbers(x)
             except NoRule:
                 # Later passes need not try again.
                 self._by_jvp = True
-        return self.jvp(x)
+        return self.expand_by_forward_mode(x)
 
-    def by_dual_numbers(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def expand_by_dual_numbers(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Expand by dual numbers: as many operations as `jvp`, and less memory in training."""
         moved: dict[str, Tensor | None] = dict(self.displacement.named_parameters())
-        with as_dual(self.backbone, moved):
+        with use_dual_parameters(self.backbone, moved):
             # The image does not move, so it has no derivative.
             out = self.backbone(Dual(x, None))
         return out.x, out.dx
 
-    def jvp(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def expand_by_forward_mode(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Expand by torch's forward-mode differentiation, where dual numbers have no rule."""
         psi0 = {name: p.detach() for name, p in self.backbone.named_parameters()}
         psi = dict(self.displacement.named_parameters())
@@ -191,10 +193,10 @@ class LinearisedNetwork(Network):
 
     def forward(self, x: Tensor, task: int | None = None) -> Tensor:
         """Map [B, channels, size, size] to logits [B, classes]."""
-        value, tangent = self.compute_expansion(x)
-        return self.combine_logits(value, tangent, task)
+        value, tangent = self.compute_value_and_derivative(x)
+        return self.compute_expansion_logits(value, tangent, task)
 
-    def combine_logits(
+    def compute_expansion_logits(
         self, value: Tensor, tangent: Tensor | None, task: int | None = None
     ) -> Tensor:
         """Return the logits [B, classes] of an expansion."""
@@ -229,14 +231,14 @@ class LinearisedNetwork(Network):
     def get_readout_rows(self, task: int | None = None) -> Tensor:
         """Return the rows [classes, width] by which logits read the derivative."""
         if self.fixed_head:
-            return self.references[self.build_reference_name(task)]
+            return self.frozen_rows[self.get_frozen_rows_name(task)]
         return self.get_head_rows(task)
 
     def get_head_rows(self, task: int | None = None) -> Tensor:
         """Return a head's own rows [classes, width]."""
         return self._get_head(task).weight  # type: ignore[return-value]
 
-    def build_reference_name(self, task: int | None = None) -> str:
+    def get_frozen_rows_name(self, task: int | None = None) -> str:
         """Return the name of a head's frozen rows: "shared", or the task's number."""
         return str(task) if self.scenario == "task" else "shared"
 
@@ -249,7 +251,7 @@ class LinearisedNetwork(Network):
         heads = [name for name in self.state_dict() if name.startswith(("head.", "heads."))]
         groups = [heads]
         for stage in reversed(range(len(self.backbone.stage_prefixes))):
-            names = [f"{DISPLACEMENT}{name}" for name in self._list_displaced(stage)]
+            names = [f"{DISPLACEMENT}{name}" for name in self._list_displaced_names(stage)]
             if len(groups) < MAX_GROUPS:
                 groups.append(names)
             else:
@@ -263,16 +265,16 @@ class LinearisedNetwork(Network):
         which never change either.
         """
         names = super().list_part_names()
-        for name in self.references:
+        for name in self.frozen_rows:
             names[f"{REFERENCE}{name}"] = [f"{REFERENCE}{name}"]
         if self.frozen:
             for stage in range(len(self.backbone.stage_prefixes)):
                 names[f"{DISPLACEMENT}{stage + 1}"] = [
-                    f"{DISPLACEMENT}{name}" for name in self._list_displaced(stage)
+                    f"{DISPLACEMENT}{name}" for name in self._list_displaced_names(stage)
                 ]
         return names
 
-    def _list_displaced(self, stage: int) -> list[str]:
+    def _list_displaced_names(self, stage: int) -> list[str]:
         """Return a stage's names that have a displacement."""
         parameters = {name for name, _ in self.backbone.named_parameters()}
         return [name for name in self.backbone.list_stage_names(stage) if name in parameters]

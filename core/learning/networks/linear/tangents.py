@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def sum_derivatives(terms: Sequence[Tensor | None]) -> Tensor | None:
+def sum_tangents(terms: Sequence[Tensor | None]) -> Tensor | None:
     """Return the sum of tangents; None when all of them are zero."""
     nonzero = [term for term in terms if term is not None]
     if not nonzero:

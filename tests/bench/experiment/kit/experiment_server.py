@@ -18,7 +18,7 @@ from bench.experiment.__main__ import main
 
 def hold_after(results: int) -> None:
     """Let the run that follows so many results wait for ever before its second stage."""
-    ended, learn = conduct.Progress.ended, runs.run_learning_job
+    ended, learn = conduct.Progress.print_run_end, runs.run_job_and_evaluate
     counts = {"results": 0, "stages": 0}
 
     def count_result(*arguments: object) -> None:
@@ -31,7 +31,7 @@ def hold_after(results: int) -> None:
         counts["stages"] += 1
         return learn(*arguments)
 
-    conduct.Progress.ended, runs.run_learning_job = count_result, hold
+    conduct.Progress.print_run_end, runs.run_job_and_evaluate = count_result, hold
 
 
 gc.freeze()  # children look for garbage among their own objects alone
@@ -51,7 +51,7 @@ for line in sys.stdin:
             os.dup2(log, 2)
             sys.argv = ["bench.experiment", *request["argv"]]
             if not request["figures"]:
-                conduct.draw_figures = lambda outcomes, folder: []
+                conduct.draw_experiment_figures = lambda outcomes, folder: []
             if request["hold_after"] is not None:
                 hold_after(request["hold_after"])
             status = program.run_main(main)

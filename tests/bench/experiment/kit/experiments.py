@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.experiment.grid import Run
 from bench.experiment.program import ENVIRONMENT
-from bench.experiment.runs import Store, execute_run
+from bench.experiment.runs import Store, execute_run_stages
 from bench.experiment.unfinished import Stages
 from core.learning.training.control import Control, NoControl
 
@@ -59,13 +59,17 @@ def made_run(method: str = "a", seed: int = 0, depth: int = 5, order: int = 0, *
 
 def learn(run: Run, store: Store, control: Control | None = None) -> dict[str, Any]:
     """Learn all stages of a run, or what is left of them; its record."""
-    return execute_run(run, store, control or NoControl(), Stages(store.unfinished(run.key)))
+    return execute_run_stages(
+        run, store, control or NoControl(), Stages(store.get_unfinished_folder(run.result_digest))
+    )
 
 
 def learn_all(runs: list[Run], store: Store) -> None:
     """Learn runs and write their records."""
     for run in runs:
-        store.write(run.key, {**learn(run, store), "name": run.name, "config": run.config})
+        store.write_run_record(
+            run.result_digest, {**learn(run, store), "name": run.log_name, "config": run.config}
+        )
 
 
 def write_idx(path: Path, values: np.ndarray, kind: int = 8) -> None:

@@ -18,7 +18,7 @@ from core.ingest.decoding.resizing import Resizing
 from core.ingest.images import decode_image
 from core.learning.networks.backbone import ImageSpec
 from core.learning.networks.backbones.timm_backbone import TimmBackbone
-from core.learning.networks.backbones.timm_names import find_pretrained
+from core.learning.networks.backbones.timm_names import find_pretrained_weights
 from core.models import models
 from core.models.new_model import Limits
 from core.packaged import imagenet_base
@@ -33,22 +33,22 @@ PALACE, DAISY = 698, 985
 
 @pytest.fixture(scope="module")
 def checkpoint() -> dict[str, Tensor]:
-    path = imagenet_base.find_checkpoint()
-    assert path is not None and imagenet_base.is_checkpoint(path)
+    path = imagenet_base.find_imagenet_checkpoint()
+    assert path is not None and imagenet_base.is_imagenet_checkpoint(path)
     found: dict[str, Tensor] = torch.load(path, weights_only=True)  # noqa: TID251 - its digest is known
     return found
 
 
 @pytest.fixture(scope="module")
 def backbone(checkpoint: dict[str, Tensor]) -> TimmBackbone:
-    made = TimmBackbone(find_pretrained(imagenet_base.MODEL), ImageSpec(224, 3))
+    made = TimmBackbone(find_pretrained_weights(imagenet_base.MODEL), ImageSpec(224, 3))
     made.load_state_dict(convert_checkpoint(checkpoint))
     return made.eval()
 
 
 def read_photo(name: str) -> Tensor:
     """Return float32 [1, 3, 224, 224] as the weights expect it, from -1 to 1."""
-    known = find_pretrained(imagenet_base.MODEL)
+    known = find_pretrained_weights(imagenet_base.MODEL)
     resizing = Resizing(float(known.crop), known.interpolation)
     pixels = decode_image((PHOTOS / name).read_bytes(), 224, 3, 1 << 24, resizing)
     return torch.from_numpy(pixels).permute(2, 0, 1)[None].float() / 127.5 - 1

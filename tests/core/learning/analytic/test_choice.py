@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from core.learning.analytic.choice import average_classes, choose_head
-from core.learning.analytic.rows import Rows, digest_images, draw_rows
+from core.learning.analytic.choice import average_over_classes, choose_better_head
+from core.learning.analytic.rows import Rows, digest_images, draw_rows_per_class
 
 
 def scores_of(answers: Sequence[int], classes: int = 2) -> Tensor:
@@ -22,7 +22,7 @@ SOME_OF_EACH = scores_of([0] * 5 + [1] * 5)
 
 
 def test_each_class_counts_the_same() -> None:
-    chosen = choose_head({"a": ALL_ZERO, "b": SOME_OF_EACH}, LABELS, None)
+    chosen = choose_better_head({"a": ALL_ZERO, "b": SOME_OF_EACH}, LABELS, None)
     assert chosen.head == "b"
     assert chosen.accuracy == {"a": 0.5, "b": pytest.approx((5 / 8 + 1) / 2)}
 
@@ -31,7 +31,7 @@ def test_the_error_is_that_of_the_paired_difference() -> None:
     generator = torch.Generator().manual_seed(1)
     labels = torch.arange(60) % 3
     values = torch.randn(60, generator=generator, dtype=torch.float64)
-    mean, error = average_classes(values, labels)
+    mean, error = average_over_classes(values, labels)
     of_class = [values[labels == c] for c in range(3)]
     assert mean == pytest.approx(sum(float(v.mean()) for v in of_class) / 3)
     assert error == pytest.approx(sum(float(v.var()) / 20 for v in of_class) ** 0.5 / 3)
@@ -57,14 +57,16 @@ def test_a_head_stays_until_another_is_better_by_a_standard_error(
     a, b = labels.tolist(), labels.tolist()
     a[: 20 + better_by] = wrong[: 20 + better_by]
     b[100:120] = wrong[100:120]
-    assert choose_head({"a": scores_of(a), "b": scores_of(b)}, labels, current).head == expected
+    assert (
+        choose_better_head({"a": scores_of(a), "b": scores_of(b)}, labels, current).head == expected
+    )
 
 
 def test_without_examples_the_current_head_or_the_first_answers() -> None:
     none = torch.zeros(0, 2, dtype=torch.float64)
     labels = torch.zeros(0, dtype=torch.int64)
-    assert choose_head({"a": none, "b": none}, labels, None).head == "a"
-    assert choose_head({"a": none, "b": none}, labels, "b").head == "b"
+    assert choose_better_head({"a": none, "b": none}, labels, None).head == "a"
+    assert choose_better_head({"a": none, "b": none}, labels, "b").head == "b"
 
 
 def rows_of(classes: Tensor, images: Tensor) -> Rows:
@@ -79,14 +81,14 @@ def test_the_same_examples_are_drawn_in_any_order_and_an_equal_one_once() -> Non
     images[7] = images[3]
     classes = torch.arange(40) // 20
     rows = rows_of(classes, images)
-    drawn = draw_rows(rows, 6)
+    drawn = draw_rows_per_class(rows, 6)
     assert torch.bincount(classes[drawn]).tolist() == [6, 6]
     order = torch.randperm(40, generator=generator)
     again = rows.select_rows(order)
-    assert set(again.select_rows(draw_rows(again, 6)).features[:, 0].tolist()) == set(
+    assert set(again.select_rows(draw_rows_per_class(again, 6)).features[:, 0].tolist()) == set(
         drawn.nonzero()[:, 0].tolist()
     )
-    everything = draw_rows(rows, 40)
+    everything = draw_rows_per_class(rows, 40)
     assert int(everything.sum()) == 39 and not everything[7] and everything[3]
 
 

@@ -18,7 +18,7 @@ def draw(classes: int = 4, each: int = 30, width: int = 6) -> tuple[torch.Tensor
 
 
 def sum_up(h: torch.Tensor, labels: torch.Tensor, classes: int) -> Sums:
-    sums = Sums.make_empty(h.shape[1], classes)
+    sums = Sums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     return sums
 

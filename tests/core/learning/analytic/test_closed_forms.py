@@ -14,8 +14,8 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from core.learning.analytic import balance, discriminant, linear, ridge
-from core.learning.analytic.linear import append_ones, draw_matrix, project_features
-from core.learning.analytic.sums import Sums, sum_tasks
+from core.learning.analytic.linear import append_ones, draw_projection_matrix, project_features
+from core.learning.analytic.sums import Sums, add_task_sums
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
 WIDTH, CLASSES, EXAMPLES = 12, 4, 300
@@ -39,7 +39,7 @@ def examples(seed: int, count: int = EXAMPLES, classes: int = CLASSES) -> tuple[
 
 
 def sums_of(h: Tensor, labels: Tensor, classes: int = CLASSES) -> Sums:
-    sums = Sums.make_empty(h.shape[1], classes)
+    sums = Sums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     return sums
 
@@ -68,9 +68,9 @@ def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() 
 
     values = {
         strength: slow(strength)
-        for strength in ridge.list_strengths(float(sums.gram.diagonal().mean()))
+        for strength in ridge.list_ridge_strengths(float(sums.gram.diagonal().mean()))
     }
-    chosen, weight = ridge.choose_strength(sums)
+    chosen, weight = ridge.choose_ridge_strength(sums)
     assert chosen == min(values, key=lambda s: (values[s], -s))
     assert len({round(value, 6) for value in values.values()}) > 3
     torch.testing.assert_close(weight, ridge.solve_ridge(sums, chosen), rtol=1e-7, atol=1e-9)
@@ -78,7 +78,7 @@ def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() 
 
 def test_a_gram_matrix_of_fewer_examples_than_features_has_a_finite_solution() -> None:
     features, labels = examples(2, 6)
-    _, weight = ridge.choose_strength(sums_of(append_ones(features), labels))
+    _, weight = ridge.choose_ridge_strength(sums_of(append_ones(features), labels))
     assert weight.isfinite().all()
 
 
@@ -91,7 +91,7 @@ def test_discriminants_without_shrinkage_are_scikit_learns(prior: discriminant.P
     reference = LinearDiscriminantAnalysis(solver="svd", priors=priors, tol=1e-12).fit(
         features, labels
     )
-    linear = discriminant.solve_classifier(sums_of(features, labels), prior, share=0.0)
+    linear = discriminant.solve_discriminant(sums_of(features, labels), prior, share=0.0)
     # scikit-learn divides the covariance by N, ours by N - C
     log_prior = torch.from_numpy(np.log(reference.priors_))
     theirs = torch.from_numpy(reference.decision_function(features)) - log_prior
@@ -104,7 +104,7 @@ def test_discriminants_without_shrinkage_are_scikit_learns(prior: discriminant.P
 def test_what_all_classes_have_in_common_is_left_out_of_discriminants() -> None:
     features, labels = examples(3)
     far = features + 1000  # as features after a ReLU lie far from 0
-    linear = discriminant.solve_classifier(sums_of(far, labels), share=0.1)
+    linear = discriminant.solve_discriminant(sums_of(far, labels), share=0.1)
     weight, bias = linear.weight.sum(0), linear.bias.sum()
     assert float(weight.abs().max()) <= 1e-9 * float(linear.weight.abs().max())
     assert abs(float(bias)) <= 1e-9 * float(linear.bias.abs().max())
@@ -132,7 +132,7 @@ def test_shrinkage_is_the_papers_formula_written_out() -> None:
 
 def test_a_class_without_examples_is_never_answered() -> None:
     features, labels = examples(5, classes=3)
-    linear = discriminant.solve_classifier(sums_of(features, labels, classes=4))
+    linear = discriminant.solve_discriminant(sums_of(features, labels, classes=4))
     assert linear(features).softmax(1)[:, 3].max() == 0
 
 
@@ -142,8 +142,8 @@ def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(
     random: object, cuts: int
 ) -> None:
     features, labels = examples(6)
-    h = append_ones(project_features(features, draw_matrix(40, WIDTH, seed=1))).double()
-    whole = ridge.choose_strength(sums_of(h, labels))
+    h = append_ones(project_features(features, draw_projection_matrix(40, WIDTH, seed=1))).double()
+    whole = ridge.choose_ridge_strength(sums_of(h, labels))
     order = list(range(len(h)))
     random.shuffle(order)  # type: ignore[attr-defined]
     parts = []
@@ -151,7 +151,7 @@ def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(
         own = labels[piece].unique().tolist()
         columns = torch.tensor([own.index(label) for label in labels[piece].tolist()])
         parts.append((sums_of(h[piece], columns, len(own)), own))
-    strength, weight = ridge.choose_strength(sum_tasks(parts, CLASSES))
+    strength, weight = ridge.choose_ridge_strength(add_task_sums(parts, CLASSES))
     assert strength == pytest.approx(whole[0], rel=1e-9)
     assert float((weight - whole[1]).norm() / whole[1].norm()) <= 1e-8
     assert torch.equal((h @ weight).argmax(1), (h @ whole[1]).argmax(1))
@@ -190,9 +190,9 @@ def test_features_that_do_not_vary_within_classes_have_a_discriminant(scale: flo
         / 3
     )
     labels = torch.arange(3).repeat(30)
-    sums = Sums.make_empty(40, 3, torch.device("cpu"))
+    sums = Sums.make_empty_sums(40, 3, torch.device("cpu"))
     sums.add_examples(points[labels], labels)
-    scores = discriminant.solve_classifier(sums)(points[labels])
+    scores = discriminant.solve_discriminant(sums)(points[labels])
     assert bool(scores.isfinite().all())
     if scale:
         assert bool((scores.argmax(1) == labels).all())
@@ -211,7 +211,7 @@ def rare_examples(seed: int) -> tuple[Tensor, Tensor]:
 
 def test_balanced_sums_are_the_weighted_moments_written_out() -> None:
     h, labels = rare_examples(9)
-    found = balance.balance_sums(sums_of(h, labels))
+    found = balance.balance_class_sums(sums_of(h, labels))
     mu = torch.stack([h[labels == c].mean(0) for c in range(CLASSES)])
     sigma = (h - mu[labels]).T @ (h - mu[labels]) / len(h)
     weights = len(h) / CLASSES / torch.bincount(labels)
@@ -226,7 +226,7 @@ def test_balanced_sums_are_the_weighted_moments_written_out() -> None:
 
 def test_balance_does_not_change_classes_of_equal_size() -> None:
     sums = sums_of(*examples(10))
-    balanced = balance.balance_sums(sums)
+    balanced = balance.balance_class_sums(sums)
     torch.testing.assert_close(balanced.gram, sums.gram, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(balanced.cross, sums.cross, rtol=1e-10, atol=1e-10)
 
@@ -240,7 +240,7 @@ def test_balanced_scores_of_left_out_examples_are_those_of_a_solution_without_ea
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
         weight = ridge.solve_ridge(
-            balance.balance_sums(sums_of(h[others], labels[others])), strength
+            balance.balance_class_sums(sums_of(h[others], labels[others])), strength
         )
         torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-8, atol=1e-8)
 
@@ -253,7 +253,8 @@ def test_a_rare_class_is_answered_by_a_balanced_ridge() -> None:
         + torch.randn(500, WIDTH, generator=torch.Generator().manual_seed(1)).double()
     )
     plain, balanced = (
-        rare @ ridge.choose_strength(given)[1] for given in (sums, balance.balance_sums(sums))
+        rare @ ridge.choose_ridge_strength(given)[1]
+        for given in (sums, balance.balance_class_sums(sums))
     )
     recalls = [float((scores.argmax(1) == 3).double().mean()) for scores in (plain, balanced)]
     assert recalls[0] < 0.5 * recalls[1]
@@ -274,7 +275,9 @@ def test_discriminants_of_left_out_examples_are_those_of_a_solution_without_each
     found = discriminant.LeftOut(sums_of(h, labels), h, labels).compute_scores(share)
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
-        classifier = discriminant.solve_classifier(sums_of(h[others], labels[others]), share=share)
+        classifier = discriminant.solve_discriminant(
+            sums_of(h[others], labels[others]), share=share
+        )
         expected = classifier(h[i : i + 1])[0]
         difference = found[i] - expected
         torch.testing.assert_close(
@@ -291,7 +294,9 @@ def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_ans
         for i in range(len(h)):
             others = torch.arange(len(h)) != i
             scores.append(
-                discriminant.solve_classifier(sums_of(h[others], labels[others]), share=share)(h[i])
+                discriminant.solve_discriminant(sums_of(h[others], labels[others]), share=share)(
+                    h[i]
+                )
             )
         found = torch.stack(scores)
         return float(
@@ -302,7 +307,7 @@ def test_the_share_of_a_discriminant_has_the_least_cross_entropy_of_left_out_ans
         discriminant.compute_oas_shrinkage(discriminant.compute_shared_covariance(sums), 24),
         *discriminant.SHARES,
     )
-    assert discriminant.LeftOut(sums, h, labels).choose_share() == min(shares, key=slow)
+    assert discriminant.LeftOut(sums, h, labels).choose_shrinkage() == min(shares, key=slow)
 
 
 def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answers() -> None:
@@ -314,15 +319,16 @@ def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answer
         for i in range(len(h)):
             others = torch.arange(len(h)) != i
             weight = ridge.solve_ridge(
-                balance.balance_sums(sums_of(h[others], labels[others])), strength
+                balance.balance_class_sums(sums_of(h[others], labels[others])), strength
             )
             error = h[i] @ weight - torch.eye(CLASSES, dtype=torch.float64)[labels[i]]
             by_class.setdefault(int(labels[i]), []).append(float(error.square().sum()))
         return sum(sum(errors) / len(errors) for errors in by_class.values())
 
-    chosen = balance.LeftOut(sums, h, labels).choose_strength(balance.balance_sums(sums))
+    chosen = balance.LeftOut(sums, h, labels).choose_strength(balance.balance_class_sums(sums))
     assert chosen == min(
-        ridge.list_strengths(float(balance.balance_sums(sums).gram.diagonal().mean())), key=slow
+        ridge.list_ridge_strengths(float(balance.balance_class_sums(sums).gram.diagonal().mean())),
+        key=slow,
     )
 
 
@@ -335,22 +341,22 @@ def test_repeated_images_do_not_take_the_strength_away() -> None:
     means = torch.randn(CLASSES, 60, generator=generator, dtype=torch.float64)
     h = means[labels] + 2 * torch.randn(40, 60, generator=generator, dtype=torch.float64)
     h = torch.cat([h, h[:4]])
-    sums = Sums.make_empty(60, CLASSES)
+    sums = Sums.make_empty_sums(60, CLASSES)
     sums.add_examples(h, labels := torch.cat([labels, labels[:4]]))
     assert (
-        balance.LeftOut(sums, h, labels).choose_strength(balance.balance_sums(sums))
-        > ridge.choose_strength(balance.balance_sums(sums))[0]
+        balance.LeftOut(sums, h, labels).choose_strength(balance.balance_class_sums(sums))
+        > ridge.choose_ridge_strength(balance.balance_class_sums(sums))[0]
     )
 
 
 def _score_ridge(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
     left_out = balance.LeftOut(sums, h, labels)
-    return left_out.compute_scores(left_out.choose_strength(balance.balance_sums(sums)))
+    return left_out.compute_scores(left_out.choose_strength(balance.balance_class_sums(sums)))
 
 
 def _score_discriminant(sums: Sums, h: Tensor, labels: Tensor) -> Tensor:
     left_out = discriminant.LeftOut(sums, h, labels)
-    return left_out.compute_scores(left_out.choose_share())
+    return left_out.compute_scores(left_out.choose_shrinkage())
 
 
 @pytest.mark.parametrize("score", [_score_ridge, _score_discriminant])

@@ -94,9 +94,11 @@ def test_the_trace_is_that_of_the_matrix(kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_storing_and_loading_gives_the_same_block(kind) -> None:
     block = made()[kind]
-    again = blocks.rebuild_block(block.kind, block.tiers, block.to_tensors())
+    again = blocks.rebuild_block(block.kind, block.factor_tiers, block.to_tensors())
     assert (
-        type(again) is type(block) and again.tiers == block.tiers and again.nbytes == block.nbytes
+        type(again) is type(block)
+        and again.factor_tiers == block.factor_tiers
+        and again.nbytes == block.nbytes
     )
     assert torch.equal(again.multiply_by_curvature(d()), block.multiply_by_curvature(d()))
 
@@ -144,13 +146,13 @@ def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> No
 def test_a_layer_whose_factors_fit_nowhere_keeps_its_diagonal_and_trace(kind) -> None:
     block = made()[kind]
     small = block.compress_factors(8)
-    assert isinstance(small, Diagonal) and small.tiers == {}
+    assert isinstance(small, Diagonal) and small.factor_tiers == {}
     assert torch.allclose(small.values.flatten(), wanted(block).diagonal(), rtol=1e-12)
 
 
 def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
     small = made()["kfac"].compress_factors(ROWS * ROWS * 8)
-    assert small.tiers == {"a": "packed", "g": "full"}
+    assert small.factor_tiers == {"a": "packed", "g": "full"}
     assert small.nbytes == (COLUMNS * (COLUMNS + 1) // 2 + ROWS * ROWS) * 8
 
 

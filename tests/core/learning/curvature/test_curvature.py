@@ -45,7 +45,9 @@ def test_gradient_and_value_are_those_of_autograd_on_the_whole_matrix(kind) -> N
         d = toys.joined(moved[f"{layer}.weight"], moved.get(f"{layer}.bias"))
         value = value + d.flatten() @ toys.matrix_of(block, d.shape[0]) @ d.flatten() / 2
     wanted = torch.autograd.grad(value, list(moved.values()))
-    gradient, mine = found.evaluate_penalty({name: d.detach() for name, d in moved.items()})
+    gradient, mine = found.compute_penalty_and_gradient(
+        {name: d.detach() for name, d in moved.items()}
+    )
     assert float(mine) == pytest.approx(float(value.detach()), rel=1e-12)
     for name, of in zip(moved, wanted, strict=True):
         assert toys.relative(gradient[name], of) < 1e-12, name
@@ -53,7 +55,7 @@ def test_gradient_and_value_are_those_of_autograd_on_the_whole_matrix(kind) -> N
 
 
 def test_the_penalty_and_its_gradient_are_zero_at_the_anchor() -> None:
-    gradient, value = curvature().evaluate_penalty(
+    gradient, value = curvature().compute_penalty_and_gradient(
         {n: torch.zeros_like(d) for n, d in displacements().items()}
     )
     assert float(value) == 0 == max(float(g.abs().max()) for g in gradient.values())
@@ -62,16 +64,16 @@ def test_the_penalty_and_its_gradient_are_zero_at_the_anchor() -> None:
 def test_layers_that_are_not_given_are_left_out() -> None:
     moved = displacements()
     some = {name: moved[name] for name in ("5.weight", "5.bias")}
-    gradient, value = curvature().evaluate_penalty(some | {"elsewhere": torch.ones(2)})
-    alone, wanted = Curvature({"5": curvature().blocks["5"]}).evaluate_penalty(moved)
+    gradient, value = curvature().compute_penalty_and_gradient(some | {"elsewhere": torch.ones(2)})
+    alone, wanted = Curvature({"5": curvature().blocks["5"]}).compute_penalty_and_gradient(moved)
     assert gradient.keys() == some.keys() and float(value) == float(wanted)
     assert torch.equal(gradient["5.weight"], alone["5.weight"])
 
 
 def test_a_bias_that_is_not_given_did_not_move() -> None:
     moved = displacements()
-    still, value = curvature().evaluate_penalty({"5.weight": moved["5.weight"]})
-    both, wanted = curvature().evaluate_penalty(
+    still, value = curvature().compute_penalty_and_gradient({"5.weight": moved["5.weight"]})
+    both, wanted = curvature().compute_penalty_and_gradient(
         {"5.weight": moved["5.weight"], "5.bias": torch.zeros(5).double()}
     )
     assert still.keys() == {"5.weight"} and float(value) == float(wanted)
@@ -80,16 +82,16 @@ def test_a_bias_that_is_not_given_did_not_move() -> None:
 
 def test_a_bias_without_its_weight_is_refused() -> None:
     with pytest.raises(ValueError, match="is given without"):
-        curvature().evaluate_penalty({"5.bias": torch.zeros(5)})
+        curvature().compute_penalty_and_gradient({"5.bias": torch.zeros(5)})
 
 
 def test_a_displacement_of_another_width_is_refused() -> None:
     with pytest.raises(ValueError, match="5: displacements of 3 columns for a block of 17"):
-        curvature().evaluate_penalty({"5.weight": torch.zeros(5, 3)})
+        curvature().compute_penalty_and_gradient({"5.weight": torch.zeros(5, 3)})
 
 
 def test_nothing_to_hold_costs_nothing() -> None:
-    assert float(Curvature({}).evaluate_penalty(displacements())[1]) == 0
+    assert float(Curvature({}).compute_penalty_and_gradient(displacements())[1]) == 0
 
 
 def test_a_projection_and_a_bare_parameter_are_found_by_their_own_names() -> None:
@@ -101,7 +103,7 @@ def test_a_projection_and_a_bare_parameter_are_found_by_their_own_names() -> Non
         "x.in_proj_bias": torch.ones(6),
         "token": torch.ones(1, 3, 2),
     }
-    gradient, value = whole.evaluate_penalty(moved)
+    gradient, value = whole.compute_penalty_and_gradient(moved)
     assert {n: g.shape for n, g in gradient.items()} == {n: d.shape for n, d in moved.items()}
     assert float(value) == (18 + 12) / 2
 
@@ -149,10 +151,13 @@ def test_storing_in_files_and_loading_gives_the_same_bits(kind, limit, tmp_path)
     save_tensors(found.to_tensors(), tmp_path / "curvature.safetensors")
     stored = json.loads(json.dumps(found.to_json()))
     again = Curvature.from_tensors(load_tensors(tmp_path / "curvature.safetensors"), stored)
-    assert again.to_json() == found.to_json() and again.measure_layers() == found.measure_layers()
+    assert (
+        again.to_json() == found.to_json()
+        and again.measure_layer_bytes() == found.measure_layer_bytes()
+    )
     assert all(torch.equal(t, again.to_tensors()[k]) for k, t in found.to_tensors().items())
-    gradient, value = found.evaluate_penalty(displacements())
-    other, same_value = again.evaluate_penalty(displacements())
+    gradient, value = found.compute_penalty_and_gradient(displacements())
+    other, same_value = again.compute_penalty_and_gradient(displacements())
     # Products of tensors that lie elsewhere in memory may differ in the last bit.
     torch.testing.assert_close(other, gradient, rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(same_value, value, rtol=1e-12, atol=0)
@@ -172,7 +177,7 @@ def test_a_limit_on_bytes_shows_in_the_tiers_of_each_layer() -> None:
 
 def test_bytes_by_layer_are_those_of_its_tensors() -> None:
     found = curvature(limit=2000)
-    for layer, size in found.measure_layers().items():
+    for layer, size in found.measure_layer_bytes().items():
         stored = [t.nbytes for k, t in found.to_tensors().items() if k.startswith(f"{layer}/")]
         assert size == sum(stored)
 

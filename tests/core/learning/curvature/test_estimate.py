@@ -6,13 +6,13 @@ import toys
 from torch import nn
 
 from core.learning.curvature.block import Channels, Diagonal
-from core.learning.curvature.estimate import CurvatureEstimator, trace_factors
+from core.learning.curvature.estimate import CurvatureEstimator, sum_gradient_products
 from core.learning.curvature.fisher import (
+    draw_rademacher_cotangents,
     estimate_diagonal_fisher,
     make_basis_cotangents,
-    rademacher_cotangents,
 )
-from core.learning.curvature.layers import find_layer
+from core.learning.curvature.layers import find_measurable_layer
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.heads import Head
 from core.learning.torchvision_import import import_torchvision_models
@@ -22,7 +22,7 @@ KINDS = ("diagonal", "kfac", "tkfac", "exact")
 
 def signs(draws, seed):
     generator = torch.Generator().manual_seed(seed)
-    return lambda outputs: rademacher_cotangents(outputs, draws, generator)
+    return lambda outputs: draw_rademacher_cotangents(outputs, draws, generator)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,13 @@ def test_a_trace_restricted_linear_layer_is_the_original_formula() -> None:
 def test_trace_factors_are_the_same_through_positions_and_through_gradients(
     name, network, x
 ) -> None:
-    layer = find_layer(network, name)
+    layer = find_measurable_layer(network, name)
     for index, module in enumerate(network):
         if str(index) == name:
             a, out = x.detach(), module(x.detach()).detach()
         x = module(x)
     g = torch.randn(out.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    routes = [trace_factors(layer, a, g, by_positions) for by_positions in (True, False)]
+    routes = [sum_gradient_products(layer, a, g, by_positions) for by_positions in (True, False)]
     for mine, theirs in zip(*routes, strict=True):
         assert toys.relative(mine, theirs) < 1e-12
 
@@ -258,7 +258,7 @@ def test_convolutions_in_groups_have_the_exact_block_of_each_output(kind, groups
     network, x = convolution_of(4, (4, 5, 5), groups=groups)
     block = toys.blocks(network, x, kind, names=["0"])["0"]
     assert isinstance(block, Channels)
-    w = block.count_columns(4)
+    w = block.count_displacement_columns(4)
     exact = toys.slow_exact(network, "0", x).view(4, w, 4, w)
     assert toys.relative(block.blocks, torch.stack([exact[c, :, c] for c in range(4)])) < 1e-12
 

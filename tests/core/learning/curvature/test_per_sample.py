@@ -19,7 +19,7 @@ def of(network, inputs, size=torch.abs, names=None):
     )
     for x in inputs:
         found.add_examples(x, squared_norm)
-    return found.compute_means()
+    return found.compute_example_means()
 
 
 def slow(network, x, size=torch.abs):
@@ -35,7 +35,7 @@ def slow(network, x, size=torch.abs):
 
 @pytest.fixture
 def by_vmap(monkeypatch):
-    return lambda: monkeypatch.setattr(per_sample, "_closed_form_layers", lambda *_: None)
+    return lambda: monkeypatch.setattr(per_sample, "_find_closed_form_layers", lambda *_: None)
 
 
 @pytest.mark.parametrize("size", [torch.square, torch.abs])
@@ -47,7 +47,9 @@ def test_closed_forms_equal_vmap(name, size, by_vmap) -> None:
         for parameter in network.head.parameters():
             parameter.normal_(generator=torch.Generator().manual_seed(1))
     x = torch.randn(5, 2, 8, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    assert per_sample._closed_form_layers(network, dict(network.named_parameters())) is not None
+    assert (
+        per_sample._find_closed_form_layers(network, dict(network.named_parameters())) is not None
+    )
     fast = of(network, [x], size)
     by_vmap()
     for key, oracle in of(network, [x], size).items():

@@ -184,12 +184,12 @@ def test_each_held_out_file_is_read_once_by_all_phases(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parent, paths = bench.stream(2, method="er"), list[Path]()
-    read = Dataset.read_file
+    read = Dataset.read_dataset_file
 
     def record(path: Path, *args: Any) -> Dataset:
         paths.append(path)
         return read(path, *args)
 
-    monkeypatch.setattr(Dataset, "read_file", staticmethod(record))
+    monkeypatch.setattr(Dataset, "read_dataset_file", staticmethod(record))
     bench.learn_task(3, parent, method="er")
     assert len(paths) == len(set(paths)) == 4  # the batch, and three held-out parts

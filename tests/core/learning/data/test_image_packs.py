@@ -140,7 +140,7 @@ def test_over_many_tasks_a_reservoir_adds_what_came_and_its_packs_stay_few_times
     before: set[tuple[int, bytes]] = set()
     for task in range(1, 31):
         images = torch.randint(0, 256, (60, 3, 3, 1), dtype=torch.uint8)
-        Reservoir(held, capacity, seed=0).offer_items(
+        Reservoir(held, capacity, seed=0).offer_items_to_reservoir(
             images.__getitem__, torch.zeros(60, dtype=torch.int64), task
         )
         added += sum(versions.store(held.to_tensors()).values())

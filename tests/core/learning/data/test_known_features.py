@@ -30,7 +30,7 @@ def images_of(n: int) -> torch.Tensor:
 
 def known(parent: Network, base: Network | None, *parts: torch.Tensor) -> KnownFeatures:
     inputs = KnownFeatures(None, 1, CPU)
-    inputs.remember_all(parent, base, parts, lambda: None)
+    inputs.cache_features(parent, base, parts, lambda: None)
     return inputs
 
 
@@ -56,7 +56,7 @@ def test_a_job_passes_each_image_of_its_task_and_each_held_out_one_once(
     bench.learn_task(2, first, method=ANALYTIC)
     parts = [(2, "train"), (1, "held_out"), (2, "held_out")]
     read = [
-        Dataset.read_file(bench.dataset(task, part), bench.task_classes(task)).images
+        Dataset.read_dataset_file(bench.dataset(task, part), bench.task_classes(task)).images
         for task, part in parts
     ]
     different = torch.unique(torch.cat(read).flatten(1), dim=0)

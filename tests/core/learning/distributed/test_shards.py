@@ -16,7 +16,7 @@ from streams import Bench, Learned
 from core.errors import InvalidRecipe
 from core.learning.data.dataset import DataError
 from core.learning.distributed.ranks import EXIT_RANK_LOST
-from core.learning.distributed.slices import Slice, choose_ranks, count_slices
+from core.learning.distributed.slices import Slice, choose_rank_count, count_batch_slices
 from core.learning.methods import registry
 
 SHARDABLE = sorted(name for name, method in registry.METHODS.items() if not method.no_shards)
@@ -129,12 +129,13 @@ def test_slices_are_contiguous_and_cover_every_row_once(
     of: int, count: int, sizes: list[int]
 ) -> None:
     slices = [Slice(number, of, 8) for number in range(of)]
-    assert [part.count_rows(count) for part in slices] == sizes
+    assert [part.count_slice_rows(count) for part in slices] == sizes
     assert [row for part in slices for row in range(count)[part.get_row_range(count)]] == list(
         range(count)
     )
     assert sum(
-        part.weight * part.compute_mean_correction(part.count_rows(5), 5) for part in slices
+        part.loss_weight * part.compute_mean_correction(part.count_slice_rows(5), 5)
+        for part in slices
     ) == pytest.approx(1)
 
 
@@ -142,7 +143,7 @@ def test_slices_are_contiguous_and_cover_every_row_once(
 def test_a_batch_of_fewer_images_than_shards_is_not_cut(
     shards: int, images: int, slices: int
 ) -> None:
-    assert count_slices(shards, images) == slices
+    assert count_batch_slices(shards, images) == slices
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_a_batch_of_fewer_images_than_shards_is_not_cut(
 def test_the_ranks_are_the_most_that_divide_the_shards(
     shards: int, devices: int, ranks: int
 ) -> None:
-    assert choose_ranks(shards, devices) == ranks
+    assert choose_rank_count(shards, devices) == ranks
 
 
 @pytest.mark.parametrize(("name", "scenario"), in_scenarios("class", "task"))

@@ -19,7 +19,7 @@ from core.contract.manifest import Manifest
 from core.learning.data.augment import draw_epoch_table
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting
-from core.learning.evaluation.anytime import Curve, is_checkpoint, is_validated
+from core.learning.evaluation.anytime import Curve, is_adp_checkpoint, is_validation_step
 from core.learning.evaluation.evaluate import HeldBack
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.state import load_tensors
@@ -33,7 +33,7 @@ ANYTIME = {"validation": 0.25, "anytime": True, "epochs": 4}
 def test_validation_gaps_grow_from_one_to_ten_steps() -> None:
     wanted = list(accumulate((min(k, 10) for k in range(1, 40)), initial=0))
     assert wanted[:12] == [0, 1, 3, 6, 10, 15, 21, 28, 36, 45, 55, 65]
-    assert [step for step in range(wanted[-1] + 1) if is_validated(step)] == wanted
+    assert [step for step in range(wanted[-1] + 1) if is_validation_step(step)] == wanted
 
 
 def test_checkpoints_are_the_numbers_of_fibonacci() -> None:
@@ -42,7 +42,7 @@ def test_checkpoints_are_the_numbers_of_fibonacci() -> None:
         wanted.append(a)
         a, b = b, a + b
     assert wanted[:14] == [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377]
-    assert [step for step in range(1000) if is_checkpoint(step)] == wanted
+    assert [step for step in range(1000) if is_adp_checkpoint(step)] == wanted
 
 
 class Counter(nn.Module):
@@ -87,10 +87,10 @@ def walked(
     found.validate_start()
     for step in range(1, steps + 1):
         network.step.data.fill_(step)
-        found.after_step(step, 0)
+        found.validate_after_step(step, 0)
         assert int(network.step) == step  # testing the best state has put the present one back
     assert measured == list(dict.fromkeys(measured)), "a state was tested twice"
-    found.deploy_best()
+    found.load_best_state()
     return found
 
 
@@ -107,7 +107,7 @@ def test_the_curve_is_the_test_accuracy_of_the_best_validated_state_so_far(monke
 
 
 def test_adp_mean_is_over_the_checkpoints_from_the_first_step_on(monkeypatch) -> None:
-    adp = walked(13, RIGHT, TESTED, monkeypatch).build_adp()
+    adp = walked(13, RIGHT, TESTED, monkeypatch).build_adp_curve()
     assert adp is not None
     assert adp.mean["1"] == pytest.approx((4 * 0.28 + 2 * 0.49) / 6, abs=1e-15)
 
@@ -131,14 +131,14 @@ def test_the_last_state_is_one_to_deploy_but_none_of_the_curve(monkeypatch, step
 def test_a_run_without_a_step_has_no_mean() -> None:
     curve = Curve()
     curve.add_checkpoint(0, 0, 0.1, lambda: {"1": 0.1})
-    assert curve.compute_task_means() == {}
+    assert curve.compute_adp_means() == {}
 
 
 def test_the_mean_is_of_tasks_that_were_tested_at_every_checkpoint() -> None:
     curve = Curve()
     curve.add_checkpoint(1, 1, 0.1, lambda: {"1": 0.1, "2": 0.2})
     curve.add_checkpoint(2, 2, 0.1, lambda: {"2": 0.4})
-    assert curve.compute_task_means() == {"2": pytest.approx(0.3)}
+    assert curve.compute_adp_means() == {"2": pytest.approx(0.3)}
 
 
 # In a job.
@@ -320,7 +320,7 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
         Manifest.from_json(manifest), {p["name"]: folder / p["file"] for p in facts["parts"]}
     )
     run = job.Job(JobSpec.from_json(spec), lambda event: None, job.NoControl())
-    data = Dataset.read_file(Path(spec["task"]["train"]), spec["task"]["classes"])
+    data = Dataset.read_dataset_file(Path(spec["task"]["train"]), spec["task"]["classes"])
     part = validation_part(data, spec)
     held_back = HeldBack(data.images[part], data.labels[part])
     right = validation.score_images(network, held_back, None, type(network).forward, run._inputs)

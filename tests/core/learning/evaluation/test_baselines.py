@@ -9,8 +9,8 @@ from streams import Bench, Learned
 
 from core.learning.evaluation.baselines import (
     FOLDS,
-    assign_folds,
-    classify_in_five_folds,
+    assign_group_folds,
+    classify_by_cross_validation,
     evaluate_baselines,
     find_first_better_row,
     find_usable_images,
@@ -59,8 +59,8 @@ def slowly(
 
 def test_both_classifiers_answer_as_when_all_is_summed_again_for_each_image() -> None:
     features, labels = examples()
-    by_mean, by_discriminant = slowly(features, labels, assign_folds(labels).tolist())
-    found = classify_in_five_folds(features, labels)
+    by_mean, by_discriminant = slowly(features, labels, assign_group_folds(labels).tolist())
+    found = classify_by_cross_validation(features, labels)
     assert found.lda is not None
     assert found.ncm.tolist() == [a == b for a, b in zip(by_mean, labels.tolist(), strict=True)]
     assert found.lda.tolist() == [
@@ -71,16 +71,16 @@ def test_both_classifiers_answer_as_when_all_is_summed_again_for_each_image() ->
 
 def test_the_images_of_a_class_are_dealt_to_the_folds_in_their_order() -> None:
     labels = torch.tensor([0, 1, 0, 0, 1, 0, 0, 0, 2])
-    assert assign_folds(labels).tolist() == [0, 1, 1, 2, 2, 3, 4, 0, 2]
+    assert assign_group_folds(labels).tolist() == [0, 1, 1, 2, 2, 3, 4, 0, 2]
     _, many = examples(100)
     for label in range(3):
-        counts = torch.bincount(assign_folds(many)[many == label], minlength=FOLDS)
+        counts = torch.bincount(assign_group_folds(many)[many == label], minlength=FOLDS)
         assert int(counts.max() - counts.min()) <= 1
 
 
 def test_a_discriminant_is_not_made_of_too_many_features() -> None:
     features, labels = examples(30, 2049)
-    found = classify_in_five_folds(features, labels)
+    found = classify_by_cross_validation(features, labels)
     assert found.lda is None and len(found.ncm) == 30
 
 
@@ -120,12 +120,12 @@ def test_all_classes_are_told_apart_but_in_the_task_scenario_those_of_a_task() -
     together = evaluate_baselines(network, samples, right).ncm
     apart = evaluate_baselines(sampled("task")[0], samples, right).ncm
     assert together is not None and apart is not None
-    pooled = classify_in_five_folds(
+    pooled = classify_by_cross_validation(
         *(torch.cat([getattr(s, f) for s in samples.values()]) for f in ("features", "labels"))
     )
     assert together.all == (int(pooled.ncm.sum()), 60) and together.own == (20, 60)
     single = {
-        str(t): int(classify_in_five_folds(s.features, s.labels).ncm.sum())
+        str(t): int(classify_by_cross_validation(s.features, s.labels).ncm.sum())
         for t, s in samples.items()
     }
     assert apart.tasks == {task: (count, 30) for task, count in single.items()}
@@ -163,7 +163,7 @@ def test_among_the_classes_before_a_row_as_many_are_right_as_are_counted() -> No
     assert found.later["2"] == {} and set(found.later["1"]) <= {"2", "3"}
     every = torch.cat([samples[task].features for task in (1, 2)])
     labels = torch.cat([samples[task].labels for task in (1, 2)])
-    first = classify_in_five_folds(every, labels).first
+    first = classify_by_cross_validation(every, labels).first
     assert first is not None
     alone = int((first[:30] >= 2).sum())
     assert (

@@ -9,7 +9,11 @@ import torch
 from streams import Bench
 from torch import nn
 
-from core.learning.evaluation.comparison import count_changes, measure_drift, update_norm
+from core.learning.evaluation.comparison import (
+    count_correctness_changes,
+    measure_weight_drift,
+    update_norm,
+)
 from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import HeadSpec, ImageSpec, build_network
@@ -21,7 +25,7 @@ def known(*values: int) -> torch.Tensor:
 
 def test_changes_are_counted_per_image() -> None:
     before, after = known(1, 1, 1, 0, 0), known(1, 0, 0, 1, 0)
-    assert count_changes(before, after) == {"regressed": 2, "improved": 1, "total": 5}
+    assert count_correctness_changes(before, after) == {"regressed": 2, "improved": 1, "total": 5}
 
 
 @pytest.mark.parametrize("scenario", ["data", "task", "class"])
@@ -73,7 +77,7 @@ def test_drift_counts_frozen_parameters_and_no_head() -> None:
     with torch.no_grad():
         network.head.weight += 5
         next(network.backbone.parameters()).view(-1)[:2] += torch.tensor([3.0, 4.0])
-    assert measure_drift(network, base) == pytest.approx(5.0)
+    assert measure_weight_drift(network, base) == pytest.approx(5.0)
     assert update_norm(network, base, {"head.weight"})["backbone"] == 0.0
 
 

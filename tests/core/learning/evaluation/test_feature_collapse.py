@@ -10,8 +10,8 @@ from streams import Bench, Learned
 
 from core.contract.features import FeatureShare
 from core.contract.jobs.job_result import JobResult
-from core.lineage.features import compute_feature_loss, has_collapsed
-from core.publishing.features import Ancestor, count_share
+from core.lineage.features import compute_feature_loss, has_feature_collapse
+from core.publishing.features import Ancestor, compare_feature_accuracy
 
 TEN = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"), ("gnu", "hen"), ("ibex", "jay"))
 SMALL = {"name": "mlp", "hidden": [64]}
@@ -34,7 +34,7 @@ def beside(version: Learned, ancestor: Learned) -> FeatureShare:
     assert older.baseline_lda is not None
     number = ancestor.spec["task"]["number"]
     known = Ancestor(number, older.classes, older.baseline_lda.tasks, is_good=True)
-    found = count_share("class", result_of(version), known)
+    found = compare_feature_accuracy("class", result_of(version), known)
     assert found is not None
     return found
 
@@ -49,7 +49,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bench, list[Learned]
 def test_versions_that_learn_normally_have_not_collapsed(line: tuple[Bench, list[Learned]]) -> None:
     for ancestor, version in combinations(line[1], 2):
         found = beside(version, ancestor)
-        assert not has_collapsed(found), found
+        assert not has_feature_collapse(found), found
         assert found["images"] == found["images_before"]
 
 
@@ -60,4 +60,4 @@ def test_a_fine_tuning_with_an_absurd_rate_has_collapsed(line: tuple[Bench, list
     )
     for ancestor in learned[:4]:
         found = beside(wrecked, ancestor)
-        assert has_collapsed(found) and compute_feature_loss(found) > 0.3, found
+        assert has_feature_collapse(found) and compute_feature_loss(found) > 0.3, found

@@ -198,7 +198,10 @@ def test_a_version_of_icarl_answers_with_the_nearest_mean_and_a_softmax_of_its_s
 
 def test_only_the_state_that_answers_is_loaded(tmp_path: Path) -> None:
     method = icarl(torch.ones(3, 32), tmp_path)
-    assert method.state.collect_tensors().keys() == {"own"} and method.state.collect_json() == {}
+    assert (
+        method.state.collect_tensors_by_type().keys() == {"own"}
+        and method.state.collect_json_by_type() == {}
+    )
     assert method.hyper.exemplars == 5
 
 

@@ -11,8 +11,8 @@ from core.learning.evaluation.probe import (
     Probe,
     choose_evenly_spaced,
     choose_neighbour_count,
+    classify_by_other_neighbours,
     compute_features,
-    leave_one_out,
 )
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import Inputs
@@ -52,24 +52,26 @@ def test_leave_one_out_equals_a_slow_obvious_version(k) -> None:
     generator = torch.Generator().manual_seed(3)
     points = torch.randn(30, 4, generator=generator, dtype=torch.float64)
     labels = torch.randint(0, 3, (30,), generator=generator)
-    assert leave_one_out(points, labels, k).tolist() == slow(points, labels.tolist(), k)
+    assert classify_by_other_neighbours(points, labels, k).tolist() == slow(
+        points, labels.tolist(), k
+    )
 
 
 def test_an_image_is_not_its_own_neighbour() -> None:
     """Each point's nearest other one is of the other class."""
     points = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
-    assert not leave_one_out(points, torch.tensor([0, 1, 0, 1]), 1).any()
+    assert not classify_by_other_neighbours(points, torch.tensor([0, 1, 0, 1]), 1).any()
 
 
 def test_the_length_of_features_does_not_matter() -> None:
     points = torch.tensor([[1.0, 0.1], [9.0, 0.0], [0.0, 0.5], [0.2, 7.0]])
-    assert leave_one_out(points, torch.tensor([0, 0, 1, 1]), 1).all()
+    assert classify_by_other_neighbours(points, torch.tensor([0, 0, 1, 1]), 1).all()
 
 
 def test_a_tied_vote_goes_to_the_first_class() -> None:
     points = torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1]])
     labels = torch.tensor([0, 0, 1])  # the first point's neighbours are one of each
-    assert leave_one_out(points, labels, 2).tolist() == [True, True, False]
+    assert classify_by_other_neighbours(points, labels, 2).tolist() == [True, True, False]
 
 
 @pytest.mark.parametrize(("sizes", "k"), [((4, 4), 2), ((1, 1), 1), ((400, 400), 20), ((9, 1), 2)])
@@ -87,19 +89,19 @@ def test_rows_are_spread_evenly_over_the_part() -> None:
 
 def test_random_features_are_near_chance_and_separable_ones_perfect() -> None:
     part = data(200, ("ant", "bee"))
-    correct, total = Probe(network(), 1, INPUTS).measure_task(1, part)
+    correct, total = Probe(network(), 1, INPUTS).probe_task(1, part)
     assert total == 200 and 0.3 < correct / total < 0.7
     part.images.div_(32, rounding_mode="floor")
     part.images[part.labels == 1] += 200
-    assert Probe(network(), 1, INPUTS).measure_task(1, part) == [200, 200]
+    assert Probe(network(), 1, INPUTS).probe_task(1, part) == [200, 200]
 
 
 def test_the_head_does_not_matter_and_no_head_is_needed() -> None:
     part, found = data(60, ("ant", "bee")), network()
-    counts = Probe(found, 1, INPUTS).measure_task(1, part)
+    counts = Probe(found, 1, INPUTS).probe_task(1, part)
     torch.nn.init.normal_(found.head.weight)
-    assert Probe(found, 1, INPUTS).measure_task(1, part) == counts
-    assert Probe(network("task", HeadSpec()), 1, INPUTS).measure_task(1, part) == counts
+    assert Probe(found, 1, INPUTS).probe_task(1, part) == counts
+    assert Probe(network("task", HeadSpec()), 1, INPUTS).probe_task(1, part) == counts
 
 
 def test_the_probe_leaves_modes_and_statistics_alone() -> None:
@@ -120,22 +122,22 @@ def test_all_tasks_together_share_classes_except_with_a_head_each() -> None:
     for scenario in ("class", "task"):
         probe = Probe(network(scenario), 2, INPUTS)
         for task, part in parts.items():
-            probe.measure_task(task, part)
-        counts[scenario] = probe.measure_all()
+            probe.probe_task(task, part)
+        counts[scenario] = probe.probe_all_tasks()
     assert counts["class"][1] == counts["task"][1] == 16
     assert counts["task"][0] < counts["class"][0]
 
 
 def test_many_tasks_share_a_bounded_number_of_images() -> None:
     probe = Probe(network(), ALL_IMAGES // 10, INPUTS)
-    assert probe.measure_task(1, data(50, ("ant", "bee")))[1] == 50
-    assert probe.measure_all()[1] == 10
+    assert probe.probe_task(1, data(50, ("ant", "bee")))[1] == 50
+    assert probe.probe_all_tasks()[1] == 10
 
 
 def test_one_image_has_no_neighbour_and_no_count() -> None:
     probe = Probe(network(), 1, INPUTS)
-    assert probe.measure_all() == [0, 0]
-    assert probe.measure_task(1, data(1, ("ant",))) == [0, 0] == probe.measure_all()
+    assert probe.probe_all_tasks() == [0, 0]
+    assert probe.probe_task(1, data(1, ("ant",))) == [0, 0] == probe.probe_all_tasks()
 
 
 @pytest.mark.parametrize(("measured", "reused"), [({1: (9, 30)}, True), ({1: (9, 31)}, False)])
@@ -145,10 +147,10 @@ def test_counts_of_the_same_features_are_reused_while_no_image_is_missing(
     part = data(30, ("ant", "bee"))
     counted = Probe(network(), 1, INPUTS)
     probe = Probe(network(), 1, INPUTS, measured)
-    own = counted.measure_task(1, part)
+    own = counted.probe_task(1, part)
     assert own != [9, 30]
-    assert probe.measure_task(1, part) == ([9, 30] if reused else own)
-    assert probe.measure_all() == counted.measure_all()
+    assert probe.probe_task(1, part) == ([9, 30] if reused else own)
+    assert probe.probe_all_tasks() == counted.probe_all_tasks()
 
 
 def test_groups_of_alike_images_have_no_vote_as_when_all_are_compared() -> None:
@@ -159,4 +161,6 @@ def test_groups_of_alike_images_have_no_vote_as_when_all_are_compared() -> None:
     unit = torch.nn.functional.normalize(points, dim=1)
     close = (unit @ unit.T).masked_fill(groups[:, None] == groups, -torch.inf)
     votes = torch.nn.functional.one_hot(labels[close.topk(5).indices], 3).sum(1)
-    assert torch.equal(leave_one_out(points, labels, 5, groups), votes.argmax(1) == labels)
+    assert torch.equal(
+        classify_by_other_neighbours(points, labels, 5, groups), votes.argmax(1) == labels
+    )

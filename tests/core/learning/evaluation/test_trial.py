@@ -18,7 +18,7 @@ class Parts:
     """Datasets by their files."""
 
     def read_dataset(self, path: Path, classes: list[str]) -> Dataset:
-        return Dataset.read_file(path, classes)
+        return Dataset.read_dataset_file(path, classes)
 
 
 def write_part(folder: Path, task: int, labels: list[int], classes: list[str]) -> SelectionPart:
@@ -41,8 +41,8 @@ def test_the_score_is_the_mean_over_tasks_and_never_certain(
     def score(network: Any, data: Dataset, task: int, *_: Any) -> Tensor:
         return torch.arange(len(data)) < counts[task]
 
-    monkeypatch.setattr(trial, "can_answer", lambda *_: True)
-    monkeypatch.setattr(trial, "score_task", score)
+    monkeypatch.setattr(trial, "can_predict_task", lambda *_: True)
+    monkeypatch.setattr(trial, "compute_task_scores", score)
     nothing: Any = None
     method: Any = type("Some", (), {"predict_logits": None})
     found = trial._score_selection(nothing, method, nothing, parts, Parts())  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from core.learning.export.engine import Engine, find_answers_within_tolerance
+from core.learning.export.engine import Engine, find_uncertain_images
 
 TOLERANCE = 1e-3
 CLASSES = 5
@@ -63,11 +63,10 @@ def test_every_image_has_the_class_of_the_version_and_is_sure_where_the_version_
 
 def test_a_probability_that_is_no_number_is_unclear() -> None:
     rows = np.array([[0.9, 0.1], [np.nan, 0.1]], np.float32)
-    assert find_answers_within_tolerance(rows, TOLERANCE, None).tolist() == [False, True]
+    assert find_uncertain_images(rows, TOLERANCE, None).tolist() == [False, True]
 
 
 def test_a_single_class_is_clear() -> None:
     assert (
-        find_answers_within_tolerance(np.ones((3, 1), np.float32), TOLERANCE, None).tolist()
-        == [False] * 3
+        find_uncertain_images(np.ones((3, 1), np.float32), TOLERANCE, None).tolist() == [False] * 3
     )

@@ -12,7 +12,12 @@ import onnxruntime
 import pytest
 import torch
 
-from bench.service.export_matrix import ARCHITECTURES, WAYS, explain_impossible, list_cells
+from bench.service.export_matrix import (
+    ARCHITECTURES,
+    WAYS,
+    explain_impossible_export,
+    list_exportable_cases,
+)
 from bench.service.exported_networks import (
     CHANNELS,
     MLP,
@@ -21,28 +26,32 @@ from bench.service.exported_networks import (
     QUICK,
     SMALL_CNN,
     Case,
-    build_analytic,
-    build_method,
-    build_nearest_mean,
-    build_plain,
+    build_analytic_case,
+    build_method_with_state,
+    build_nearest_mean_case,
+    build_plain_case,
     build_random_network,
 )
 from core.learning.catalogue import build_catalogue
 from core.learning.evaluation import predicting
 from core.learning.export import graph
 from core.learning.export.answers import Answers
-from core.learning.export.check import Checked, compare_graph, compute_allowed_differences
+from core.learning.export.check import (
+    Checked,
+    compare_graph_with_version,
+    compute_allowed_differences,
+)
 from core.learning.export.graph import ExportFailed
 from core.learning.torchvision_import import import_torchvision_models
 
-CELLS = list_cells()
+CELLS = list_exportable_cases()
 OFTEN = {
     "mlp": QUICK["mlp"],
-    "small-cnn, a head per task": build_plain(SMALL_CNN, 8, "task"),
-    "mlp, analytic lda": build_analytic(MLP, 8, "lda", 50),
+    "small-cnn, a head per task": build_plain_case(SMALL_CNN, 8, "task"),
+    "mlp, analytic lda": build_analytic_case(MLP, 8, "lda", 50),
 }
 """Small versions of several ways to answer, for the tests of each build."""
-EVERYTHING = {**QUICK, **MORE, **CELLS, "mlp, nearest mean": build_nearest_mean(MLP, 8)}
+EVERYTHING = {**QUICK, **MORE, **CELLS, "mlp, nearest mean": build_nearest_mean_case(MLP, 8)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,15 +67,19 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
     @cache
     def write(name: str) -> Path:
         folder = tmp_path_factory.mktemp("graph")
-        (file,) = graph.write_graph(OFTEN[name].answers(), CHANNELS, OFTEN[name].size, folder)
+        (file,) = graph.write_onnx_graph(
+            OFTEN[name].build_answers(), CHANNELS, OFTEN[name].size, folder
+        )
         return folder / file
 
-    return lambda name: (OFTEN[name].answers(), write(name))
+    return lambda name: (OFTEN[name].build_answers(), write(name))
 
 
 def check_graph(path: Path, case: Case) -> Checked:
     """Show that it answers alike, in batches of 1, 3 and 17 images."""
-    found = compare_graph(path, case.answers(), (case.size, CHANNELS), {}, threads=1)
+    found = compare_graph_with_version(
+        path, case.build_answers(), (case.size, CHANNELS), {}, threads=1
+    )
     assert found.images == 21 and found.max_difference <= found.tolerance
     return found
 
@@ -78,7 +91,7 @@ def test_a_graph_answers_as_the_version_does(name: str, exported) -> None:
 
 
 def write_and_check(case: Case, folder: Path) -> Checked:
-    (name,) = graph.write_graph(case.answers(), CHANNELS, case.size, folder)
+    (name,) = graph.write_onnx_graph(case.build_answers(), CHANNELS, case.size, folder)
     return check_graph(folder / name, case)
 
 
@@ -103,7 +116,7 @@ def test_every_kind_of_version_is_exported(name: str, tmp_path: Path) -> None:
 
 def check_bytes(case: Case, path: Path, folder: Path) -> None:
     data = path.read_bytes()
-    (again,) = graph.write_graph(case.answers(), CHANNELS, case.size, folder)
+    (again,) = graph.write_onnx_graph(case.build_answers(), CHANNELS, case.size, folder)
     assert (folder / again).read_bytes() == data
     source = b"/" + Path(torch.__file__).parts[-2].encode() + b"/"
     assert source not in data, "a source of this machine is named"
@@ -132,10 +145,11 @@ def test_every_family_of_architectures_and_every_way_to_answer_is_in_the_matrix(
 
 def test_an_architecture_that_a_method_does_not_take_has_a_reason_and_no_cell() -> None:
     reason = "vpt works on vit alone"
-    assert explain_impossible("resnet18", "prompts") == reason
-    assert explain_impossible("vit_b_32", "prompts") is None
+    assert explain_impossible_export("resnet18", "prompts") == reason
+    assert explain_impossible_export("vit_b_32", "prompts") is None
     assert (
-        explain_impossible("timm/resnet18.a1_in1k", "linearised") == "dlcft does not work on timm"
+        explain_impossible_export("timm/resnet18.a1_in1k", "linearised")
+        == "dlcft does not work on timm"
     )
     assert "resnet18, prompts" not in CELLS and "vit_b_32, prompts" in CELLS
 
@@ -160,7 +174,9 @@ def test_the_graph_takes_pixels_and_gives_a_named_output_for_each_head(exported)
 def test_held_out_images_are_asked_of_the_head_of_their_task(exported) -> None:
     answers, path = exported("small-cnn, a head per task")
     images = np.random.default_rng(1).integers(0, 256, (40, 8, 8, 3), dtype=np.uint8)
-    found = compare_graph(path, answers, (8, CHANNELS), {1: images, 2: images[:5]}, threads=1)
+    found = compare_graph_with_version(
+        path, answers, (8, CHANNELS), {1: images, 2: images[:5]}, threads=1
+    )
     assert found.held_out_images == 32 + 5
 
 
@@ -208,7 +224,7 @@ def test_a_graph_that_answers_otherwise_is_refused_with_both_numbers(exported) -
     with pytest.raises(
         ExportFailed, match=r"a probability differs by 0\.0\d+, and 1e-05 is allowed"
     ):
-        compare_graph(path, answers, (8, CHANNELS), {}, threads=1)
+        compare_graph_with_version(path, answers, (8, CHANNELS), {}, threads=1)
 
 
 def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(
@@ -218,14 +234,14 @@ def test_a_version_that_rounding_alone_decides_is_refused_with_what_helps(
     monkeypatch.setattr(
         answers.method, "bound_rounding", lambda _network, x, _task: x.new_full((len(x),), 9.0)
     )
-    compare_graph(path, answers, (8, CHANNELS), {}, threads=1)
+    compare_graph_with_version(path, answers, (8, CHANNELS), {}, threads=1)
     with torch.no_grad():
         answers.network.head.bias[0] += 1
     with pytest.raises(
         ExportFailed,
         match=r"0\.01 is allowed\. .* give the model a pretrained base\. .*`safetensors`",
     ):
-        compare_graph(path, answers, (8, CHANNELS), {}, threads=1)
+        compare_graph_with_version(path, answers, (8, CHANNELS), {}, threads=1)
 
 
 def test_a_graph_for_one_size_of_batch_is_refused(exported, tmp_path: Path) -> None:
@@ -234,7 +250,7 @@ def test_a_graph_for_one_size_of_batch_is_refused(exported, tmp_path: Path) -> N
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2
     onnx.save(model, tmp_path / "model.onnx")
     with pytest.raises(ExportFailed, match="ONNX Runtime cannot run the graph"):
-        compare_graph(tmp_path / "model.onnx", answers, (8, CHANNELS), {}, threads=1)
+        compare_graph_with_version(tmp_path / "model.onnx", answers, (8, CHANNELS), {}, threads=1)
 
 
 @pytest.mark.slow
@@ -248,9 +264,9 @@ def test_what_pytorch_cannot_write_is_refused_with_its_reason(tmp_path: Path) ->
     built.backbone.register_module("undecided", Undecided())
     forward = built.backbone.forward
     built.backbone.forward = lambda x: built.backbone.undecided(forward(x))  # type: ignore[method-assign]
-    answers = Answers(built, build_method("finetune"), NORMALISE, CHANNELS)
+    answers = Answers(built, build_method_with_state("finetune"), NORMALISE, CHANNELS)
     with pytest.raises(ExportFailed, match="PyTorch cannot write it as an ONNX graph"):
-        graph.write_graph(answers, CHANNELS, 8, tmp_path)
+        graph.write_onnx_graph(answers, CHANNELS, 8, tmp_path)
 
 
 @pytest.mark.slow
@@ -259,31 +275,36 @@ def test_weights_that_are_too_large_for_one_file_lie_in_a_second(
 ) -> None:
     monkeypatch.setattr(graph, "EXTERNAL_FROM_BYTES", 1000)
     case = QUICK["mlp"]
-    answers = case.answers()
-    assert graph.write_graph(answers, CHANNELS, 8, tmp_path) == ["model.onnx", "model.onnx.data"]
+    answers = case.build_answers()
+    assert graph.write_onnx_graph(answers, CHANNELS, 8, tmp_path) == [
+        "model.onnx",
+        "model.onnx.data",
+    ]
     assert (tmp_path / "model.onnx.data").stat().st_size > 1000
-    found = compare_graph(tmp_path / "model.onnx", answers, (8, CHANNELS), {}, threads=1)
+    found = compare_graph_with_version(
+        tmp_path / "model.onnx", answers, (8, CHANNELS), {}, threads=1
+    )
     assert found.max_difference <= found.tolerance
 
 
 @pytest.mark.slow
 def test_a_graph_divides_by_the_temperature_and_is_sure_as_the_version_is(tmp_path: Path) -> None:
-    answers = OFTEN["mlp, analytic lda"].answers()
+    answers = OFTEN["mlp, analytic lda"].build_answers()
     answers.temperature, answers.sure_from = 4.0, 0.4
-    (name,) = graph.write_graph(answers, CHANNELS, 8, tmp_path)
-    found = compare_graph(tmp_path / name, answers, (8, CHANNELS), {}, threads=1)
+    (name,) = graph.write_onnx_graph(answers, CHANNELS, 8, tmp_path)
+    found = compare_graph_with_version(tmp_path / name, answers, (8, CHANNELS), {}, threads=1)
     assert found.max_difference <= found.tolerance
     answers.sure_from = 0.6
     with pytest.raises(ExportFailed, match="other answers sure"):
-        compare_graph(tmp_path / name, answers, (8, CHANNELS), {}, threads=1)
+        compare_graph_with_version(tmp_path / name, answers, (8, CHANNELS), {}, threads=1)
     answers.temperature = 2.0
     with pytest.raises(ExportFailed, match="answers otherwise"):
-        compare_graph(tmp_path / name, answers, (8, CHANNELS), {}, threads=1)
+        compare_graph_with_version(tmp_path / name, answers, (8, CHANNELS), {}, threads=1)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 def test_pixels_are_normalised_as_in_a_prediction(temperature: float) -> None:
-    answers = QUICK["mlp"].answers()
+    answers = QUICK["mlp"].build_answers()
     answers.temperature = temperature
     images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3), dtype=np.uint8)
     with torch.inference_mode():

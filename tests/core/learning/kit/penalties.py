@@ -42,7 +42,7 @@ def held(name: str, anchor: Tensor, importance: Tensor, optimizer: Any = SLOW, *
     """(method, context): one parameter `w` at its anchor, with a gradient of zero."""
     method = make(name, **hyper)
     method.tensors.update(
-        {method.importance_key("w"): importance.clone(), "anchor.w": anchor.clone()}
+        {method.get_importance_key("w"): importance.clone(), "anchor.w": anchor.clone()}
     )
     ctx = Ctx(resolve({"method": name, "optimizer": optimizer}), w=anchor)
     ctx.trainable["w"].grad = torch.zeros_like(anchor)

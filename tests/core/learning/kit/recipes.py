@@ -9,7 +9,7 @@ from typing import Any
 from core.learning.catalogue import build_catalogue
 from core.learning.methods.registry import METHODS
 from core.learning.recipe import Recipe
-from core.recipe.resolve import complete_stored
+from core.recipe.resolve import complete_stored_recipe
 from core.recipe.resolve import resolve_recipe as resolve_recipe
 
 
@@ -24,7 +24,7 @@ def complete(patch: Mapping[str, Any], scenario: str | None = None) -> dict[str,
     """
     known = _catalogue(tuple(METHODS.values()))
     if scenario is None:
-        method = complete_stored(known, "class", patch).get("method", {})
+        method = complete_stored_recipe(known, "class", patch).get("method", {})
         entry = known["methods"].get(method.get("name") if isinstance(method, dict) else method)
         scenario = entry["scenarios"][0] if entry else "class"
     return resolve_recipe(known, scenario, patch).recipe

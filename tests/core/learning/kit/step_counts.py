@@ -35,7 +35,7 @@ class StepCounts:
 
     def watch(self) -> None:
         """Count in all loops of this process from now on."""
-        step = Loop._run_step
+        step = Loop._run_training_step
 
         def watched(loop: Loop, *args: Any, **kwargs: Any) -> None:
             first = loop.position.batch == 0
@@ -45,7 +45,7 @@ class StepCounts:
                 self.places += self._calls.places - self._before
             self._before = self._calls.places.copy()
 
-        Loop._run_step = watched  # type: ignore[method-assign,assignment]
+        Loop._run_training_step = watched  # type: ignore[method-assign,assignment]
         Loop._report_progress = self._uncounted(Loop._report_progress)  # type: ignore[method-assign]
         kinds: set[type[Method]] = {Method, *registry.METHODS.values()}
         for kind in kinds:

@@ -5,7 +5,7 @@ on.
 import pytest
 import torch
 
-from core.learning.memory.evenly import choose_slots_evenly, draw_evenly
+from core.learning.memory.evenly import choose_balanced_slots, draw_rows_evenly
 from core.learning.memory.reservoir import SEEN, Reservoir
 from core.learning.state import Section
 
@@ -28,7 +28,9 @@ def offer(
     reservoir = Reservoir(section, capacity, 0, balanced=True, **how)
     for part in torch.tensor(labels).split(7):
         images = part.to(torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1)
-        reservoir.offer_items(lambda rows, images=images: images.index_select(0, rows), part, task)
+        reservoir.offer_items_to_reservoir(
+            lambda rows, images=images: images.index_select(0, rows), part, task
+        )
     return reservoir
 
 
@@ -46,21 +48,21 @@ def test_a_draw_has_equally_many_of_each_class_as_far_as_there_are(
     n: int, expected: list[int]
 ) -> None:
     labels = torch.tensor(ONE_SIDED)
-    rows = draw_evenly(labels, n, generator())
+    rows = draw_rows_evenly(labels, n, generator())
     assert counts(labels[rows]) == expected
     assert len(set(rows.tolist())) == sum(expected)
 
 
 def test_what_is_left_over_goes_to_each_class_with_equal_probability() -> None:
     labels, draw = torch.tensor(ONE_SIDED), generator()
-    single = torch.cat([draw_evenly(labels, 1, draw) for _ in range(4000)])
+    single = torch.cat([draw_rows_evenly(labels, 1, draw) for _ in range(4000)])
     frequencies = torch.bincount(labels[single]).double() / 4000
     assert float((frequencies - 0.25).abs().max()) < 4 * (0.25 * 0.75 / 4000) ** 0.5
 
 
 def test_every_item_of_a_class_is_drawn_with_equal_probability() -> None:
     labels, draw = torch.tensor(ONE_SIDED), generator()
-    rows = torch.cat([draw_evenly(labels, 4, draw) for _ in range(4000)])
+    rows = torch.cat([draw_rows_evenly(labels, 4, draw) for _ in range(4000)])
     of_second = torch.bincount(rows[labels[rows] == 1] - 120, minlength=6).double() / 4000
     assert float((of_second - 1 / 6).abs().max()) < 4 * (1 / 6 * 5 / 6 / 4000) ** 0.5
 
@@ -81,7 +83,7 @@ def test_of_a_large_class_each_item_is_kept_with_equal_probability() -> None:
         slots: dict[int, int] = {}
         draws = torch.rand(40, generator=draw, dtype=torch.float64).tolist()
         seen: dict[int, int] = {}
-        slots = choose_slots_evenly(draws, [0] * 30 + [1] * 10, [], seen, 10)
+        slots = choose_balanced_slots(draws, [0] * 30 + [1] * 10, [], seen, 10)
         kept[list(slots.values())] += 1
         assert seen == {0: 30, 1: 10}
     frequencies = kept.double() / runs
@@ -114,7 +116,9 @@ def test_a_memory_that_was_not_balanced_becomes_so() -> None:
     section = Section()
     images = torch.zeros(134, 2, 2, 1, dtype=torch.uint8)
     plain = Reservoir(section, 20, 0)
-    plain.offer_items(lambda rows: images.index_select(0, rows), torch.tensor(ONE_SIDED), 1)
+    plain.offer_items_to_reservoir(
+        lambda rows: images.index_select(0, rows), torch.tensor(ONE_SIDED), 1
+    )
     assert SEEN not in section.json
     offer(section, [1] * 6 + [2] * 6 + [3] * 6, capacity=20, task=2)
     assert max(counts(section.tensors["labels"])) <= 7
@@ -123,14 +127,14 @@ def test_a_memory_that_was_not_balanced_becomes_so() -> None:
 def test_a_smaller_memory_gives_up_items_of_its_large_classes() -> None:
     section = Section()
     offer(section, ONE_SIDED, capacity=200)
-    Reservoir(section, 14, 0, balanced=True).begin_task()
+    Reservoir(section, 14, 0, balanced=True).prepare_buffer_for_task()
     assert counts(section.tensors["labels"]) == [4, 4, 4, 2]
 
 
 def test_items_offered_are_counted_by_class_in_units_of_examples() -> None:
     section = Section()
-    Reservoir(section, 200, 0, balanced=True).begin_task(offers=3)
+    Reservoir(section, 200, 0, balanced=True).prepare_buffer_for_task(offers=3)
     for _ in range(3):
         offer(section, ONE_SIDED, capacity=20)
-    Reservoir(section, 20, 0, balanced=True).begin_task(offers=1)
+    Reservoir(section, 20, 0, balanced=True).prepare_buffer_for_task(offers=1)
     assert section.json[SEEN] == {"0": 120, "1": 6, "2": 6, "3": 2}

@@ -24,9 +24,9 @@ def filled() -> Section:
 
 def test_a_cut_keeps_the_first_of_every_class_in_their_order() -> None:
     section = filled()
-    Exemplars(section).trim_lists(2)
+    Exemplars(section).trim_class_lists(2)
     assert (of(section, 0), of(section, 1)) == ([5, 3], [7, 8])
-    Exemplars(section).trim_lists(1)
+    Exemplars(section).trim_class_lists(1)
     assert (of(section, 0), of(section, 1), Exemplars(section).size) == ([5], [7], 2)
 
 
@@ -72,13 +72,13 @@ def test_adding_many_classes_copies_what_is_held_once(monkeypatch) -> None:
 def test_items_of_erased_tasks_go_and_nothing_else() -> None:
     section = filled()
     Exemplars(section).append_images({1: images(20, 21)}, task=2, count=10)
-    assert Exemplars(section).drop_tasks({1})
+    assert Exemplars(section).remove_items_of_tasks({1})
     assert (of(section, 0), of(section, 1)) == ([], [20, 21])
-    assert not Exemplars(section).drop_tasks({1})
+    assert not Exemplars(section).remove_items_of_tasks({1})
 
 
 def test_nothing_left_is_an_empty_section() -> None:
     section = filled()
-    Exemplars(section).trim_lists(0)
+    Exemplars(section).trim_class_lists(0)
     assert not section and Exemplars(section).size == 0
-    assert not Exemplars(section).drop_tasks({1})
+    assert not Exemplars(section).remove_items_of_tasks({1})

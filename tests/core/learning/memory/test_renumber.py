@@ -83,9 +83,9 @@ def test_gaussians_of_merged_classes_are_drawn_in_the_shares_of_their_images() -
     features = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
     labels = torch.cat([torch.zeros(30), torch.full((10,), 3)]).long()
     features[30:] += 100
-    gaussians.store_task(1, features, labels, torch.tensor([0, 3]), "full")
-    gaussians.store_task(2, features[:4], torch.ones(4).long(), torch.tensor([1]), "full")
+    gaussians.store_task_gaussians(1, features, labels, torch.tensor([0, 3]), "full")
+    gaussians.store_task_gaussians(2, features[:4], torch.ones(4).long(), torch.tensor([1]), "full")
     gaussians.renumber_classes(CLASSES)
-    assert gaussians.list_tasks() == [1]
-    drawn, rows = gaussians.draw_features(8, torch.Generator().manual_seed(0))
+    assert gaussians.list_stored_tasks() == [1]
+    drawn, rows = gaussians.draw_gaussian_features(8, torch.Generator().manual_seed(0))
     assert rows.tolist() == [0] * 8 and int((drawn.mean(1) > 50).sum()) == 2

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from core.learning.memory.reservoir import Reservoir, choose_slots
+from core.learning.memory.reservoir import Reservoir, choose_reservoir_slots
 from core.learning.state import Section
 
 CPU = torch.device("cpu")
@@ -14,7 +14,9 @@ def offer(section, numbers, capacity=5, task=1, logits=None) -> Reservoir:
     numbers = torch.as_tensor(numbers)
     reservoir = Reservoir(section, capacity, 0)
     images = numbers.to(torch.uint8)[:, None, None, None].expand(-1, 2, 2, 1)
-    reservoir.offer_items(lambda rows: images.index_select(0, rows), numbers, task, logits)
+    reservoir.offer_items_to_reservoir(
+        lambda rows: images.index_select(0, rows), numbers, task, logits
+    )
     return reservoir
 
 
@@ -23,17 +25,19 @@ def test_every_item_is_kept_with_equal_probability() -> None:
     draws = torch.rand(
         runs, n, generator=torch.Generator().manual_seed(0), dtype=torch.float64
     ).tolist()
-    kept = torch.tensor([row for one in draws for row in choose_slots(one, 0, 0, m).values()])
+    kept = torch.tensor(
+        [row for one in draws for row in choose_reservoir_slots(one, 0, 0, m).values()]
+    )
     frequency = torch.bincount(kept, minlength=n) / runs
     assert kept.numel() == runs * m and float((frequency - m / n).abs().max()) < 0.008
 
 
 def test_it_holds_everything_until_it_is_full_and_then_its_capacity() -> None:
     section = Section()
-    assert offer(section, range(3)).size == 3
+    assert offer(section, range(3)).item_count == 3
     assert section.tensors["labels"].tolist() == [0, 1, 2]
     reservoir = offer(section, range(3, 40))
-    assert (reservoir.size, reservoir.seen) == (5, 40)
+    assert (reservoir.item_count, reservoir.offered_count) == (5, 40)
 
 
 def test_images_labels_and_tasks_of_an_item_stay_together() -> None:
@@ -66,10 +70,10 @@ def test_a_stream_that_is_saved_and_loaded_draws_as_if_it_had_not_been() -> None
 
 
 def test_an_item_replaces_a_slot_drawn_from_all_that_were_offered() -> None:
-    assert choose_slots([0.0, 0.0, 0.999], seen=0, size=0, capacity=2) == {0: 0, 1: 1}
-    assert choose_slots([0.66], seen=2, size=2, capacity=2) == {1: 0}  # 0.66 · 3 = 1.98
-    assert choose_slots([0.67], seen=2, size=2, capacity=2) == {}
-    assert choose_slots([0.1, 0.9, 0.1], seen=9, size=2, capacity=2) == {1: 2}
+    assert choose_reservoir_slots([0.0, 0.0, 0.999], seen=0, size=0, capacity=2) == {0: 0, 1: 1}
+    assert choose_reservoir_slots([0.66], seen=2, size=2, capacity=2) == {1: 0}  # 0.66 · 3 = 1.98
+    assert choose_reservoir_slots([0.67], seen=2, size=2, capacity=2) == {}
+    assert choose_reservoir_slots([0.1, 0.9, 0.1], seen=9, size=2, capacity=2) == {1: 2}
 
 
 def test_a_draw_has_no_item_twice_and_at_most_what_is_held() -> None:
@@ -91,7 +95,7 @@ def test_items_of_a_deleted_task_are_gone() -> None:
     section = Section()
     offer(section, [0, 1], task=1)
     reservoir = offer(section, [2, 3], task=2)
-    assert reservoir.drop_tasks({1}) == 2
+    assert reservoir.remove_items_of_tasks({1}) == 2
     assert section.tensors["labels"].tolist() == [2, 3] and section.tensors["images"].shape[0] == 2
 
 
@@ -99,7 +103,7 @@ def test_erasing_makes_no_generator_so_that_later_draws_follow_the_recipes_seed(
     def drawn(seed: int) -> list[int]:
         section = Section()  # another method's, which has no generator
         section.tensors = {name: torch.arange(40) // 20 for name in ("images", "labels", "tasks")}
-        Reservoir(section, 40, 0).drop_tasks({1})
+        Reservoir(section, 40, 0).remove_items_of_tasks({1})
         section.tensors["labels"] = torch.arange(20)
         return Reservoir(section, 40, seed).draw_items(20)[0].labels.tolist()
 
@@ -111,6 +115,6 @@ def test_a_smaller_capacity_shrinks_it_and_a_larger_one_lets_it_fill(capacity, l
     section = Section()
     offer(section, range(30))
     reservoir = Reservoir(section, capacity, 0)
-    reservoir.begin_task()
-    assert reservoir.size == left
-    assert offer(section, range(30, 60), capacity).size == capacity
+    reservoir.prepare_buffer_for_task()
+    assert reservoir.item_count == left
+    assert offer(section, range(30, 60), capacity).item_count == capacity

@@ -29,9 +29,9 @@ EVERY_HEAD = [*({"head": head} for head in HEADS), {"head": "ridge", "balanced":
 
 def accuracy(learned: Learned, bench: Bench, task: int) -> float:
     network, method = learned.deployed()
-    data = Dataset.read_file(bench.dataset(task, "held_out"), bench.task_classes(task))
+    data = Dataset.read_dataset_file(bench.dataset(task, "held_out"), bench.task_classes(task))
     head = task if bench.scenario == "task" else None
-    part = HeldBack(data.images, data.to_targets(network.list_classes(head)))
+    part = HeldBack(data.images, data.convert_labels_to_targets(network.list_classes(head)))
     right = score_images(network, part, head, method.predict_logits, INPUTS)
     return float(right.float().mean())
 
@@ -47,11 +47,11 @@ def all_examples(bench: Bench, learned: Learned, tasks: int) -> tuple[torch.Tens
     """Features of the training parts of all tasks, and rows of the head."""
     network, _ = learned.deployed()
     data = [
-        Dataset.read_file(bench.dataset(t, "train"), bench.task_classes(t))
+        Dataset.read_dataset_file(bench.dataset(t, "train"), bench.task_classes(t))
         for t in range(1, tasks + 1)
     ]
     phi = torch.cat([compute_features(network, part.images, INPUTS) for part in data])
-    return phi, torch.cat([part.to_targets(network.classes) for part in data])
+    return phi, torch.cat([part.convert_labels_to_targets(network.classes) for part in data])
 
 
 @pytest.mark.parametrize("hyper", EVERY_HEAD, ids=str)
@@ -63,27 +63,27 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
     phi, rows = all_examples(bench, last, 3)
     network, method = last.deployed()
     if head == "ridge":
-        sums = Sums.make_empty(phi.shape[1] + 1, 6)
+        sums = Sums.make_empty_sums(phi.shape[1] + 1, 6)
         sums.add_examples(append_ones(phi), rows)
         if hyper.get("balanced", True):
             strength = balance.LeftOut(sums, append_ones(phi).double(), rows).choose_strength(
-                balance.balance_sums(sums)
+                balance.balance_class_sums(sums)
             )
-            weight = ridge.solve_ridge(balance.balance_sums(sums), strength)
+            weight = ridge.solve_ridge(balance.balance_class_sums(sums), strength)
         else:
-            weight = ridge.choose_strength(sums)[1]
+            weight = ridge.choose_ridge_strength(sums)[1]
         wanted = append_ones(phi).double() @ weight
     else:
-        sums = Sums.make_empty(phi.shape[1], 6)
+        sums = Sums.make_empty_sums(phi.shape[1], 6)
         sums.add_examples(phi, rows)
-        share = discriminant.LeftOut(sums, phi.double(), rows).choose_share()
-        wanted = discriminant.solve_classifier(sums, share=share)(phi.double())
+        share = discriminant.LeftOut(sums, phi.double(), rows).choose_shrinkage()
+        wanted = discriminant.solve_discriminant(sums, share=share)(phi.double())
         if head == "ncm":
             wanted = (
                 torch.nn.functional.normalize(phi.double())
                 @ torch.nn.functional.normalize(discriminant.compute_class_means(sums)).T
             )
-    images = Dataset.read_file(bench.dataset(2, "train"), bench.task_classes(2)).images
+    images = Dataset.read_dataset_file(bench.dataset(2, "train"), bench.task_classes(2)).images
     found = method.predict_logits(network, INPUTS(images), None)
     expected = wanted[40:80]
     assert torch.equal(found.argmax(1), expected.argmax(1))
@@ -245,10 +245,10 @@ def test_without_held_out_images_probabilities_are_calibrated_on_left_out_ones(
     told = last.result["temperature"]
     assert (told["source"], told["images"]) == ("left-out", 120)
     network, method = last.deployed()
-    data = Dataset.read_file(unseen, bench.task_classes(2))
+    data = Dataset.read_dataset_file(unseen, bench.task_classes(2))
     logits = method.predict_logits(network, INPUTS(data.images), None).detach()
     probabilities = (logits / told["value"]).softmax(1)
-    right = probabilities.argmax(1) == data.to_targets(network.classes)
+    right = probabilities.argmax(1) == data.convert_labels_to_targets(network.classes)
     assert abs(float(probabilities.max(1).values.mean()) - float(right.float().mean())) < 0.15
 
 
@@ -257,6 +257,8 @@ def test_the_sums_and_the_classifier_take_one_pass_over_the_images(
 ) -> None:
     passed = watched(monkeypatch, Network, "features", lambda found, network, x, task: len(x))
     begin = watched(monkeypatch, Analytic, "begin_task", lambda *_: len(passed))
-    after = watched(monkeypatch, Analytic, "_solve_classifier", lambda *_: sum(passed[begin[-1] :]))
+    after = watched(
+        monkeypatch, Analytic, "_solve_for_classifier", lambda *_: sum(passed[begin[-1] :])
+    )
     Bench(tmp_path, n=40).learn_task(1, method=analytic())
     assert after == [40]

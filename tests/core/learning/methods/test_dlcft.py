@@ -27,7 +27,7 @@ from core.learning.curvature.block import Gram
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.data.dataset import DataError
 from core.learning.methods import dlcft, registry
-from core.learning.methods.dlcft import Dlcft, _adapt_norms
+from core.learning.methods.dlcft import Dlcft, _set_batch_norm_statistics
 from core.learning.methods.dlcft_memory import CurvatureMemory
 from core.learning.methods.squared_loss import append_ones, compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
@@ -52,7 +52,7 @@ def small(scenario="data", fixed_head=False, classes=CLASSES, hidden=(5, 4), see
             network.head.weight.normal_()
             network.head.bias.normal_()
         if fixed_head:
-            network.set_reference(
+            network.set_frozen_rows(
                 "shared", torch.randn(len(classes), hidden[-1], dtype=torch.float64)
             )
     return network
@@ -256,7 +256,7 @@ def test_a_new_row_is_held_at_zero_by_the_curvature_of_the_old_ones() -> None:
     with torch.no_grad():
         ctx.trainable["head.weight"][3], ctx.trainable["head.bias"][3] = row[:4], row[4]
     found = penalty_alone(run, ctx)
-    z = append_ones(run.network.compute_expansion(examples()[0])[0].detach())
+    z = append_ones(run.network.compute_value_and_derivative(examples()[0])[0].detach())
     wanted = 0.5 * (z.T @ z / 9) @ row
     assert torch.allclose(found["head.weight"][3], wanted[:4], rtol=1e-12)
     assert torch.allclose(found["head.bias"][3], wanted[4], rtol=1e-12)
@@ -268,7 +268,9 @@ def hessian(network, x, y):
     named = {n: p for n, p in network.named_parameters() if not n.startswith("backbone.")}
     for parameter in named.values():
         parameter.requires_grad_(True)
-    loss = compute_squared_errors(network.combine_logits(*network.jvp(x)), y, ALPHA).mean()
+    loss = compute_squared_errors(
+        network.compute_expansion_logits(*network.expand_by_forward_mode(x)), y, ALPHA
+    ).mean()
     grads = torch.autograd.grad(loss, list(named.values()), create_graph=True)
     rows = [
         joined(
@@ -394,7 +396,7 @@ def test_every_image_has_the_same_chance_to_be_kept() -> None:
             (batch,) = ctx.examples()
             marks = torch.arange(first, first + n).to(torch.uint8).view(-1, 1, 1, 1)
             batch.raw = lambda rows, marks=marks: marks[rows]
-            run.method._open_reservoir(ctx).offer_items(batch.raw, batch.y, ctx.task)
+            run.method._open_reservoir(ctx).offer_items_to_reservoir(batch.raw, batch.y, ctx.task)
         counts[run.method.state["buffer"].tensors["images"].flatten().long()] += 1
     expected = seeds * capacity / 20
     statistic = float(((counts - expected) ** 2 / (expected * (1 - capacity / 20))).sum())
@@ -408,7 +410,7 @@ def test_growing_keeps_old_rows_anchored_where_they_were_and_new_ones_at_zero() 
     run.network.add_task_classes(2, ["dog"], "zero", torch.Generator())
     ctx = run.begin(*examples(6, 2))
     assert torch.equal(run.network.head.weight[:3], old) and not run.network.head.weight[3].any()
-    deltas = run.method._compute_deltas(ctx)
+    deltas = run.method._compute_displacements(ctx)
     assert deltas["head.weight"].shape == (4, 4) and not any(d.any() for d in deltas.values())
 
 
@@ -505,7 +507,7 @@ def test_outputs_are_probed_one_by_one_up_to_ten_and_by_signs_beyond(
     hyper, classes, count, probes
 ) -> None:
     run = hand(network=small(classes=[str(i) for i in range(classes)]), **hyper)
-    assert run.method._count_probes(run.begin(*examples(), num_images=count)) == probes
+    assert run.method._count_sign_vectors(run.begin(*examples(), num_images=count)) == probes
 
 
 # Forecasts.
@@ -520,7 +522,7 @@ class Straight(Backbone):
         super().__init__()
         self.scale = nn.Linear(18, 18)
         self.width = 18
-        self.declare_stages([[("scale",)]])
+        self.declare_stage_layers([[("scale",)]])
 
     def forward(self, x):
         return self.scale(x.flatten(1))
@@ -533,7 +535,7 @@ def straight():
     torch.manual_seed(0)
     own = Network(Straight(), "data", HeadSpec(CLASSES)).double()
     network = LinearisedNetwork(own, slope=0.1, fixed_head=True, frozen=True).eval()
-    network.set_reference("shared", torch.randn(3, 18, dtype=torch.float64))
+    network.set_frozen_rows("shared", torch.randn(3, 18, dtype=torch.float64))
     return network
 
 
@@ -566,7 +568,7 @@ def test_the_coupling_is_what_outputs_changed_by_what_the_blocks_say(scenario, c
     run.network.add_task_classes(1, CLASSES, "default", torch.Generator().manual_seed(0))
     run.network.double()
     ctx = run.begin(x, y)
-    task = ctx.head_task
+    task = ctx.head_argument
     before = run.network(x, task).detach()
     moving = [n for n in ctx.trainable if scenario == "data" or not n.startswith("heads.")]
     change = random_change(ctx, moving)
@@ -653,7 +655,7 @@ def test_a_method_that_does_not_forecast_says_so() -> None:
     method = registry.get_method("finetune")(registry.get_method("finetune").Hyper(), State())
     with pytest.raises(NotImplementedError, match="finetune does not forecast"):
         method.compute_example_losses(None, None, None, None)
-    assert method.forecast_loss_rise(None) is None and method.get_max_forecast() is None
+    assert method.forecast_loss_rise(None) is None and method.get_max_loss_forecast() is None
 
 
 # Recipes.
@@ -752,7 +754,7 @@ def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(
 
     def look(ctx):
         (norm, conv), (batch,) = named(ctx.network, ".bn1", ".conv1"), ctx.examples()
-        _adapt_norms(ctx)
+        _set_batch_norm_statistics(ctx)
         with torch.no_grad():
             reaching = conv(batch.x).double()
         seen["mean"] = (norm.running_mean.double(), reaching.mean((0, 2, 3)))
@@ -764,7 +766,7 @@ def test_adapted_norms_have_the_mean_and_variance_of_the_first_tasks_images(
             next(m for name, m in modules.items() if name.endswith(ending)) for ending in endings
         ]
 
-    monkeypatch.setattr(dlcft, "_adapt_norms", look)
+    monkeypatch.setattr(dlcft, "_set_batch_norm_statistics", look)
     with_norms.learn_task(1, method={"name": "dlcft", "norms": "adapt"})
     for found, wanted in seen.values():
         assert torch.allclose(found, wanted, rtol=1e-5, atol=1e-7)
@@ -906,7 +908,7 @@ def test_the_heads_block_is_one_gram_for_all_rows() -> None:
     run = hand("class")
     run.end(run.begin(*examples()))
     block = CurvatureMemory(run.method.state["curvature"]).curvature.blocks["head"]
-    z = append_ones(run.network.compute_expansion(examples()[0])[0])
+    z = append_ones(run.network.compute_value_and_derivative(examples()[0])[0])
     assert isinstance(block, Gram) and relative(block.a.to_dense(), (z.T @ z / 9).detach()) <= 1e-12
 
 

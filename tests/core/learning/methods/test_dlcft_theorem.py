@@ -63,9 +63,13 @@ def tasks_of(parameters, sizes):
 def matrix(curvature):
     """S as the penalty's gradient multiplies by it."""
     block = curvature.blocks["all"]
-    units = torch.eye(block.count_columns(1), dtype=torch.float64)
+    units = torch.eye(block.count_displacement_columns(1), dtype=torch.float64)
     return torch.stack(
-        [curvature.evaluate_penalty({"all": unit[None]})[0]["all"][0] for unit in units], 1
+        [
+            curvature.compute_penalty_and_gradient({"all": unit[None]})[0]["all"][0]
+            for unit in units
+        ],
+        1,
     )
 
 
@@ -183,7 +187,9 @@ def test_adam_ends_at_the_same_objective_but_elsewhere_with_more_parameters_than
         for _ in range(steps):
             at = moving.detach()
             pull = (
-                memory.evaluate_penalty({"all": (at - anchor)[None]})[0]["all"][0] if memory else 0
+                memory.compute_penalty_and_gradient({"all": (at - anchor)[None]})[0]["all"][0]
+                if memory
+                else 0
             )
             moving.grad = w * task.gradient(at) + (1 - w) * pull
             optimizer.step()
@@ -210,7 +216,7 @@ class Tiny(Backbone):
         self.fc = nn.Linear(3, 3)
         self.relu = nn.ReLU()
         self.width = 3
-        self.declare_stages([[("conv1",)], [("conv2",)], [("fc",)]])
+        self.declare_stage_layers([[("conv1",)], [("conv2",)], [("fc",)]])
 
     def forward(self, x):
         x = self.relu(self.conv2(self.relu(self.conv1(x))))
@@ -226,7 +232,7 @@ def tiny():
                 2.5
             )  # features of size 1: what can be learned stands far above rounding
     linear = LinearisedNetwork(network, slope=0.1, fixed_head=True, frozen=True).eval()
-    linear.set_reference("shared", torch.randn(3, 3, dtype=torch.float64))
+    linear.set_frozen_rows("shared", torch.randn(3, 3, dtype=torch.float64))
     return linear
 
 
@@ -260,7 +266,7 @@ class Whole:
     def __init__(self, matrix):
         self.matrix = matrix
 
-    def evaluate_penalty(self, deltas):
+    def compute_penalty_and_gradient(self, deltas):
         d = torch.cat([delta.flatten() for delta in deltas.values()])
         product = self.matrix @ d
         parts = product.split([delta.numel() for delta in deltas.values()])
@@ -427,7 +433,7 @@ def dense(curvature, network):
     parts = []
     for name, block in curvature.blocks.items():
         o = network.get_submodule(name).weight.shape[0]
-        w = block.count_columns(o)
+        w = block.count_displacement_columns(o)
         units = torch.eye(o * w, dtype=torch.float64).view(-1, o, w)
         parts.append(
             torch.stack([block.multiply_by_curvature(unit).flatten() for unit in units], 1)

@@ -11,7 +11,7 @@ from streams import Bench, spied, watched
 from torch.nn import functional
 
 from core.learning.memory.exemplars import Exemplars
-from core.learning.memory.rehearsal import choose_exemplars, draw_step_exemplars
+from core.learning.memory.rehearsal import choose_exemplars, draw_exemplars_for_batch
 from core.learning.methods import dne, expanding, registry
 from core.learning.methods.dne import Dne
 from core.learning.methods.expanding import CLASSIFIER, EXPERT
@@ -111,7 +111,7 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
         if ctx.task == 1 or ctx.stage != EXPERT or ctx.cache.setdefault("looked", False):
             return
         ctx.cache["looked"] = True
-        share = draw_step_exemplars(ctx, Exemplars(method.state["exemplars"]))
+        share = draw_exemplars_for_batch(ctx, Exemplars(method.state["exemplars"]))
         x, y = torch.cat([batch.x, share[0]]), torch.cat([batch.y, share[1]])
         with torch.no_grad():
             z, old = ctx.network(x).double(), before(x).double()
@@ -191,9 +191,9 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
 ) -> None:
     first, exact = bench.learn_tasks(2, method="dne")
     made = watched(
-        monkeypatch, ExpandedNetwork, "use_packed_experts", lambda packed, network: packed
+        monkeypatch, ExpandedNetwork, "pack_older_experts", lambda packed, network: packed
     )
-    monkeypatch.setattr(dne, "packing_is_faster", lambda device: True)
+    monkeypatch.setattr(dne, "is_packing_faster", lambda device: True)
     packed = bench.learn_task(2, first, method="dne")
     assert len(made) == 1
     for part in ("expert.2", "head"):
@@ -206,7 +206,7 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
 def test_with_packed_experts_a_kill_changes_no_bit_and_older_shards_none(
     bench, monkeypatch
 ) -> None:
-    monkeypatch.setattr(dne, "packing_is_faster", lambda device: True)
+    monkeypatch.setattr(dne, "is_packing_faster", lambda device: True)
     learned = [None, *bench.learn_tasks(3, method="dne", epochs=1)]
     for number, at in ((2, learned[2].result["steps"] - 1), (3, 1)):
         again = bench.resumed(number, learned[number - 1], at, at + 1, method="dne", epochs=1)
@@ -252,7 +252,7 @@ def test_two_thousand_exemplars_make_room_for_fifty_to_a_hundred_classes() -> No
             x, labels, torch.arange(len(x)), None, lambda rows, images=images: images[rows]
         )
         share = 2000 // seen
-        exemplars.trim_lists(share)
+        exemplars.trim_class_lists(share)
         exemplars.append_images(choose_exemplars(network, [batch], share), task, share)
         sizes.append(exemplars.size)
         assert exemplars.labels.bincount().tolist() == [share] * seen

@@ -8,7 +8,7 @@ from streams import Bench, spied, watched
 from core.errors import InvalidRecipe
 from core.learning.methods import lwf
 from core.learning.methods.lwf import Lwf, compute_distillation
-from core.learning.methods.teacher import get_teacher
+from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
 
@@ -64,7 +64,7 @@ def test_without_strength_there_is_no_teacher(bench, monkeypatch) -> None:
     def refuse(ctx):
         raise AssertionError("a teacher was made")
 
-    monkeypatch.setattr(lwf, "get_teacher", refuse)
+    monkeypatch.setattr(lwf, "get_teacher_network", refuse)
     bench.learn_task(2, first, method={"name": "lwf", "lambda_o": 0.0})
     with pytest.raises(AssertionError, match="teacher"):
         bench.learn_task(2, first, method="lwf")
@@ -87,7 +87,7 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(
         with torch.no_grad():
             old, new = parent(batch.x, task), ctx.network(batch.x, task)[:, :2]
             wanted = -((old / 3).softmax(1) * (new / 3).log_softmax(1)).sum(1).mean()
-        frozen = not any(module.training for module in get_teacher(ctx).modules())
+        frozen = not any(module.training for module in get_teacher_network(ctx).modules())
         return float(terms["distillation"].detach()), 0.5 * float(wanted), frozen
 
     seen = spied(monkeypatch, Lwf, look)
@@ -124,7 +124,7 @@ def test_by_classes_both_losses_weigh_what_they_speak_for(
     """
 
     def look(method, ctx, batch, terms):
-        old = get_teacher(ctx)
+        old = get_teacher_network(ctx)
         with torch.no_grad():
             logits = ctx.network(batch.x, None).double()
             before = torch.zeros_like(logits)
@@ -161,7 +161,7 @@ def test_every_old_head_is_distilled_whether_tasks_are_named_by_numbers_or_strin
         head["task"] = kind(head["task"])
 
     def look(method, ctx, batch, terms):
-        network, before = ctx.network, get_teacher(ctx)
+        network, before = ctx.network, get_teacher_network(ctx)
         with torch.no_grad():
             now, then = network.features(batch.x), before.features(batch.x)
             pairs = [(network.logits(now, t), before.logits(then, t)) for t in (1, 2)]

@@ -43,8 +43,8 @@ def slow_covariances(kind: str, features: np.ndarray, labels: np.ndarray) -> dic
 def test_draws_are_a_mean_and_a_root_of_the_covariance_times_noise(kind: str) -> None:
     features, labels = examples()
     gaussians = Gaussians(Section())
-    gaussians.store_task(3, features, labels, ROWS, kind)
-    drawn, rows = gaussians.draw_features(6, torch.Generator().manual_seed(9))
+    gaussians.store_task_gaussians(3, features, labels, ROWS, kind)
+    drawn, rows = gaussians.draw_gaussian_features(6, torch.Generator().manual_seed(9))
     assert rows.tolist() == [1] * 6 + [4] * 6
     generator = torch.Generator().manual_seed(9)
     sigmas = slow_covariances(kind, features.numpy(), labels.numpy())
@@ -60,11 +60,13 @@ def test_draws_are_a_mean_and_a_root_of_the_covariance_times_noise(kind: str) ->
 def test_a_class_of_several_tasks_is_drawn_in_the_shares_of_its_images() -> None:
     gaussians = Gaussians(Section())
     features, labels = examples(30)
-    gaussians.store_task(1, features[labels == 1][:12], labels[labels == 1][:12], ROWS[:1], "full")
-    gaussians.store_task(
+    gaussians.store_task_gaussians(
+        1, features[labels == 1][:12], labels[labels == 1][:12], ROWS[:1], "full"
+    )
+    gaussians.store_task_gaussians(
         2, features[:9] + 100, labels[:9], ROWS, "full"
     )  # six of row 1, three of row 4
-    drawn, rows = gaussians.draw_features(10, torch.Generator().manual_seed(0))
+    drawn, rows = gaussians.draw_gaussian_features(10, torch.Generator().manual_seed(0))
     assert {row: int((rows == row).sum()) for row in (1, 4)} == {1: 10, 4: 10}
     late = drawn.mean(1) > 50
     assert int(late[rows == 1].sum()) == 4 and bool(
@@ -75,8 +77,8 @@ def test_a_class_of_several_tasks_is_drawn_in_the_shares_of_its_images() -> None
 def test_a_class_with_one_image_is_drawn_about_it() -> None:
     gaussians = Gaussians(Section())
     features, _ = examples(2)
-    gaussians.store_task(1, features, ROWS, ROWS, "full")
-    drawn, _ = gaussians.draw_features(3, torch.Generator().manual_seed(0))
+    gaussians.store_task_gaussians(1, features, ROWS, ROWS, "full")
+    drawn, _ = gaussians.draw_gaussian_features(3, torch.Generator().manual_seed(0))
     torch.testing.assert_close(drawn[:3], features[:1].float().expand(3, -1), atol=1e-4, rtol=0)
 
 
@@ -99,12 +101,12 @@ def test_the_loss_is_the_papers_formula_written_out() -> None:
 def test_the_backbone_learns_at_a_share_of_the_heads_rate() -> None:
     stage = Stage(backbone_rate=0.1)
     for recipe in (OptimizerRecipe(lr=0.02), OptimizerRecipe(lr=0.5, head_lr=0.02)):
-        found = stage.apply_rates(recipe)
+        found = stage.apply_stage_rates(recipe)
         assert (
-            found.rate_of("backbone.1") == pytest.approx(0.002)
-            and found.rate_of("head.weight") == 0.02
+            found.get_peak_rate("backbone.1") == pytest.approx(0.002)
+            and found.get_peak_rate("head.weight") == 0.02
         )
-    assert Stage().apply_rates(recipe) is recipe
+    assert Stage().apply_stage_rates(recipe) is recipe
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_alignment_moves_the_head_alone_and_takes_all_draws_once_an_epoch(
         found = terms_of(self, ctx, batch)
         if ctx.stage == ALIGN:
             assert set(ctx.trainable) == {"head.weight", "head.bias"}
-            n = len(self._get_epoch_draws(ctx)[1])
+            n = len(self._get_shuffled_epoch_draws(ctx)[1])
             seen.append(
                 (ctx.epoch, n * (ctx.batch + 1) // ctx.batches - n * ctx.batch // ctx.batches)
             )

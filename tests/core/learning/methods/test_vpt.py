@@ -19,7 +19,7 @@ from core.learning.data.dataset import DataError
 from core.learning.evaluation.predicting import load_network
 from core.learning.methods.vpt import Vpt
 from core.learning.networks.prompts import PromptedNetwork
-from core.learning.training.failures import classify_error
+from core.learning.training.failures import classify_job_error
 
 VIT = {"name": "vit", "layers": 2, "heads": 2, "hidden": 8, "mlp": 16, "patch": 3}
 PER_TASK = {"name": "vpt", "prompts": 3, "per_task": True}
@@ -212,4 +212,4 @@ def test_the_shape_of_the_prompts_is_fixed_with_the_first_task(
 def test_an_architecture_without_tokens_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="vpt works on architectures of vit, not on mlp") as caught:
         Bench(tmp_path).stream(1, method="vpt")
-    assert classify_error(caught.value) == "data"
+    assert classify_job_error(caught.value) == "data"

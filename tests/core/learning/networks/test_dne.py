@@ -16,13 +16,13 @@ from core.learning.networks import HeadSpec, ImageSpec, build_meta_backbone, bui
 from core.learning.networks.dne.chain import (
     ChainOutputs,
     draw_drop_path_masks,
-    run_chain,
-    run_expert,
+    run_expert_chain,
+    run_next_expert,
 )
 from core.learning.networks.dne.expert import Expert, Sizes, fill_expert_module
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import Packed
-from core.learning.networks.dne.spatial import SpatialAttention, patch_offsets
+from core.learning.networks.dne.spatial import SpatialAttention, compute_patch_offsets
 from core.learning.networks.dne.task_attention import TaskAttention
 from core.learning.networks.families import rebuild_network
 from core.learning.networks.init import fill_weights
@@ -44,7 +44,7 @@ def network(experts=(), classes=("a", "b"), attention="gpsa", dtype=torch.float3
     found = ExpandedNetwork(plain)
     stir(found.head, 1)
     for task, heads in enumerate(experts, 2):
-        found.schedule_expert(heads)
+        found.schedule_next_expert(heads)
         found.add_task_classes(task, [f"{task}{x}" for x in "ab"], "default", seeded(task))
         stir(found, task, by)
     return found.to(dtype).eval()
@@ -113,7 +113,7 @@ def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
         counts = []
         for t in range(1, 7):
             with FlopCounterMode(display=False) as counter:
-                run_chain(experts[:t], x)
+                run_expert_chain(experts[:t], x)
             counts.append(counter.get_total_flops())
     gate = [2 * 5 * 64**2 * 32 * (12 if t == 1 else k) for t in range(1, 7)]
     for t in range(1, 7):
@@ -150,7 +150,7 @@ def test_the_first_nine_heads_start_by_looking_at_one_patch_each() -> None:
     away = [(int(p) % 8 - 4, int(p) // 8 - 3) for p in seen]
     assert away == [(h2, h1) for h2 in (-1, 0, 1) for h1 in (-1, 0, 1)]
     assert torch.equal(attention.value.weight, torch.eye(384))
-    assert patch_offsets(8, attention.gate)[:, middle, middle].tolist() == [0, 0, 0]
+    assert compute_patch_offsets(8, attention.gate)[:, middle, middle].tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("attention", ["mhsa", "gpsa"])
@@ -236,11 +236,11 @@ def test_attention_between_heads_sums_to_one_over_all_of_them() -> None:
 def test_an_expert_that_is_added_and_changed_leaves_every_bit_of_the_older_ones() -> None:
     net, x = network((1, 2)), images()
     with torch.no_grad():
-        before = run_chain(net.list_experts(), x)
-        net.schedule_expert(2)
+        before = run_expert_chain(net.list_experts(), x)
+        net.schedule_next_expert(2)
         net.add_task_classes(4, ["x"], "default", seeded(9))
         stir(net.experts[-1], 5)
-        after = run_chain(net.list_experts(), x)
+        after = run_expert_chain(net.list_experts(), x)
     for kind in ("heads", "hidden"):
         earlier, later = getattr(before, kind), getattr(after, kind)
         assert len(later) == len(earlier) + 1
@@ -253,16 +253,16 @@ def test_the_newest_expert_alone_gives_what_the_whole_chain_does() -> None:
     net, x = network((1, 2)), images()
     with torch.no_grad():
         assert torch.equal(
-            net.forward_newest(net.forward_older(x), x),
-            run_chain(net.list_experts(), x).features[-1],
+            net.compute_newest_features(net.compute_older_features(x), x),
+            run_expert_chain(net.list_experts(), x).features[-1],
         )
 
 
 def test_only_the_newest_expert_and_the_classifier_get_gradients() -> None:
     net, x = network((2, 1)), images()
-    old = net.forward_older(x)
+    old = net.compute_older_features(x)
     assert not any(f.requires_grad for f in old.features)
-    logits = net.logits(torch.cat([*old.features, net.forward_newest(old, x)], 1))
+    logits = net.logits(torch.cat([*old.features, net.compute_newest_features(old, x)], 1))
     functional.cross_entropy(logits, torch.tensor([0, 1, 2, 5])).backward()
     moved = {name for name, p in net.named_parameters() if p.grad is not None}
     assert moved == {n for n, _ in net.named_parameters() if n.startswith(("experts.1.", "head."))}
@@ -281,16 +281,16 @@ def test_task_attention_does_not_mix_patches() -> None:
     other = x.clone()
     other[..., :2, 2:4] += 1  # patch 1 of the first row
     with torch.no_grad():
-        a, b = (run_chain(net.list_experts(), of).hidden[1][0] for of in (x, other))
+        a, b = (run_expert_chain(net.list_experts(), of).hidden[1][0] for of in (x, other))
     assert (a != b).any(-1).nonzero()[:, 1].unique().tolist() == [1]
 
 
 def test_an_expert_reads_the_ones_before_it() -> None:
     net, x = network((1,)), images()
     with torch.no_grad():
-        before = run_chain(net.list_experts(), x).features
+        before = run_expert_chain(net.list_experts(), x).features
         stir(net.backbone.expert.layers[0].mixing, 8)
-        after = run_chain(net.list_experts(), x).features
+        after = run_expert_chain(net.list_experts(), x).features
     assert not torch.equal(before[1], after[1])
 
 
@@ -304,13 +304,13 @@ def test_branches_are_dropped_more_often_in_later_layers_and_kept_in_the_mean() 
 
 def test_a_dropped_branch_leaves_its_input() -> None:
     net, x = network((1,)), images()
-    expert, old = net.list_experts()[-1], net.forward_older(x).intermediates
+    expert, old = net.list_experts()[-1], net.compute_older_features(x).intermediates
     nothing = torch.zeros(2, 2, len(x))
     with torch.no_grad():
-        found = run_expert(expert, old, x, nothing).features[-1]
+        found = run_next_expert(expert, old, x, nothing).features[-1]
         assert torch.equal(found, expert.norm(expert.token[0].expand(len(x), -1)))
         kept, plain = (
-            run_expert(expert, old, x, drops).features[-1] for drops in (nothing + 1, None)
+            run_next_expert(expert, old, x, drops).features[-1] for drops in (nothing + 1, None)
         )
         assert torch.equal(kept, plain)
 
@@ -344,7 +344,7 @@ def test_a_packed_pass_is_the_formula_of_the_chain(heads, attention, dtype, by, 
     net, x = network(heads, attention=attention, dtype=dtype, by=by), images(dtype=dtype)
     with torch.no_grad():
         wanted, found = (
-            run_chain(net.list_experts(), x),
+            run_expert_chain(net.list_experts(), x),
             Packed(net.list_experts()).run_packed_chain(x),
         )
     torch.testing.assert_close(
@@ -363,7 +363,7 @@ def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
         fill_weights(expert, fill_expert_module, seeded(t))
     x = torch.randn(2, 3, 32, 32, generator=seeded())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        wanted, found = run_chain(experts, x), Packed(experts).run_packed_chain(x)
+        wanted, found = run_expert_chain(experts, x), Packed(experts).run_packed_chain(x)
     for a, b in zip(everything(found), everything(wanted), strict=True):
         assert (a - b).norm() <= 2e-2 * b.norm()
 
@@ -372,8 +372,8 @@ def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
 def test_the_newest_expert_has_the_same_gradients_after_a_packed_pass(heads) -> None:
     net, x = network(heads, by=0.1), images()
     grads = []
-    for packed in (None, net.use_packed_experts()):
-        newest = net.forward_newest(net.forward_older(x, packed), x)
+    for packed in (None, net.pack_older_experts()):
+        newest = net.compute_newest_features(net.compute_older_features(x, packed), x)
         loss = (newest * torch.randn(newest.shape, generator=seeded(1))).mean()
         grads.append(torch.autograd.grad(loss, list(net.list_experts()[-1].parameters())))
     torch.testing.assert_close(*grads, rtol=1e-5, atol=1e-5)
@@ -401,7 +401,7 @@ def test_a_packed_pass_has_as_many_operations_for_any_number_of_equal_experts() 
 
 def test_what_is_packed_does_not_see_later_changes_of_experts() -> None:
     net, x = network((1, 2)), images()
-    packed = net.use_packed_experts()
+    packed = net.pack_older_experts()
     before = packed.run_packed_chain(x).features
     stir(net, 7)
     assert all(
@@ -416,7 +416,7 @@ def test_old_logits_start_as_the_same_bits_and_new_columns_as_zeros() -> None:
     net, x = network((1,)), images()
     with torch.no_grad():
         before = net(x)
-        net.schedule_expert(2)
+        net.schedule_next_expert(2)
         net.add_task_classes(3, ["x", "y"], "default", seeded(3))
         after = net(x)
     assert torch.equal(after[:, :4], before)
@@ -427,7 +427,7 @@ def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
     net, x = network((1,)), images()
     kept = copy.deepcopy(net)
     with torch.no_grad():
-        net.schedule_expert(2)
+        net.schedule_next_expert(2)
         net.add_task_classes(3, ["x"], "default", seeded(3))
         stir(net.experts[-1], 1)
         old, new = net.compute_version_logits(x, [kept.head, net.head])
@@ -462,7 +462,7 @@ def test_an_experts_weights_are_a_function_of_the_seed() -> None:
         torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)
     )
     inner = ExpandedNetwork(build_network(SMALL, IMAGE, "class", HeadSpec(("a",))))
-    inner.schedule_expert(2)
+    inner.schedule_next_expert(2)
     inner.add_task_classes(2, ["b"], "zero", seeded())
     mixing = inner.experts[0].layers[0].mixing.inner
     assert (
@@ -481,8 +481,11 @@ def test_experts_are_for_their_own_architecture_and_one_classifier() -> None:
 
 def test_float64_follows_a_network_through_growth() -> None:
     net = network(dtype=torch.float64)
-    net.schedule_expert(1)
+    net.schedule_next_expert(1)
     net.add_task_classes(2, ["x"], "default", seeded())
     assert {p.dtype for p in net.parameters()} == {torch.float64}
     x = images(dtype=torch.float64)
-    assert isinstance(net.forward_older(x).intermediates, ChainOutputs) and net(x).sum().isfinite()
+    assert (
+        isinstance(net.compute_older_features(x).intermediates, ChainOutputs)
+        and net(x).sum().isfinite()
+    )

@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.linear import dual
-from core.learning.networks.linear.dual import Dual, NoRule, as_dual
+from core.learning.networks.linear.dual import Dual, NoRule, use_dual_parameters
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.torchvision_import import import_torchvision_models
 
@@ -23,7 +23,7 @@ def differences(network, x):
     gradient of the derivative's product with a fixed vector."""
     move(network, displacement(network, 4))
     found = []
-    for way in (network.by_dual_numbers, network.jvp):
+    for way in (network.expand_by_dual_numbers, network.expand_by_forward_mode):
         value, tangent = way(x)
         weights = torch.linspace(-1, 1, tangent.numel(), dtype=tangent.dtype).view_as(tangent)
         grads = torch.autograd.grad((tangent * weights).sum(), network.displacement.parameters())
@@ -69,7 +69,7 @@ def test_norms_that_are_not_folded_have_a_rule_as_well(case) -> None:
     g = torch.Generator().manual_seed(5)
     at = {name: p.detach() for name, p in backbone.named_parameters()}
     moved = {name: 0.1 * torch.randn(p.shape, generator=g, dtype=p.dtype) for name, p in at.items()}
-    with as_dual(backbone, moved):
+    with use_dual_parameters(backbone, moved):
         out = backbone(Dual(x, None))
     value, tangent = torch.func.jvp(
         lambda p: torch.func.functional_call(backbone, p, (x,)), (at,), (moved,)
@@ -112,7 +112,7 @@ def test_at_zero_an_activation_takes_the_slope_of_its_negative_side() -> None:
 
 def test_what_does_not_move_costs_no_derivative() -> None:
     conv = nn.Conv2d(1, 2, 3)
-    with as_dual(conv, {"weight": None, "bias": None}):
+    with use_dual_parameters(conv, {"weight": None, "bias": None}):
         assert conv(Dual(torch.randn(1, 1, 5, 5), None)).dx is None
 
 
@@ -137,7 +137,10 @@ def test_a_function_without_a_rule_says_so(function, name) -> None:
 def test_a_module_has_its_parameters_back_whatever_happens_inside() -> None:
     linear = nn.Linear(2, 2)
     weight, names = linear.weight, list(linear.state_dict())
-    with pytest.raises(RuntimeError), as_dual(linear, {"weight": torch.ones(2, 2), "bias": None}):
+    with (
+        pytest.raises(RuntimeError),
+        use_dual_parameters(linear, {"weight": torch.ones(2, 2), "bias": None}),
+    ):
         raise RuntimeError
     assert linear.weight is weight and list(linear.state_dict()) == names
 
@@ -172,12 +175,12 @@ MUTANTS = {
     "bias on the derivative's path": (
         "resnet20",
         torch.conv2d,
-        with_bias_on_the_derivative(dual._conv2d),
+        with_bias_on_the_derivative(dual._convolve_dual),
     ),
     "bias on a linear layer's": (
         "mlp",
         torch._C._nn.linear,
-        with_bias_on_the_derivative(dual._linear),
+        with_bias_on_the_derivative(dual._apply_dual_linear),
     ),
     "mask from the derivative": ("resnet20", torch._C._nn.leaky_relu, masked_by(lambda x: x.dx)),
     "mask from the sum": ("resnet20", torch._C._nn.leaky_relu, masked_by(lambda x: x.x + x.dx)),
@@ -190,21 +193,21 @@ def test_a_wrong_rule_is_seen(mutant, monkeypatch) -> None:
     case, function, rule = MUTANTS[mutant]
     network, x = linearised(case), images(case)
     move(network, displacement(network, 4))
-    wanted = network.jvp(x)[1]
-    assert relative(network.by_dual_numbers(x)[1], wanted) <= 1e-13
+    wanted = network.expand_by_forward_mode(x)[1]
+    assert relative(network.expand_by_dual_numbers(x)[1], wanted) <= 1e-13
     for key, kept in list(dual.RULES.items()):
         if kept is dual.RULES[function]:
             monkeypatch.setitem(dual.RULES, key, rule)
-    assert relative(network.by_dual_numbers(x)[1], wanted) > WRONG
+    assert relative(network.expand_by_dual_numbers(x)[1], wanted) > WRONG
 
 
 def test_an_image_that_moves_is_seen() -> None:
     network, x = linearised("resnet20"), images("resnet20")
     psi = displacement(network, 4)
     move(network, psi)
-    with as_dual(network.backbone, dict(psi)):
+    with use_dual_parameters(network.backbone, dict(psi)):
         out = network.backbone(Dual(x, 0.2 * x))
-    assert relative(out.dx, network.jvp(x)[1]) > WRONG
+    assert relative(out.dx, network.expand_by_forward_mode(x)[1]) > WRONG
 
 
 def test_a_displacement_of_weights_that_are_not_folded_is_seen() -> None:
@@ -216,10 +219,10 @@ def test_a_displacement_of_weights_that_are_not_folded_is_seen() -> None:
     ).eval()
     unfolded = unfrozen.backbone
     moved = {name: psi.get(name) for name, _ in unfolded.named_parameters()}
-    with as_dual(unfolded, moved):
+    with use_dual_parameters(unfolded, moved):
         out = unfolded(Dual(x, None))
-    assert relative(out.x, network.jvp(x)[0]) <= 1e-12
-    assert relative(out.dx, network.jvp(x)[1]) > WRONG
+    assert relative(out.x, network.expand_by_forward_mode(x)[0]) <= 1e-12
+    assert relative(out.dx, network.expand_by_forward_mode(x)[1]) > WRONG
 
 
 # What it costs: ResNet-18, images of 32 pixels.
@@ -261,7 +264,7 @@ def test_dual_numbers_keep_less_for_the_backward_pass_than_plain_training() -> N
     linear, plain_one, x = resnet18(2)
     found = {
         "plain": kept_for_backward(plain_one, lambda: plain_one(x)),
-        "jvp": kept_for_backward(linear, lambda: sum(linear.jvp(x))),
+        "jvp": kept_for_backward(linear, lambda: sum(linear.expand_by_forward_mode(x))),
         "dual": kept_for_backward(linear, lambda: linear.features(x)),
     }
     assert found == pytest.approx({"plain": 70.7 / 8, "jvp": 105.9 / 8, "dual": 35.8 / 8}, rel=0.05)
@@ -274,7 +277,7 @@ def operations(run):
 
 
 @pytest.mark.parametrize(
-    "way", ["by_dual_numbers", pytest.param("jvp", marks=pytest.mark.campaign)]
+    "way", ["expand_by_dual_numbers", pytest.param("jvp", marks=pytest.mark.campaign)]
 )
 def test_a_linear_forward_pass_costs_three_and_a_step_five_thirds_of_plain_ones(way) -> None:
     linear, plain_one, x = resnet18(1)

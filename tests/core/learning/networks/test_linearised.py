@@ -57,10 +57,10 @@ def added(a, b, scale=1.0):
 def test_the_value_is_the_networks_own_and_without_displacement_there_is_no_more(case) -> None:
     network, x = linearised(case), images(case)
     with torch.no_grad():
-        value, tangent = network.jvp(x)
+        value, tangent = network.expand_by_forward_mode(x)
         difference = relative(value, network.backbone(x))
         assert difference == 0 or (case == "vit" and difference < 1e-14)
-        assert not tangent.any() and not network.by_dual_numbers(x)[1].any()
+        assert not tangent.any() and not network.expand_by_dual_numbers(x)[1].any()
 
 
 @pytest.mark.parametrize("case", QUICK)
@@ -93,7 +93,7 @@ def test_the_pullback_is_the_adjoint_of_the_tangent(case) -> None:
     network, x = linearised(case), images(case)
     a = displacement(network, 4)
     move(network, a)
-    tangent = network.by_dual_numbers(x)[1].detach()
+    tangent = network.expand_by_dual_numbers(x)[1].detach()
     u = torch.randn(tangent.shape, generator=torch.Generator().manual_seed(6), dtype=tangent.dtype)
     back = network.compute_vjp(x, u)
     other_way = sum(float((back[f"displacement.{name}"] * a[name]).sum()) for name in a)
@@ -136,7 +136,9 @@ def test_the_losss_hessian_by_the_displacement_is_the_same_everywhere(case, fixe
 def whole_hessian(network, x, y):
     """Of the mean loss by all of (ψ, W, b)."""
     moving = [*network.displacement.parameters(), *network.head.parameters()]
-    loss = compute_squared_errors(network.combine_logits(*network.jvp(x)), y, 15.0).mean()
+    loss = compute_squared_errors(
+        network.compute_expansion_logits(*network.expand_by_forward_mode(x)), y, 15.0
+    ).mean()
     rows = []
     for g in torch.cat(
         [grad.flatten() for grad in torch.autograd.grad(loss, moving, create_graph=True)]
@@ -156,7 +158,7 @@ def test_only_with_frozen_reading_rows_is_the_model_linear_in_all_it_learns(
     )
     network = LinearisedNetwork(own.double(), slope=0.1, fixed_head=fixed_head, frozen=True).eval()
     if fixed_head:
-        network.set_reference("shared", torch.randn(3, 3, dtype=torch.float64))
+        network.set_frozen_rows("shared", torch.randn(3, 3, dtype=torch.float64))
     x, found = torch.randn(4, 1, 2, 2, dtype=torch.float64), []
     for _ in range(2):
         for parameter in (*network.displacement.parameters(), *network.head.parameters()):
@@ -188,7 +190,7 @@ def test_a_backbone_without_a_rule_is_differentiated_by_torch(monkeypatch) -> No
     def refuse(self, x):
         raise NoRule
 
-    monkeypatch.setattr(LinearisedNetwork, "by_dual_numbers", refuse)
+    monkeypatch.setattr(LinearisedNetwork, "expand_by_dual_numbers", refuse)
     assert relative(network(x), wanted) <= 1e-14
 
 
@@ -248,13 +250,13 @@ def test_each_task_has_a_head_and_frozen_rows_of_its_own() -> None:
         network.add_task_classes(
             task, ["a", "b", "c"][: task + 1], "default", torch.Generator().manual_seed(task)
         )
-        network.set_reference(str(task), network.get_head_rows(task).detach().clone())
+        network.set_frozen_rows(str(task), network.get_head_rows(task).detach().clone())
     move(network, displacement(network, 4))
     x = torch.randn(3, 1, 2, 2, dtype=torch.float64)
     assert network(x, 1).shape == (3, 2) and network(x, 2).shape == (3, 3)
     assert {"reference.1", "reference.2", "head.1", "head.2"} <= set(network.list_part_names())
     with pytest.raises(ValueError, match="set already"):
-        network.set_reference("1", torch.zeros(2, 4))
+        network.set_frozen_rows("1", torch.zeros(2, 4))
 
 
 def test_the_data_scenario_has_fixed_rows() -> None:
@@ -341,6 +343,6 @@ def test_a_missing_part_is_refused() -> None:
 def test_it_takes_the_shape_of_a_state_that_came_later(frozen) -> None:
     later = linearised("resnet20", fixed_head=True)
     network = LinearisedNetwork(plain("resnet20"), slope=0.01, fixed_head=True, frozen=frozen)
-    network.take_shape(set(later.state_dict()))
+    network.match_state_dict_shape(set(later.state_dict()))
     network.load_state_dict(later.state_dict(), strict=True)
     assert torch.equal(network.eval()(images("resnet20")), later(images("resnet20")))

@@ -266,7 +266,7 @@ def test_an_uploaded_base_loads_by_name_and_its_classifier_is_ignored(make) -> N
     network = make({"name": "resnet18"})
     state = make({"name": "resnet18"}, seed=5).backbone.state_dict()
     state = {name: tensor for name, tensor in state.items() if "num_batches_tracked" not in name}
-    network.backbone.load_base(
+    network.backbone.load_base_weights(
         {**state, "fc.weight": torch.zeros(1000, 512), "fc.bias": torch.zeros(1000)}
     )
     assert all(
@@ -278,10 +278,10 @@ def test_a_base_with_a_missing_or_unknown_tensor_is_refused(make) -> None:
     network = make({"name": "small-cnn"})
     state = network.backbone.state_dict()
     with pytest.raises(ValueError, match="surprise"):
-        network.backbone.load_base({**state, "surprise": torch.zeros(1)})
+        network.backbone.load_base_weights({**state, "surprise": torch.zeros(1)})
     del state["conv2.bias"]
     with pytest.raises(ValueError, match=r"conv2\.bias"):
-        network.backbone.load_base(state)
+        network.backbone.load_base_weights(state)
 
 
 @pytest.mark.filterwarnings(

@@ -123,7 +123,7 @@ def test_ten_prompts_in_a_base_sized_transformer(deep: bool, count: int) -> None
     backbone = build_meta_backbone({"name": "vit_b_16"}, ImageSpec(224, 3))
     network = PromptedNetwork(Network(backbone, "class"), 10, deep)
     network.add_task_classes(1, CLASSES, "zero", torch.Generator())
-    assert network.bound == 0.0625
+    assert network.init_bound == 0.0625
     assert network.prompts["shared"].numel() == count
     into, _ = watched(network, torch.empty(1, 3, 224, 224, device="meta"))
     assert [t.shape[1] for t in into] == [1 + 10 + 196] * 12

@@ -24,9 +24,9 @@ from core.learning.networks import (
 )
 from core.learning.networks.backbones.timm_names import (
     RECOMMENDED,
-    find_pretrained,
-    load_table,
-    pretrained_names,
+    find_pretrained_weights,
+    list_pretrained_names,
+    load_weights_table,
 )
 from core.learning.networks.network import get_part_type
 from core.learning.timm_import import import_timm_models
@@ -61,7 +61,7 @@ def test_features_are_timms_own_at_the_weights_own_size(name: str) -> None:
 
 @SMALL
 def test_features_of_another_size_come_from_the_same_tensors(name: str) -> None:
-    known = find_pretrained(name)
+    known = find_pretrained_weights(name)
     size = known.smallest if known.step == 1 else known.smallest * 2
     backbone = made(name, ImageSpec(size, 3))
     shapes = [{n: t.shape for n, t in of.state_dict().items()} for of in (backbone, made(name))]
@@ -93,7 +93,9 @@ def test_children_of_every_kind_of_recommended_network_are_found_by_their_names(
     for name in RECOMMENDED:
         if name.startswith("vit_") and name != IN_CI:
             continue  # one transformer stands for those that differ in size
-        backbone = build_meta_backbone(named(name), ImageSpec(find_pretrained(name).size, 3))
+        backbone = build_meta_backbone(
+            named(name), ImageSpec(find_pretrained_weights(name).size, 3)
+        )
         for path, _ in backbone.named_modules():
             assert backbone.get_submodule(path) is not None, f"{name}: {path}"
 
@@ -108,7 +110,7 @@ def test_the_same_seed_gives_the_same_weights_and_the_global_generator_stays() -
 
 def test_buffers_that_are_computed_are_there_after_an_empty_build() -> None:
     name = "levit_128s.fb_dist_in1k"
-    image = ImageSpec(find_pretrained(name).size, 3)
+    image = ImageSpec(find_pretrained_weights(name).size, 3)
     full = made(name, image)
     empty = build_empty_network(named(name), image, "class").backbone.eval()
     for key, tensor in empty.state_dict().items():
@@ -120,7 +122,7 @@ def test_buffers_that_are_computed_are_there_after_an_empty_build() -> None:
 def test_a_checkpoint_of_timm_loads_without_renaming() -> None:
     published = import_timm_models().create_model(RESNET).state_dict()
     backbone = made(RESNET)
-    backbone.load_base(load_tensors(save(published)))
+    backbone.load_base_weights(load_tensors(save(published)))
     assert all(
         torch.equal(tensor, published[name]) for name, tensor in backbone.state_dict().items()
     )
@@ -168,10 +170,10 @@ def test_a_pass_in_training_trains() -> None:
 
 def test_an_unknown_name_and_an_unusable_one_are_refused() -> None:
     with pytest.raises(ValueError, match="did you mean"):
-        find_pretrained("resnet18.a1_in1")
-    name, reason = next(iter(load_table()["refused"].items()))
+        find_pretrained_weights("resnet18.a1_in1")
+    name, reason = next(iter(load_weights_table()["refused"].items()))
     with pytest.raises(ValueError) as caught:
-        find_pretrained(name)
+        find_pretrained_weights(name)
     assert reason in str(caught.value)
 
 
@@ -183,15 +185,15 @@ def test_images_that_it_does_not_take_are_refused() -> None:
 
 
 def test_what_is_recommended_exists() -> None:
-    assert len(RECOMMENDED) == 12 and set(RECOMMENDED) <= set(pretrained_names())
+    assert len(RECOMMENDED) == 12 and set(RECOMMENDED) <= set(list_pretrained_names())
 
 
 def test_every_name_of_timm_can_be_used_or_has_its_reason() -> None:
-    known = set(pretrained_names()) | set(load_table()["refused"])
+    known = set(list_pretrained_names()) | set(load_weights_table()["refused"])
     assert known == set(import_timm_models().list_pretrained())
 
 
-ARCHITECTURES = sorted({name.partition(".")[0]: name for name in pretrained_names()}.values())
+ARCHITECTURES = sorted({name.partition(".")[0]: name for name in list_pretrained_names()}.values())
 THREE = pytest.param(ARCHITECTURES[7::400], id="three", marks=pytest.mark.slow)
 MANY = pytest.param(ARCHITECTURES[::12], id="each twelfth", marks=pytest.mark.campaign)
 
@@ -201,7 +203,7 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(
     names: list[str],
 ) -> None:
     for name in names:
-        known = find_pretrained(name)
+        known = find_pretrained_weights(name)
         for size in {known.size, known.smallest}:
             backbone = build_meta_backbone(named(name), ImageSpec(size, 3))
             assert 1 <= len(backbone.stage_prefixes) <= 4, name
@@ -213,7 +215,9 @@ def test_architectures_build_with_five_depths_and_the_size_that_the_table_says(
 
 def test_a_networks_size_is_told_without_timm() -> None:
     found, half = (
-        find_network_size(named(VIT), {"size": size, "channels": 3}, load_table()["weights"])
+        find_network_size(
+            named(VIT), {"size": size, "channels": 3}, load_weights_table()["weights"]
+        )
         for size in (160, 80)
     )
     assert found.parameters == sum(p.numel() for p in made(VIT).parameters())
@@ -225,10 +229,10 @@ def marked(name: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "name", [marked(n) for n in RECOMMENDED if find_pretrained(n).parameters < MOST]
+    "name", [marked(n) for n in RECOMMENDED if find_pretrained_weights(n).parameters < MOST]
 )
 def test_what_is_recommended_learns_two_tasks_and_predicts(tmp_path, name: str) -> None:
-    known = find_pretrained(name)
+    known = find_pretrained_weights(name)
     size = 2 * known.smallest if known.step > 1 else known.smallest
     bench = Bench(tmp_path, architecture=named(name), size=size, channels=3, n=4, n_held_out=2)
     learned = bench.stream(2, epochs=1, depth=2, augment="none")

@@ -58,7 +58,7 @@ def test_features_equal_torchvisions(name: str) -> None:
     ]
     classifier.register_forward_pre_hook(lambda module, inputs: last.append(inputs[0]))
     backbone = build_backbone({"name": name}, ImageSpec(224, 3), torch.Generator()).eval()
-    backbone.load_base(reference.state_dict())
+    backbone.load_base_weights(reference.state_dict())
     with torch.no_grad():
         reference(x)
         torch.testing.assert_close(backbone(x), last[0], rtol=1e-4, atol=1e-5)

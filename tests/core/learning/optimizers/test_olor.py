@@ -11,7 +11,12 @@ import torch
 from torch import nn
 
 from core.learning.networks import ImageSpec, build_meta_backbone
-from core.learning.optimizers.olor import Anchored, Olor, compute_layer_iota, compute_layer_iotas
+from core.learning.optimizers.olor import (
+    Anchored,
+    Olor,
+    compute_parameter_rollback_shares,
+    compute_rollback_share,
+)
 from core.learning.recipe import OlorRecipe
 
 OPTIMIZERS = {
@@ -252,26 +257,26 @@ def test_an_anchor_in_another_memory_layout_pulls_to_the_same_weights() -> None:
 
 def test_powers_fall_from_the_first_layer_to_the_last() -> None:
     recipe = OlorRecipe(iota1=0.5, iota2=0.1, gamma=2.0)
-    assert [compute_layer_iota(i, 4, recipe) for i in range(5)] == pytest.approx(
+    assert [compute_rollback_share(i, 4, recipe) for i in range(5)] == pytest.approx(
         [0.5, 0.325, 0.2, 0.125, 0.1]
     )
 
 
 def test_a_single_layer_has_the_first_power() -> None:
-    assert compute_layer_iota(0, 0, OlorRecipe(iota1=0.3)) == 0.3
+    assert compute_rollback_share(0, 0, OlorRecipe(iota1=0.3)) == 0.3
     names = ["backbone.fc1.weight", "head.weight"]
-    assert compute_layer_iotas(names, [["fc1"]], OlorRecipe(granularity="tensor")) == {
-        "backbone.fc1.weight": 0.01
-    }
+    assert compute_parameter_rollback_shares(
+        names, [["fc1"]], OlorRecipe(granularity="tensor")
+    ) == {"backbone.fc1.weight": 0.01}
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0, 2.5, 3.0, 4.0])
 def test_the_last_layer_has_the_second_power_for_any_exponent(gamma) -> None:
     """An index shifted by 1e-8 makes the base negative here: below iota2, or complex."""
     recipe = OlorRecipe(iota1=0.5, iota2=0.1, gamma=gamma)
-    last = compute_layer_iota(7, 7, recipe)
+    last = compute_rollback_share(7, 7, recipe)
     assert last == (0.5 if gamma == 0 else 0.1)
-    assert 0.1 <= compute_layer_iota(3, 7, recipe) <= 0.5
+    assert 0.1 <= compute_rollback_share(3, 7, recipe) <= 0.5
 
 
 LAYERS = {
@@ -292,7 +297,9 @@ def named(name: str):
 def test_layers_are_stem_blocks_and_final_norm(name) -> None:
     n, stem, block, last = LAYERS[name]
     backbone, names = named(name)
-    found = compute_layer_iotas(names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0))
+    found = compute_parameter_rollback_shares(
+        names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0)
+    )
     assert set(found) == set(
         names[:-1]
     )  # every tensor of the backbone, biases and norms too, and no head's
@@ -303,14 +310,16 @@ def test_layers_are_stem_blocks_and_final_norm(name) -> None:
 
 def test_a_downsampling_goes_with_the_block_that_follows_it() -> None:
     backbone, names = named("convnext_tiny")
-    found = compute_layer_iotas(names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0))
+    found = compute_parameter_rollback_shares(
+        names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0)
+    )
     assert found["backbone.features.2.1.weight"] == found["backbone.features.3.0.layer_scale"]
     assert found["backbone.features.2.1.weight"] == pytest.approx(1 - 4 / 19)
 
 
 def test_single_tensors_are_layers_on_request() -> None:
     backbone, names = named("vit_b_16")
-    found = compute_layer_iotas(
+    found = compute_parameter_rollback_shares(
         names, backbone.layer_prefixes, OlorRecipe(iota1=1.0, gamma=1.0, granularity="tensor")
     )
     assert len(found) == 150
@@ -320,7 +329,9 @@ def test_single_tensors_are_layers_on_request() -> None:
 def test_single_tensors_are_counted_among_those_that_move() -> None:
     backbone, names = named("small-cnn")
     recipe = OlorRecipe(iota1=0.5, granularity="tensor")
-    found = compute_layer_iotas(names[-3:], backbone.layer_prefixes, recipe)
+    found = compute_parameter_rollback_shares(names[-3:], backbone.layer_prefixes, recipe)
     assert found == {"backbone.fc1.weight": 0.5, "backbone.fc1.bias": 0.0}
-    blocks = compute_layer_iotas(names[-3:], backbone.layer_prefixes, OlorRecipe(iota1=0.5))
+    blocks = compute_parameter_rollback_shares(
+        names[-3:], backbone.layer_prefixes, OlorRecipe(iota1=0.5)
+    )
     assert set(blocks.values()) == {0.0}  # the last of four blocks, whatever else moves

@@ -11,7 +11,7 @@ from torch import nn
 
 from core.learning.optimizers.build import NamedOptimizer
 from core.learning.optimizers.olor import Anchored
-from core.learning.optimizers.rollback import StageSteps, resolve_olor
+from core.learning.optimizers.rollback import StageSteps, resolve_olor_settings
 from core.learning.recipe import Recipe
 
 
@@ -29,7 +29,7 @@ def rolled_back(of: Recipe, iota: float, steps: int) -> float:
         of.optimizer, {"backbone.w": parameter}, steps, [Anchored(parameter, anchor, iota)]
     )
     for step in range(steps):
-        optimizer.set_rate(step)
+        optimizer.set_rates_for_step(step)
         parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
     return parameter.item()
@@ -43,7 +43,7 @@ def rolled_back(of: Recipe, iota: float, steps: int) -> float:
 def test_what_the_steps_roll_back_is_the_sum_that_was_asked_for(optimizer, wanted) -> None:
     """With many small shares the way that is left is exp(-sum)."""
     asked = recipe({"iota1": 0.9, "iota_total": wanted}, **optimizer)
-    found = resolve_olor(asked, [StageSteps(5, 4000)])
+    found = resolve_olor_settings(asked, [StageSteps(5, 4000)])
     assert found is not None and found.iota_total is None and found.iota1 < 0.01
     assert rolled_back(asked, found.iota1, 4000) == pytest.approx(
         torch.tensor(-wanted).exp().item(), rel=0.01
@@ -53,16 +53,16 @@ def test_what_the_steps_roll_back_is_the_sum_that_was_asked_for(optimizer, wante
 def test_a_stage_that_leaves_the_backbone_alone_takes_no_part_in_the_sum() -> None:
     asked = recipe({"iota_total": 6.0}, schedule="constant")
     stages = [StageSteps(1, 1000), StageSteps(3, 40), StageSteps(5, 20)]
-    assert resolve_olor(asked, stages).iota1 == pytest.approx(0.1)
-    assert resolve_olor(asked, stages[:1]).iota1 == pytest.approx(
+    assert resolve_olor_settings(asked, stages).iota1 == pytest.approx(0.1)
+    assert resolve_olor_settings(asked, stages[:1]).iota1 == pytest.approx(
         0.006
     )  # rows of the head may be held
 
 
 def test_a_recipe_without_a_sum_keeps_its_share_per_step() -> None:
     asked = recipe({"iota1": 0.25})
-    assert resolve_olor(asked, [StageSteps(5, 7)]) == asked.optimizer.olor
-    assert resolve_olor(resolve({}), [StageSteps(5, 7)]) is None
+    assert resolve_olor_settings(asked, [StageSteps(5, 7)]) == asked.optimizer.olor
+    assert resolve_olor_settings(resolve({}), [StageSteps(5, 7)]) is None
 
 
 def learned(bench, olor, **more):

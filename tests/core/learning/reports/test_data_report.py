@@ -12,10 +12,14 @@ from streams import Bench, Script, run
 
 from core.learning.reports import suspects as suspecting
 from core.learning.reports.data_findings import build_findings
-from core.learning.reports.data_report import DataHeld, join_holding_texts
+from core.learning.reports.data_report import DataHeld, join_blocking_findings
 from core.learning.reports.mmd import PERMUTATIONS
-from core.learning.reports.shift import Labelled, measure_light, measure_shift
-from core.learning.reports.suspects import estimate_probabilities, find_suspects, reduce_width
+from core.learning.reports.shift import Labelled, measure_channel_statistics, measure_data_shift
+from core.learning.reports.suspects import (
+    estimate_label_probabilities,
+    find_suspect_labels,
+    reduce_feature_width,
+)
 
 GENERATOR = torch.Generator()
 
@@ -64,7 +68,7 @@ def test_a_job_that_goes_on_from_a_snapshot_tells_nothing_twice_and_ends_with_th
 @pytest.mark.parametrize("seed", range(3))
 def test_most_flipped_labels_are_found_and_few_others(seed: int) -> None:
     features, labels, wrong = digits(seed=seed)
-    found = find_suspects(features, labels, GENERATOR)
+    found = find_suspect_labels(features, labels, GENERATOR)
     accused = np.zeros(len(wrong), bool)
     accused[found.rows] = True
     assert (accused & wrong).sum() / wrong.sum() >= 0.6
@@ -78,18 +82,18 @@ def test_an_image_is_judged_without_itself() -> None:
     for row in (0, 7):
         other = labels.clone()
         other[row] = (other[row] + 1) % 10
-        assert estimate_probabilities(features, other)[row].argmax() == labels[row]
+        assert estimate_label_probabilities(features, other)[row].argmax() == labels[row]
 
 
 def test_classes_of_few_images_are_not_judged() -> None:
     features, labels = torch.randn(14, 3, generator=GENERATOR), torch.tensor([0] * 10 + [1] * 4)
-    assert find_suspects(features, labels, GENERATOR).examined == 0
+    assert find_suspect_labels(features, labels, GENERATOR).examined == 0
     labels[9] = 1
-    assert find_suspects(features, labels, GENERATOR).examined == 14
+    assert find_suspect_labels(features, labels, GENERATOR).examined == 14
 
 
 def test_wide_features_are_narrowed() -> None:
-    assert reduce_width(torch.ones(2, suspecting.WIDEST + 1), GENERATOR).shape == (
+    assert reduce_feature_width(torch.ones(2, suspecting.WIDEST + 1), GENERATOR).shape == (
         2,
         suspecting.WIDEST,
     )
@@ -105,7 +109,9 @@ def sample(count: int, moved: float, labels: list[str], seed: int) -> Labelled:
 
 def test_a_shift_of_known_classes_is_told_by_class() -> None:
     new, earlier = sample(120, 1.0, ["cat", "dog"], 1), sample(120, 0.0, ["cat", "dog"], 2)
-    found = measure_shift(new, earlier, by_class=True, generator=torch.Generator().manual_seed(0))
+    found = measure_data_shift(
+        new, earlier, by_class=True, generator=torch.Generator().manual_seed(0)
+    )
     assert found is not None and found["of"] == "known classes"
     assert found["p"] == pytest.approx(2 / (PERMUTATIONS + 1))
     assert [c["label"] for c in found["per_class"]] == ["cat", "dog"]
@@ -115,7 +121,9 @@ def test_a_shift_of_known_classes_is_told_by_class() -> None:
 def test_a_shift_of_light_alone_is_told() -> None:
     dark = sample(80, 0.0, ["cat", "dog"], 5)
     bright = sample(80, 0.0, ["cat", "dog"], 6)._replace(light=dark.light + 0.3)
-    found = measure_shift(bright, dark, by_class=True, generator=torch.Generator().manual_seed(0))
+    found = measure_data_shift(
+        bright, dark, by_class=True, generator=torch.Generator().manual_seed(0)
+    )
     assert found is not None and found["p_light"] < 0.01 < found["p_features"]
     (said,) = build_findings({"shift": found}, 80, 0)
     assert said["holds"] and "in brightness or contrast" in said["text"]
@@ -125,12 +133,12 @@ def test_light_is_mean_and_deviation_of_each_channel() -> None:
     images = torch.randint(0, 256, (3, 4, 4, 3), generator=GENERATOR, dtype=torch.uint8)
     pixels = images.numpy().astype(np.float64) / 255
     wanted = np.concatenate([pixels.mean((1, 2)), pixels.reshape(3, 16, 3).std(1, ddof=1)], 1)
-    assert measure_light(images).numpy() == pytest.approx(wanted, abs=1e-6)
+    assert measure_channel_statistics(images).numpy() == pytest.approx(wanted, abs=1e-6)
 
 
 def test_other_shares_of_the_same_classes_are_no_shift() -> None:
     many = sample(200, 0.0, ["cat", "cat", "cat", "cat", "dog"], 3)
-    found = measure_shift(
+    found = measure_data_shift(
         many,
         sample(200, 0.0, ["cat", "dog"], 4),
         by_class=True,
@@ -141,7 +149,7 @@ def test_other_shares_of_the_same_classes_are_no_shift() -> None:
 
 
 def test_other_classes_are_compared_as_a_whole_and_nobody_is_warned() -> None:
-    found = measure_shift(
+    found = measure_data_shift(
         sample(60, 0, ["elk"], 1), sample(60, 0, ["cat"], 2), by_class=True, generator=GENERATOR
     )
     assert found is not None and (found["of"], found["per_class"]) == ("all images", [])
@@ -150,7 +158,7 @@ def test_other_classes_are_compared_as_a_whole_and_nobody_is_warned() -> None:
 
 def test_too_few_images_tell_nothing() -> None:
     few = sample(19, 0, ["cat"], 1)
-    assert measure_shift(few, few, by_class=True, generator=GENERATOR) is None
+    assert measure_data_shift(few, few, by_class=True, generator=GENERATOR) is None
 
 
 def test_a_finding_holds_above_its_share_and_is_told_below_it() -> None:
@@ -160,7 +168,7 @@ def test_a_finding_holds_above_its_share_and_is_told_below_it() -> None:
         (found,) = build_findings(report, 100, 0)
         assert (found["kind"], found["holds"]) == ("suspects", holds)
         assert "train/a.png: cat, which looks like dog" in found["text"]
-        assert bool(join_holding_texts({"findings": [found]})) == holds
+        assert bool(join_blocking_findings({"findings": [found]})) == holds
 
 
 def test_a_recipe_that_holds_ends_the_job_before_it_learns(tmp_path) -> None:

@@ -16,14 +16,14 @@ from core.learning.data.dataset import Dataset
 from core.learning.data.held_out_features import FeatureDataset
 from core.learning.evaluation.baselines import (
     FOLDS,
-    assign_folds,
-    classify_in_five_folds,
+    assign_group_folds,
+    classify_by_cross_validation,
     compute_class_sums,
     find_usable_images,
 )
-from core.learning.evaluation.probe import leave_one_out
-from core.learning.reports.duplicates import group_alike, read_hashes
-from core.learning.reports.suspects import find_suspects
+from core.learning.evaluation.probe import classify_by_other_neighbours
+from core.learning.reports.duplicates import group_near_duplicates, read_or_compute_hashes
+from core.learning.reports.suspects import find_suspect_labels
 from core.statistics import near
 
 CLASSES, FRAMES, WIDTH = 3, 8, 256
@@ -40,7 +40,7 @@ class Bursts(NamedTuple):
     features: torch.Tensor
 
     def groups(self) -> torch.Tensor:
-        return group_alike([(len(self.images), near.hash_images(self.images))])
+        return group_near_duplicates([(len(self.images), near.hash_images(self.images))])
 
 
 def photograph(scenes: int, frames: int, seed: int) -> Bursts:
@@ -73,15 +73,17 @@ def truth(bursts: Bursts) -> float:
     """Accuracy on 600 new scenes of the discriminant that all bursts make."""
     new = photograph(600, 1, 100)
     sums = compute_class_sums(bursts.features.double(), bursts.labels, CLASSES, wide=False)
-    answers = discriminant.solve_classifier(sums)(new.features.double()).argmax(1)
+    answers = discriminant.solve_discriminant(sums)(new.features.double()).argmax(1)
     return float((answers == new.labels).float().mean())
 
 
 def test_folds_of_single_frames_promise_what_new_images_do_not_keep(
     bursts: Bursts, truth: float
 ) -> None:
-    leaking = classify_in_five_folds(bursts.features, bursts.labels).lda
-    grouped = classify_in_five_folds(bursts.features, bursts.labels, groups=bursts.groups()).lda
+    leaking = classify_by_cross_validation(bursts.features, bursts.labels).lda
+    grouped = classify_by_cross_validation(
+        bursts.features, bursts.labels, groups=bursts.groups()
+    ).lda
     assert leaking is not None and grouped is not None
     assert leaking.float().mean() > 0.95
     assert truth < 0.5 and float(grouped.float().mean()) < truth + 0.1
@@ -89,8 +91,8 @@ def test_folds_of_single_frames_promise_what_new_images_do_not_keep(
 
 def test_frames_of_one_burst_have_no_vote_on_each_other(bursts: Bursts) -> None:
     k = FRAMES
-    assert leave_one_out(bursts.features, bursts.labels, k).float().mean() > 0.95
-    found = leave_one_out(bursts.features, bursts.labels, k, bursts.groups())
+    assert classify_by_other_neighbours(bursts.features, bursts.labels, k).float().mean() > 0.95
+    found = classify_by_other_neighbours(bursts.features, bursts.labels, k, bursts.groups())
     units = bursts.features / bursts.features.norm(dim=1, keepdim=True)
     near_each = (
         (units @ units.T).masked_fill(bursts.scenes[:, None] == bursts.scenes, -1).topk(k).indices
@@ -101,7 +103,9 @@ def test_frames_of_one_burst_have_no_vote_on_each_other(bursts: Bursts) -> None:
 
 def test_where_all_images_are_alike_none_has_a_neighbour() -> None:
     same = torch.zeros(4, dtype=torch.int64)
-    assert not leave_one_out(torch.ones(4, 2), torch.tensor([0, 0, 1, 1]), 1, same).any()
+    assert not classify_by_other_neighbours(
+        torch.ones(4, 2), torch.tensor([0, 0, 1, 1]), 1, same
+    ).any()
 
 
 def test_a_group_is_one_scene_and_joined_through_the_frames_between() -> None:
@@ -129,11 +133,14 @@ def test_groups_are_those_that_joining_all_pairs_makes(seed: int) -> None:
 def test_near_duplicates_of_a_class_share_a_fold_and_single_images_keep_theirs(
     bursts: Bursts,
 ) -> None:
-    fold = assign_folds(bursts.labels, bursts.groups())
+    fold = assign_group_folds(bursts.labels, bursts.groups())
     assert {len(set(fold[bursts.scenes == scene].tolist())) for scene in range(30)} == {1}
     assert torch.bincount(fold, minlength=FOLDS).tolist() == [48] * FOLDS
     alone = torch.arange(len(bursts.labels))
-    assert assign_folds(bursts.labels, alone).tolist() == assign_folds(bursts.labels).tolist()
+    assert (
+        assign_group_folds(bursts.labels, alone).tolist()
+        == assign_group_folds(bursts.labels).tolist()
+    )
 
 
 def test_a_class_of_one_burst_is_left_out() -> None:
@@ -154,8 +161,8 @@ def test_a_burst_with_a_wrong_label_does_not_vouch_for_itself() -> None:
     groups, wrong = torch.arange(240) // FRAMES, slice(0, FRAMES)
     labels[wrong] = (labels[wrong] + 1) % CLASSES
     generator = torch.Generator()
-    alone = find_suspects(features, labels, generator).rows.tolist()
-    together = find_suspects(features, labels, generator, groups).rows.tolist()
+    alone = find_suspect_labels(features, labels, generator).rows.tolist()
+    together = find_suspect_labels(features, labels, generator, groups).rows.tolist()
     assert set(alone).isdisjoint(range(FRAMES)) and set(together) == set(range(FRAMES))
 
 
@@ -166,14 +173,14 @@ def test_hashes_are_those_of_the_task_else_those_of_the_images(
     kept = np.arange(18, dtype=np.uint64).reshape(9, 2)
     path = tmp_path / "traces.safetensors"
     write_traces(path, Traces(kept[:0], kept, [f"{row}.png" for row in range(9)]))
-    found = read_hashes(path, "held_out", data)
+    found = read_or_compute_hashes(path, "held_out", data)
     assert found is not None and (found == kept).all()
     own = near.hash_images(bursts.images[:9])
     for traces, part in ((None, "held_out"), (path, "train"), (tmp_path / "none", "train")):
-        found = read_hashes(traces, part, data)
+        found = read_or_compute_hashes(traces, part, data)
         assert found is not None and (found == own).all()
     assert (
-        read_hashes(
+        read_or_compute_hashes(
             None, "train", FeatureDataset(bursts.features[:9], bursts.labels[:9], data.names)
         )
         is None
@@ -182,5 +189,5 @@ def test_hashes_are_those_of_the_task_else_those_of_the_images(
 
 def test_images_without_hashes_are_alone() -> None:
     same = np.zeros((2, 2), np.uint64)
-    found = group_alike([(2, same), (2, None), (1, same[:1])]).tolist()
+    found = group_near_duplicates([(2, same), (2, None), (1, same[:1])]).tolist()
     assert found[0] == found[1] == found[4] and len(set(found)) == 3

@@ -11,7 +11,7 @@ from core.learning.data.dataset import Dataset
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import Inputs
 from core.learning.reports.data_findings import build_findings
-from core.learning.reports.mislabelled import Doubts, find_mislabelled
+from core.learning.reports.mislabelled import Doubts, find_mislabelled_classes
 from core.learning.reports.would_say import Parent
 
 KNOWN = ["cap", "shoe", "bag", "sock"]
@@ -51,7 +51,7 @@ EARLIER = make_part(*[(name, name, 10) for name in KNOWN])
 
 def find(parent: Parent, batch: Dataset, earlier: Sequence[Dataset] = (EARLIER,)) -> Doubts:
     parts = [(part, torch.arange(len(part))) for part in earlier]
-    return find_mislabelled(parent, batch, torch.arange(len(batch)), lambda: parts)
+    return find_mislabelled_classes(parent, batch, torch.arange(len(batch)), lambda: parts)
 
 
 ROTATED = [(KNOWN[(n + 1) % 4], name, 12) for n, name in enumerate(KNOWN)]

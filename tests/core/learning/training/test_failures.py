@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from core.learning.precision import open_device
-from core.learning.training.failures import classify_error, measure_memory
+from core.learning.precision import open_device_with_limit
+from core.learning.training.failures import classify_job_error, measure_process_memory
 
 
 @pytest.mark.parametrize(
@@ -61,15 +61,15 @@ from core.learning.training.failures import classify_error, measure_memory
     ],
 )
 def test_an_error_for_want_of_memory_disk_or_device_is_one_whatever_its_type(error, kind) -> None:
-    assert classify_error(error) == kind
+    assert classify_job_error(error) == kind
 
 
 def test_a_device_that_is_asked_for_and_missing_is_no_fault_of_the_code() -> None:
     with pytest.raises(ValueError) as raised:
-        open_device("cuda")
-    assert classify_error(raised.value) == "device"
+        open_device_with_limit("cuda")
+    assert classify_job_error(raised.value) == "device"
 
 
 def test_a_run_out_of_memory_reports_its_peak_and_what_was_free() -> None:
-    figures = measure_memory()
+    figures = measure_process_memory()
     assert figures.peak > 1_000_000 and figures.free > 0

@@ -24,7 +24,7 @@ from core.learning.methods.finetune import Finetune
 from core.learning.state import load_tensors, save_tensors
 from core.learning.training import job
 from core.learning.training.control import PipeControl
-from core.learning.training.failures import classify_error
+from core.learning.training.failures import classify_job_error
 from core.learning.training.loop import NonFinite
 
 ROOT = Path(__file__).parents[4]
@@ -211,7 +211,7 @@ def test_validation_deploys_the_best_validated_epoch(bench) -> None:
 def test_a_diverged_loss_is_an_error_of_its_kind(bench) -> None:
     with pytest.raises(NonFinite) as error:
         bench.learn_task(1, optimizer={"lr": 1e30})
-    assert classify_error(error.value) == "non-finite"
+    assert classify_job_error(error.value) == "non-finite"
 
 
 def test_weights_that_the_last_step_ruined_are_not_published(bench, monkeypatch) -> None:
@@ -233,7 +233,7 @@ def test_a_dataset_with_labels_out_of_range_is_an_error_of_kind_data(bench) -> N
     save_file({"images": images, "labels": torch.full((4,), 9)}, spec["task"]["train"])
     with pytest.raises(DataError) as error:
         bench.learn(spec)
-    assert classify_error(error.value) == "data"
+    assert classify_job_error(error.value) == "data"
 
 
 def test_one_image_of_one_class_can_be_learned(tmp_path) -> None:

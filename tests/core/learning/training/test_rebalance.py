@@ -21,7 +21,7 @@ class Watched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rows: list[torch.Tensor] = []
-        pool, terms_of = rebalance.build_pool, rebalance.Rebalance.loss_terms
+        pool, terms_of = rebalance.build_rebalance_pool, rebalance.Rebalance.loss_terms
 
         def watched_pool(ctx: Any, *rest: Any) -> Any:
             self.pool = pool(ctx, *rest)
@@ -33,7 +33,7 @@ class Watched:
             self.rows.append(batch.index)
             return terms_of(this, ctx, batch)
 
-        monkeypatch.setattr(rebalance, "build_pool", watched_pool)
+        monkeypatch.setattr(rebalance, "build_rebalance_pool", watched_pool)
         monkeypatch.setattr(rebalance.Rebalance, "loss_terms", loss_terms)
 
 

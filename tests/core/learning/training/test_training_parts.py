@@ -12,8 +12,8 @@ from torch import nn
 
 from core.contract.architecture import Normalisation
 from core.learning.data.augment import Augmentation, draw_epoch_table
-from core.learning.optimizers.build import NamedOptimizer, rate_factor
-from core.learning.precision import Inputs, choose_device
+from core.learning.optimizers.build import NamedOptimizer, compute_rate_factor
+from core.learning.precision import Inputs, choose_torch_device
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.recipe import OptimizerRecipe
 from core.learning.state import State, load_tensors, save_tensors
@@ -84,7 +84,7 @@ def test_shifts_and_flips_give_the_bytes_of_a_lookup_of_each_pixel(
 
 def test_auto_never_flips_and_none_changes_nothing() -> None:
     assert not Augmentation("auto", 32).flip and Augmentation("auto", 32).shift == 4
-    assert not Augmentation("none", 32).active
+    assert not Augmentation("none", 32).changes_images
 
 
 def test_a_validation_split_is_stratified_and_leaves_a_training_image_per_class() -> None:
@@ -96,10 +96,12 @@ def test_a_validation_split_is_stratified_and_leaves_a_training_image_per_class(
 
 def test_rates_warm_up_linearly_then_fall_to_zero_by_cosine() -> None:
     recipe = OptimizerRecipe(warmup_steps=4)
-    assert [rate_factor(recipe, s, 12) for s in range(4)] == [0.25, 0.5, 0.75, 1.0]
-    assert rate_factor(recipe, 4, 12) == 1.0 and rate_factor(recipe, 8, 12) == pytest.approx(0.5)
-    assert 0 < rate_factor(recipe, 11, 12) < 0.05
-    assert rate_factor(OptimizerRecipe(schedule="constant"), 11, 12) == 1.0
+    assert [compute_rate_factor(recipe, s, 12) for s in range(4)] == [0.25, 0.5, 0.75, 1.0]
+    assert compute_rate_factor(recipe, 4, 12) == 1.0 and compute_rate_factor(
+        recipe, 8, 12
+    ) == pytest.approx(0.5)
+    assert 0 < compute_rate_factor(recipe, 11, 12) < 0.05
+    assert compute_rate_factor(OptimizerRecipe(schedule="constant"), 11, 12) == 1.0
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
@@ -113,7 +115,7 @@ def test_optimizer_state_restored_by_name_goes_on_to_the_same_bits(name) -> None
     def steps(net, optimizer, seeds):
         for seed in seeds:
             torch.manual_seed(seed)
-            optimizer.set_rate(seed)
+            optimizer.set_rates_for_step(seed)
             net.zero_grad()
             net(torch.randn(2, 3, 5, 5)).square().sum().backward()
             optimizer.step()
@@ -231,10 +233,10 @@ def test_inputs_are_scaled_per_channel(normalise) -> None:
 
 
 def test_a_device_that_is_missing_is_an_error_and_auto_never_is() -> None:
-    assert choose_device("auto").type in ("cpu", "cuda")
+    assert choose_torch_device("auto").type in ("cpu", "cuda")
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="CUDA"):
-            choose_device("cuda")
+            choose_torch_device("cuda")
 
 
 def test_tensor_files_carry_no_metadata_and_equal_tensors_give_equal_bytes(tmp_path) -> None:
@@ -252,12 +254,12 @@ def test_a_state_rebuilt_from_its_parts_is_the_same_and_draws_on() -> None:
     state = State()
     state["own"].tensors["x"] = torch.ones(2)
     state["own"].json["n"] = 3
-    generator = state["own"].get_generator("g", 7)
+    generator = state["own"].get_named_generator("g", 7)
     torch.rand(3, generator=generator)
     copy = State()
-    copy.load_content(state.collect_tensors(), state.collect_json(), CPU)
+    copy.load_content(state.collect_tensors_by_type(), state.collect_json_by_type(), CPU)
     assert copy["own"].json == {"n": 3} and torch.equal(copy["own"].tensors["x"], torch.ones(2))
-    again = copy["own"].get_generator("g", 0)
+    again = copy["own"].get_named_generator("g", 0)
     assert torch.equal(torch.rand(3, generator=generator), torch.rand(3, generator=again))
 
 

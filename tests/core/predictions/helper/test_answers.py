@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.predictions.helper import networks as kept
-from core.predictions.helper.answers import Refused, answer_request
+from core.predictions.helper.answers import Refused, predict_request_images
 from core.predictions.helper.graphs import GraphMaker
 from core.predictions.helper.networks import Loaded, Networks
 
@@ -22,7 +22,7 @@ ASKED = {"owner": "own", "task": None, "top_k": 10, "turn_s": 60}
 def said(networks: Networks, header: dict, pixels: np.ndarray) -> list[dict]:
     """What a version says of images. The header holds its manifest too."""
     manifest = json.dumps(header["manifest"]).encode()
-    items, _ = answer_request(networks, header, manifest, pixels.tobytes())
+    items, _ = predict_request_images(networks, header, manifest, pixels.tobytes())
     return [json.loads(item) for item in items]
 
 
@@ -87,7 +87,7 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
     headers = []
     for version in (1, 2, 3):
         if version > 1:
-            network.schedule_expert(1)
+            network.schedule_next_expert(1)
             generator = torch.Generator().manual_seed(version)
             network.add_task_classes(version, [f"{version}a", f"{version}b"], "default", generator)
         parts = {name: str(tmp_path / name) for name in network.copy_parts()}

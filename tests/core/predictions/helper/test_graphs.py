@@ -16,7 +16,7 @@ from core.learning.export.engine import Engine
 from core.learning.export.graph import ExportFailed
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.predictions.helper import graphs
-from core.predictions.helper.answers import answer_request
+from core.predictions.helper.answers import predict_request_images
 from core.predictions.helper.graphs import GraphMaker
 from core.predictions.helper.networks import Networks
 
@@ -73,7 +73,7 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (100, 4, 4, 1), dtype=np.uint
 
 def ask(networks: Networks, header: dict, images: int = 100) -> tuple[list[dict], str]:
     manifest = json.dumps(header["manifest"]).encode()
-    items, engine = answer_request(
+    items, engine = predict_request_images(
         networks,
         header,
         manifest,
@@ -180,7 +180,7 @@ def test_fused_layers_that_answer_otherwise_are_not_used(header, made) -> None:
     exact = ask(networks, header)
     graph = networks._kept["ver"].graph
     graph.fuse = lambda task: lambda images, task: np.full((len(images), 4), 0.25, np.float32)
-    networks.graphs.give_up(graph, "it cannot be made")
+    networks.graphs.give_up_graph(graph, "it cannot be made")
     assert ask(networks, header) == ask(networks, header) == exact
     assert graph.engine is None and graph.trial is None
 

@@ -34,7 +34,7 @@ class Record(NamedTuple):
     problem: str
 
 
-def open_text(data: bytes) -> io.TextIOWrapper:
+def open_bytes_as_text(data: bytes) -> io.TextIOWrapper:
     """Open the bytes of a file as text; bytes that are not UTF-8 become surrogates.
 
     The text is decoded line by line, because one rare character would make a whole text four times
@@ -64,7 +64,7 @@ def detect_encoding(data: bytes) -> str:
     return "utf-8-sig"
 
 
-def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
+def find_cell_separator(data: bytes, *, with_blanks: bool = False) -> str:
     """Return the separator of cells, or "".
 
     It is the character that gives most of the first rows equally many cells, at least two.
@@ -76,7 +76,7 @@ def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
     for separator in (*SEPARATORS, *((" ",) if with_blanks else ())):
         rows = [
             r.cells
-            for r in islice(read_records(data[:_SAMPLE_BYTES], separator), _SAMPLE_ROWS)
+            for r in islice(read_table_rows(data[:_SAMPLE_BYTES], separator), _SAMPLE_ROWS)
             if r.cells
         ]
         if len(data) > _SAMPLE_BYTES:
@@ -92,21 +92,21 @@ def find_separator(data: bytes, *, with_blanks: bool = False) -> str:
 def _parse_declared_separator(data: bytes) -> str:
     """Return the character that a first line `sep=;` declares, or ""."""
     try:
-        match = _SAYS_SEPARATOR.fullmatch(next(open_text(data[:_SAMPLE_BYTES]), ""))
+        match = _SAYS_SEPARATOR.fullmatch(next(open_bytes_as_text(data[:_SAMPLE_BYTES]), ""))
     except UnicodeDecodeError:
         return ""
     return match[1] if match else ""
 
 
-def read_records(data: bytes, separator: str) -> Iterator[Record]:
+def read_table_rows(data: bytes, separator: str) -> Iterator[Record]:
     """Yield the rows of a file, without empty lines."""
     try:
-        yield from _read_records(open_text(data), separator)
+        yield from _read_table_rows(open_bytes_as_text(data), separator)
     except UnicodeDecodeError:  # only UTF-16 raises this: its decoder has no surrogateescape
         yield Record(0, 1, [], "is not the UTF-16 that the file begins as")
 
 
-def _read_records(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
+def _read_table_rows(text: io.TextIOWrapper, separator: str) -> Iterator[Record]:
     # Strict, so that a broken quote is a problem of its row instead of wrong cells.
     reader = csv.reader(
         _replace_nulls(text), delimiter=separator, strict=True, skipinitialspace=separator == " "

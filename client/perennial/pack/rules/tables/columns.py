@@ -9,7 +9,7 @@ from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.images import ImageNames
 from perennial.pack.rules.tables.records import SAMPLE, Records
 from perennial.pack.rules.tables.values import parse_part_word
-from perennial.pack.rules.tables.words import list_columns, write_value
+from perennial.pack.rules.tables.words import format_column_names, quote_option_value
 
 _IMAGE_WORDS = (
     "path", "filepath", "file_path", "filename", "file_name", "file", "image_path", "image_file", "image_name", "image",
@@ -64,7 +64,7 @@ class NotLabels(Exception):
     """The table has no column of images, or no other column: it is not a label table."""
 
 
-def choose_columns(
+def choose_table_columns(
     records: Records, options: ReadingOptions, find: Find, images: ImageNames, *, is_own: bool
 ) -> Columns:
     """Choose the columns of image, label and part in a table that lists some of `images`.
@@ -74,11 +74,11 @@ def choose_columns(
 
     Raises NotLabels, and RuleError if several columns fit; the message names them and the option.
     """
-    sample = records.sample_values()
+    sample = records.sample_entry_values()
     image, sample_images = _find_image_column(records, options, sample, find)
     if image < 0:
         # A table that is meant must not be passed over because its names are wrong.
-        image = _find_column_by_word(records) if is_own else -1
+        image = _find_named_image_column(records) if is_own else -1
     if image < 0:
         raise NotLabels
     part = _find_part_column(records, sample, {image})
@@ -87,14 +87,14 @@ def choose_columns(
         options,
         sample,
         {image, part},
-        [images.folder_of(i) if i >= 0 else "" for i in sample_images],
-        not (is_own or options.image_column or _has_image_endings(sample, image))
+        [images.get_image_folder(i) if i >= 0 else "" for i in sample_images],
+        not (is_own or options.image_column or _has_mostly_image_endings(sample, image))
         and 2 * len({i for i in sample_images if i >= 0}) <= min(SAMPLE, len(images)),
     )
     return Columns(image, label, part)
 
 
-def named_column(records: Records, name: str) -> int:
+def find_named_column(records: Records, name: str) -> int:
     """Return the position of the column that an option names, or -1.
 
     Case matters only if two names differ by case.
@@ -112,19 +112,19 @@ def _find_image_column(
 
     Each image counts once.
     """
-    chosen = named_column(records, options.image_column) if options.image_column else -1
+    chosen = find_named_column(records, options.image_column) if options.image_column else -1
     # Another table may have the column; the search reports an option that none of them fits.
     if options.image_column and chosen < 0:
         raise NotLabels
     best, best_found, best_key = -1, list[int](), (0, 0)
     candidates: list[tuple[int, list[int]]] = []
-    for at in _find_columns_with_endings(records, sample) if chosen < 0 else [chosen]:
-        row_images = [_find_image(row[at], find) for row in sample]
+    for at in _find_possible_image_columns(records, sample) if chosen < 0 else [chosen]:
+        row_images = [_find_image_number(row[at], find) for row in sample]
         different = len({i for i in row_images if i >= 0})
         if not different:
             continue
-        key = (different, -_rank_column(records.columns[at]))
-        if 2 * different >= len(sample) or is_image_word(records.columns[at]) or chosen >= 0:
+        key = (different, -_rank_image_column(records.columns[at]))
+        if 2 * different >= len(sample) or is_image_column_name(records.columns[at]) or chosen >= 0:
             candidates.append((at, row_images))
             if key > best_key:
                 best, best_found, best_key = at, row_images, key
@@ -134,7 +134,7 @@ def _find_image_column(
         at
         for at, row_images in candidates
         if len({i for i in row_images if i >= 0}) == best_key[0]
-        and _are_different(row_images, best_found)
+        and _are_values_different(row_images, best_found)
     ]
     if rivals:
         names = [records.columns[at] for at in sorted([best, *rivals])]
@@ -142,59 +142,61 @@ def _find_image_column(
     return best, best_found
 
 
-def _find_column_by_word(records: Records) -> int:
+def _find_named_image_column(records: Records) -> int:
     """Return the column named like one of images, beside one named like labels; -1 for none."""
-    image_columns = [at for at, column in enumerate(records.columns) if is_image_word(column)]
-    has_labels = any(_is_label_word(column) for column in records.columns)
+    image_columns = [
+        at for at, column in enumerate(records.columns) if is_image_column_name(column)
+    ]
+    has_labels = any(_is_label_column_name(column) for column in records.columns)
     return (
-        min(image_columns, key=lambda at: _rank_column(records.columns[at]))
+        min(image_columns, key=lambda at: _rank_image_column(records.columns[at]))
         if image_columns and has_labels
         else -1
     )
 
 
-def _find_columns_with_endings(records: Records, sample: list[Sequence[object]]) -> list[int]:
+def _find_possible_image_columns(records: Records, sample: list[Sequence[object]]) -> list[int]:
     """Return the columns that may contain images.
 
     If some have values with the ending of an image, only those are returned.
     """
     columns = range(len(records.columns))
-    return [at for at in columns if _has_image_endings(sample, at)] or list(columns)
+    return [at for at in columns if _has_mostly_image_endings(sample, at)] or list(columns)
 
 
-def _has_image_endings(sample: list[Sequence[object]], column: int) -> bool:
+def _has_mostly_image_endings(sample: list[Sequence[object]], column: int) -> bool:
     """Return whether most values have the ending of an image."""
     # At least one, or an empty sample would have endings.
-    return 2 * sum(_has_ending(row[column]) for row in sample) >= max(1, len(sample))
+    return 2 * sum(_has_image_ending(row[column]) for row in sample) >= max(1, len(sample))
 
 
-def _has_ending(value: object) -> bool:
+def _has_image_ending(value: object) -> bool:
     # A URL may have a query after the ending.
     return isinstance(value, str) and value.partition("?")[0].strip().lower().endswith(_ENDINGS)
 
 
-def _find_image(value: object, find: Find) -> int:
+def _find_image_number(value: object, find: Find) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return -1
     text = str(value).strip()
     return find(text) if 0 < len(text) <= 1024 else -1
 
 
-def _are_different(first: list[int], second: list[int]) -> bool:
+def _are_values_different(first: list[int], second: list[int]) -> bool:
     return any(a >= 0 and b >= 0 and a != b for a, b in zip(first, second, strict=True))
 
 
-def _rank_column(column: str) -> int:
-    word = _normalise_column(column)
+def _rank_image_column(column: str) -> int:
+    word = _normalise_column_name(column)
     return _IMAGE_WORDS.index(word) if word in _IMAGE_WORDS else len(_IMAGE_WORDS)
 
 
-def is_image_word(column: str) -> bool:
+def is_image_column_name(column: str) -> bool:
     """Return whether a column has a usual name for images."""
-    return _normalise_column(column) in _IMAGE_WORDS
+    return _normalise_column_name(column) in _IMAGE_WORDS
 
 
-def _normalise_column(column: str) -> str:
+def _normalise_column_name(column: str) -> str:
     word = re.sub(r"[^a-z0-9]+", "_", column.strip().lower()).strip("_")
     return (
         "class"
@@ -205,8 +207,8 @@ def _normalise_column(column: str) -> str:
     )
 
 
-def _is_label_word(column: str) -> bool:
-    word = _normalise_column(column)
+def _is_label_column_name(column: str) -> bool:
+    word = _normalise_column_name(column)
     return (
         word in _LABEL_WORDS
         or f"{word}s" in _LABEL_WORDS
@@ -216,7 +218,7 @@ def _is_label_word(column: str) -> bool:
 
 def _find_part_column(records: Records, sample: list[Sequence[object]], excluded: set[int]) -> int:
     for at, column in enumerate(records.columns):
-        word = _normalise_column(column)
+        word = _normalise_column_name(column)
         if at not in excluded and (word in _PART_WORDS or f"{word}s" in _PART_WORDS):
             words = [parse_part_word(str(row[at] or "")) for row in sample]
             is_of_parts = sum(word is not None for word in words) * 2 >= len(words)
@@ -240,33 +242,33 @@ def _find_label_column(
     images, by numbers or other words that may mean something else.
     """
     if options.label_column:
-        chosen = named_column(records, options.label_column)
+        chosen = find_named_column(records, options.label_column)
         if chosen < 0:
             raise NotLabels
         return chosen
     candidates = [at for at in range(len(records.columns)) if at not in excluded]
     if not candidates:
         raise NotLabels
-    named = [at for at in candidates if _is_label_word(records.columns[at])]
+    named = [at for at in candidates if _is_label_column_name(records.columns[at])]
     fitting = named or candidates
     if are_few and not named:
         raise NotLabels
     if len(named) > 1:
-        fitting = _prefer_word_column(fitting, sample)
+        fitting = _prefer_text_column(fitting, sample)
     if len(fitting) > 1 or not named:
-        folder_columns = [at for at in fitting if _are_folders(at, sample, folders)]
+        folder_columns = [at for at in fitting if _contains_image_folders(at, sample, folders)]
         # Columns that all repeat the folder are equal, so any of them will do.
         fitting = folder_columns[:1] or fitting
     if len(fitting) > 1:
         raise _build_error(records, [records.columns[at] for at in fitting], "of labels", "label")
     (label,) = fitting
-    _refuse_measures(records, label, sample)
-    if not named and not _are_folders(label, sample, folders):
-        _refuse_unlikely(records, label, sample, folders)
+    _refuse_decimal_labels(records, label, sample)
+    if not named and not _contains_image_folders(label, sample, folders):
+        _refuse_unlikely_labels(records, label, sample, folders)
     return label
 
 
-def _prefer_word_column(columns: list[int], sample: list[Sequence[object]]) -> list[int]:
+def _prefer_text_column(columns: list[int], sample: list[Sequence[object]]) -> list[int]:
     """Return the first column with words, if all columns are equivalent.
 
     Examples are `class_id` and `class_name`. If the columns are not equivalent, all are returned.
@@ -282,7 +284,9 @@ def _prefer_word_column(columns: list[int], sample: list[Sequence[object]]) -> l
     return word_columns[:1] or columns[:1]
 
 
-def _are_folders(column: int, sample: list[Sequence[object]], folders: list[str]) -> bool:
+def _contains_image_folders(
+    column: int, sample: list[Sequence[object]], folders: list[str]
+) -> bool:
     """Return whether a column contains the folder of each image."""
     matches = sum(
         str(row[column]).strip() == folder
@@ -292,7 +296,7 @@ def _are_folders(column: int, sample: list[Sequence[object]], folders: list[str]
     return 0 < 0.95 * len(sample) <= matches
 
 
-def _refuse_unlikely(
+def _refuse_unlikely_labels(
     records: Records, label: int, sample: list[Sequence[object]], folders: list[str]
 ) -> None:
     """Raise RuleError if the only column beside the images may not be labels.
@@ -301,7 +305,7 @@ def _refuse_unlikely(
     """
     name, file = records.columns[label], records.file.name
     settles = (
-        f"If it is the label, say -o label={write_value(name)}; to take folders as classes, "
+        f"If it is the label, say -o label={quote_option_value(name)}; to take folders as classes, "
         f"-o layout=folders"
     )
     if len(sample) >= _FEW and len({str(row[label]) for row in sample}) == len(sample):
@@ -309,7 +313,7 @@ def _refuse_unlikely(
             f"The column {quote_name(name)} of {quote_name(file)} differs in each row. {settles}.",
             "labels",
         )
-    if records.header and _normalise_column(name) in _DETAIL_WORDS:
+    if records.header and _normalise_column_name(name) in _DETAIL_WORDS:
         raise RuleError(
             f"The column {quote_name(name)} of {quote_name(file)} seems to tell of the files, and not of "
             f"what they show. {settles}.",
@@ -327,7 +331,7 @@ def _refuse_unlikely(
         )
 
 
-def _refuse_measures(records: Records, label: int, sample: list[Sequence[object]]) -> None:
+def _refuse_decimal_labels(records: Records, label: int, sample: list[Sequence[object]]) -> None:
     """Raise RuleError if most labels are different decimal numbers: each would be a class."""
     values = {text for row in sample if (text := str(row[label]).strip())}
     if len(values) > max(2, len(sample) // 2) and sum(map(_is_decimal, values)) > len(values) // 2:
@@ -335,7 +339,7 @@ def _refuse_measures(records: Records, label: int, sample: list[Sequence[object]
         raise RuleError(
             f"The column {quote_name(name)} of {quote_name(records.file.name)} has numbers with decimals, "
             f"nearly each another: classes are learned, and no numbers. If each is a class, say -o "
-            f"label={write_value(name)}.",
+            f"label={quote_option_value(name)}.",
             "labels",
         )
 
@@ -346,10 +350,10 @@ def _is_decimal(text: str) -> bool:
 
 
 def _build_error(records: Records, names: list[str], kind: str, option: str) -> RuleError:
-    example = write_value(names[0])
+    example = quote_option_value(names[0])
     return RuleError(
         f"{quote_name(records.file.name)} has several columns that may be the one {kind}: "
-        f"{list_columns(names)}. Say which with -o {option}={example} (?{option}={example}).",
+        f"{format_column_names(names)}. Say which with -o {option}={example} (?{option}={example}).",
         "labels",
         [
             Remedy(option, name, f"Take {quote_name(name)} as the column {kind}")

@@ -10,11 +10,11 @@ TITLE = "FiftyOne export"
 
 
 def read_fiftyone_export(source: Source) -> bool:
-    """Read an export; return False if the file is not one."""
+    """Read labels from a FiftyOne export; return False if the file is not one."""
     if source.form != "object":
         return False
     try:
-        classes, has_labels = _read_outline(source)
+        classes, has_labels = _read_class_names(source)
     except NotJson:
         return False
     if not has_labels:
@@ -23,17 +23,17 @@ def read_fiftyone_export(source: Source) -> bool:
     # A second pass, because the classes may follow the labels.
     text = JsonText(read_whole_text(source.file))
     try:
-        for key in text.iterate_members():
+        for key in text.iterate_object_keys():
             if key == "labels":
-                _read_labels(text, classes, rows, source.file.name)
+                _read_image_labels(text, classes, rows, source.file.name)
             else:
                 text.skip_value()
     except NotJson as error:
-        rows.add_bad(f"the rest of {source.file.name}", str(error))
+        rows.add_bad_entry(f"the rest of {source.file.name}", str(error))
     return True
 
 
-def _read_outline(source: Source) -> tuple[list[object] | None, bool]:
+def _read_class_names(source: Source) -> tuple[list[object] | None, bool]:
     """Return the class names, and whether there is an object of labels.
 
     The class names are None if labels are names themselves.
@@ -41,7 +41,7 @@ def _read_outline(source: Source) -> tuple[list[object] | None, bool]:
     text = JsonText(read_whole_text(source.file))
     classes: list[object] | None = None
     has_labels = has_classes = False
-    for key in text.iterate_members():
+    for key in text.iterate_object_keys():
         if key == "classes":
             value = text.read_value()
             has_classes = isinstance(value, list | None)
@@ -56,8 +56,8 @@ def _read_outline(source: Source) -> tuple[list[object] | None, bool]:
     return classes, has_labels and has_classes
 
 
-def _read_labels(text: JsonText, classes: list[object] | None, rows: Rows, name: str) -> None:
-    for image in text.iterate_members():
+def _read_image_labels(text: JsonText, classes: list[object] | None, rows: Rows, name: str) -> None:
+    for image in text.iterate_object_keys():
         value = text.read_value()
         where = f"the label of {quote_name(image)} in {name}"
         if isinstance(value, dict):
@@ -65,11 +65,11 @@ def _read_labels(text: JsonText, classes: list[object] | None, rows: Rows, name:
         if classes is not None and isinstance(value, int) and not isinstance(value, bool):
             if not 0 <= value < len(classes):
                 if value == -1:
-                    rows.add_entry(image, None, where)
+                    rows.add_label_entry(image, None, where)
                 else:
-                    rows.add_bad(
+                    rows.add_bad_entry(
                         where, f"has the class {value}, and there are {len(classes)} names"
                     )
                 continue
             value = classes[value]
-        rows.add_entry(image, value, where)
+        rows.add_label_entry(image, value, where)

@@ -48,21 +48,21 @@ class Pattern(NamedTuple):
     before: tuple[str, ...]
     after: tuple[str, ...]
 
-    def label_of(self, stem: str) -> str:
+    def extract_label(self, stem: str) -> str:
         """Return the label in a file name without its ending, or "" if the name does not fit."""
         start, end = 0, len(stem)
         for at, piece in enumerate(self.before):
-            start = _pass_front(stem, start, piece, self.before[at + 1 :])
+            start = _match_from_front(stem, start, piece, self.before[at + 1 :])
             if start < 0:
                 return ""
         for at, piece in enumerate(self.after):
-            end = _pass_back(stem, end, piece, self.after[at + 1 :], start)
+            end = _match_from_back(stem, end, piece, self.after[at + 1 :], start)
             if end < start:
                 return ""
         return stem[start:end].strip()
 
 
-def read_pattern(text: str) -> Pattern:
+def parse_name_pattern(text: str) -> Pattern:
     """Parse the pattern of an option. Raises RuleError."""
     example = "such as {label}_{number}"
     if len(text) > MAX_PATTERN_CHARS:
@@ -87,8 +87,8 @@ def read_pattern(text: str) -> Pattern:
         )
     if (
         # Anything right beside the label would leave open where the label ends.
-        _is_open_field(before[-1:], "{any}")
-        or _is_open_field(after[-1:], "{any}")
+        _is_unbounded_field(before[-1:], "{any}")
+        or _is_unbounded_field(after[-1:], "{any}")
         or _has_adjacent_fields(before)
         or _has_adjacent_fields(after)
     ):
@@ -99,30 +99,32 @@ def read_pattern(text: str) -> Pattern:
     return Pattern(before, after)
 
 
-def label_images(pattern: Pattern, names: Sequence[str], images: Iterable[int], rows: Rows) -> None:
+def label_images_by_name(
+    pattern: Pattern, names: Sequence[str], images: Iterable[int], rows: Rows
+) -> None:
     """Label the images whose names fit; the others become bad entries."""
     for i in images:
         folders, _, base = names[i].rpartition("/")
         stem = base[: base.rfind(".")] if "." in base else base
-        label = pattern.label_of(stem) if len(base) <= MAX_NAME_CHARS else ""
+        label = pattern.extract_label(stem) if len(base) <= MAX_NAME_CHARS else ""
         if label:
-            rows.add_entry(
+            rows.add_label_entry(
                 names[i],
                 label,
                 f"the name {quote_name(names[i])}",
                 find_part_in_folders(names[i], folders.count("/") + 1),
             )
         else:
-            rows.add_bad(names[i], "does not fit the pattern of names")
+            rows.add_bad_entry(names[i], "does not fit the pattern of names")
 
 
 def find_teachable_machine_pattern(names: Sequence[str], images: Sequence[int]) -> Pattern | None:
     """Return the pattern of Teachable Machine's samples if nearly all images have such names."""
     with_mark = sum("-!-" in names[i] for i in images)
-    return read_pattern(_TEACHABLE) if images and with_mark >= _FITS * len(images) else None
+    return parse_name_pattern(_TEACHABLE) if images and with_mark >= _FITS * len(images) else None
 
 
-def suggest_pattern(names: Sequence[str], images: Sequence[int]) -> str:
+def suggest_name_pattern(names: Sequence[str], images: Sequence[int]) -> str:
     """Return a usual pattern that at least 95 % of the images' names fit, or "".
 
     Labels that differ for each image, or that cameras write, are not accepted.
@@ -130,8 +132,8 @@ def suggest_pattern(names: Sequence[str], images: Sequence[int]) -> str:
     stems = [names[i].rpartition("/")[2].rpartition(".")[0] for i in images]
     # The first that fits: the last one, without a separator, fits most numbered names.
     for text in _USUAL:
-        pattern = read_pattern(text)
-        labels = [pattern.label_of(stem) for stem in stems if len(stem) <= MAX_NAME_CHARS]
+        pattern = parse_name_pattern(text)
+        labels = [pattern.extract_label(stem) for stem in stems if len(stem) <= MAX_NAME_CHARS]
         fitting = [label for label in labels if label]
         distinct = set(fitting)
         if not fitting or len(fitting) < _FITS * len(stems) or len(distinct) * 2 > len(fitting):
@@ -143,7 +145,7 @@ def suggest_pattern(names: Sequence[str], images: Sequence[int]) -> str:
     return ""
 
 
-def _is_open_field(last: tuple[str, ...], field: str) -> bool:
+def _is_unbounded_field(last: tuple[str, ...], field: str) -> bool:
     return last == (field,)
 
 
@@ -151,7 +153,7 @@ def _has_adjacent_fields(pieces: tuple[str, ...]) -> bool:
     return any(a.startswith("{") and b.startswith("{") for a, b in pairwise(pieces))
 
 
-def _pass_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
+def _match_from_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
     """Return the position after a piece; negative if it does not fit.
 
     `{any}` extends to the last occurrence of the next piece.
@@ -167,7 +169,7 @@ def _pass_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
     return at + len(piece) if stem.startswith(piece, at) else -1
 
 
-def _pass_back(stem: str, at: int, piece: str, then: tuple[str, ...], start: int) -> int:
+def _match_from_back(stem: str, at: int, piece: str, then: tuple[str, ...], start: int) -> int:
     """Return the position before a piece, from the back; negative if it does not fit."""
     if piece == "{number}":
         begin = at

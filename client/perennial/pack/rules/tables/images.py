@@ -75,13 +75,15 @@ class ImageNames:
         if "/" not in path:
             return self._find_by_name(path, part)
         # A relative path names its folder for certain, so a file name alone must not decide.
-        return self._find_by_suffix(path, folder, part) if is_far else self._find_by_folder(path)
+        return (
+            self._find_by_suffix(path, folder, part) if is_far else self._find_by_folder_name(path)
+        )
 
-    def folder_of(self, number: int) -> str:
+    def get_image_folder(self, number: int) -> str:
         """Return the name of the folder that contains an image; "" at the top."""
         return self._names[number].rpartition("/")[0].rpartition("/")[2]
 
-    def describe_failure(self, name: str, code: int) -> str:
+    def describe_lookup_failure(self, name: str, code: int) -> str:
         """Return why a name means no image, as the end of a sentence.
 
         `code` is MISSING or AMBIGUOUS.
@@ -116,15 +118,15 @@ class ImageNames:
             end = "/".join(segments[at:])
             number = self._find_by_path(end, folder)
             if number < 0 and len(segments) - at == 2:
-                number = self._find_by_folder(end)
+                number = self._find_by_folder_name(end)
             if number >= 0:
                 return number
         return self._find_by_name(segments[-1], part) if segments else MISSING
 
-    def _find_by_folder(self, path: str) -> int:
+    def _find_by_folder_name(self, path: str) -> int:
         """Find an image by its name and the folder that contains it."""
         if not self._tails:
-            self._tails = _index_unique(
+            self._tails = _index_unique_keys(
                 ("/".join(self._get_name(i).split("/")[-2:]), i) for i in self._among
             )
         return self._tails.get("/".join(path.split("/")[-2:]), MISSING)
@@ -132,26 +134,26 @@ class ImageNames:
     def _find_by_name(self, base: str, part: Part) -> int:
         """Find an image by its file name alone, with or without its ending."""
         if not self._bases:
-            self._bases = _index_unique(
+            self._bases = _index_unique_keys(
                 (self._get_name(i).rpartition("/")[2], i) for i in self._among
             )
         number = self._bases.get(base, MISSING)
         if number == MISSING:
             if not self._base_stems:
-                self._base_stems = _index_unique(
+                self._base_stems = _index_unique_keys(
                     (_strip_ending(self._get_name(i).rpartition("/")[2]), i) for i in self._among
                 )
             number = self._base_stems.get(base, MISSING)
         if number == AMBIGUOUS and part:
-            number = self._in_part(base, part)
+            number = self._find_in_part(base, part)
         if number == MISSING and _UPLOAD_START.match(base):
             number = self._find_by_name(base[9:], part)
         return number
 
-    def _in_part(self, base: str, part: Part) -> int:
+    def _find_in_part(self, base: str, part: Part) -> int:
         if not self._in_parts:
             pairs = ((self._get_name(i), i) for i in self._among)
-            self._in_parts = _index_unique(
+            self._in_parts = _index_unique_keys(
                 (f"{part_of_folder}/{shape}", i)
                 for name, i in pairs
                 for part_of_folder in {_find_part_of_folder(name)}
@@ -162,7 +164,9 @@ class ImageNames:
 
     def _find_by_stem(self, path: str) -> int:
         if not self._stems:
-            self._stems = _index_unique((_strip_ending(self._get_name(i)), i) for i in self._among)
+            self._stems = _index_unique_keys(
+                (_strip_ending(self._get_name(i)), i) for i in self._among
+            )
         return self._stems.get(path, MISSING)
 
     def _get_name(self, number: int) -> str:
@@ -174,7 +178,7 @@ class _Small(ImageNames):
 
     def __init__(self, names: Sequence[str], among: Sequence[int]) -> None:
         small = {i: _to_nfc(names[i]).casefold() for i in among}
-        unique = _index_unique((name, i) for i, name in small.items())
+        unique = _index_unique_keys((name, i) for i, name in small.items())
         super().__init__(names, [i for i, name in small.items() if unique[name] >= 0])
         self._small = small
         self._paths = {small[i]: i for i in self._among}
@@ -183,7 +187,7 @@ class _Small(ImageNames):
         return self._small[number]
 
 
-def _index_unique(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _index_unique_keys(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     numbers: dict[str, int] = {}
     for key, number in pairs:
         numbers[key] = number if numbers.setdefault(key, number) == number else AMBIGUOUS

@@ -4,7 +4,7 @@ import json
 from itertools import islice
 
 from perennial.pack.rules.tables.documents import NotJson
-from perennial.pack.rules.tables.records import CELLS, LIST, Records, iterate_objects
+from perennial.pack.rules.tables.records import CELLS, LIST, Records, iterate_json_entries
 from perennial.pack.rules.tables.source import Source
 from perennial.pack.rules.tables.values import NOTHING
 
@@ -16,34 +16,34 @@ _ABOUT = _OF_ANNOTATIONS | {"id", "created_at", "updated_at", "comment", "agreem
 
 
 def read_label_studio_export(source: Source) -> bool:
-    """Read an export; return False if the file is not one."""
-    if source.form == LIST and isinstance(source.first, dict):
-        first = source.first
+    """Read labels from a Label Studio export; return False if the file is not one."""
+    if source.form == LIST and isinstance(source.first_entry, dict):
+        first = source.first_entry
         if isinstance(first.get("data"), dict) and (
             "annotations" in first or "completions" in first
         ):
-            _read_tasks(source)
+            _read_export_tasks(source)
             return True
     records = source.records
     # One such column alone may be in anybody's table.
     if records is None or len(_OF_ANNOTATIONS & set(records.columns)) < 2:
         return False
-    return _read_annotations(source, records)
+    return _read_flat_export(source, records)
 
 
-def _read_tasks(source: Source) -> None:
+def _read_export_tasks(source: Source) -> None:
     rows = source.begin_rows(TITLE)
-    for where, task in iterate_objects(source.file, LIST):
+    for where, task in iterate_json_entries(source.file, LIST):
         if isinstance(task, NotJson):
-            rows.add_bad(where, str(task))
+            rows.add_bad_entry(where, str(task))
         elif not isinstance(task, dict) or not isinstance(task.get("data"), dict):
-            rows.add_bad(where, "is no task with data")
+            rows.add_bad_entry(where, "is no task with data")
         else:
-            choices = _list_choices(task)
+            choices = _list_annotation_choices(task)
             if choices is None:
-                rows.add_bad(where, "has annotations that are no list of results")
+                rows.add_bad_entry(where, "has annotations that are no list of results")
             else:
-                rows.add_entry(_find_image_name(source, task), choices, where)
+                rows.add_label_entry(_find_image_name(source, task), choices, where)
 
 
 def _find_image_name(source: Source, task: dict[str, object]) -> object:
@@ -61,7 +61,7 @@ def _find_image_name(source: Source, task: dict[str, object]) -> object:
     return data.get("image", texts[0] if texts else None)
 
 
-def _list_choices(task: dict[str, object]) -> list[object] | None:
+def _list_annotation_choices(task: dict[str, object]) -> list[object] | None:
     """Return the distinct choices of a task's annotations; None without a list of annotations."""
     # Older releases of Label Studio called annotations completions.
     annotations = task.get("annotations", task.get("completions"))
@@ -86,12 +86,12 @@ def _list_choices(task: dict[str, object]) -> list[object] | None:
     return distinct_choices
 
 
-def _read_annotations(source: Source, records: Records) -> bool:
+def _read_flat_export(source: Source, records: Records) -> bool:
     """Read a Label Studio export in CSV or JSON-MIN.
 
     The columns that are not about the annotation are the task's data and its choice.
     """
-    image = _choose_image(source, records)
+    image = _choose_image_column(source, records)
     data_columns = [
         at
         for at, name in enumerate(records.columns)
@@ -110,18 +110,18 @@ def _read_annotations(source: Source, records: Records) -> bool:
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
             for _ in range(entry.line_count):
-                rows.add_bad(entry.where, entry.problem)
+                rows.add_bad_entry(entry.where, entry.problem)
         else:
-            rows.add_entry(
+            rows.add_label_entry(
                 entry.values[image],
-                _read_choice(entry.values[label], records.form == CELLS),
+                _parse_choice(entry.values[label], records.form == CELLS),
                 entry.where,
             )
     return True
 
 
-def _choose_image(source: Source, records: Records) -> int:
-    best, most_matches, sample = -1, 0, records.sample_values()
+def _choose_image_column(source: Source, records: Records) -> int:
+    best, most_matches, sample = -1, 0, records.sample_entry_values()
     for at, name in enumerate(records.columns):
         if name in _ABOUT:
             continue
@@ -141,7 +141,7 @@ def _find_choice_column(records: Records, columns: list[int]) -> int:
     return fitting[0] if len(fitting) == 1 else -1
 
 
-def _read_choice(value: object, is_cell: bool) -> object:
+def _parse_choice(value: object, is_cell: bool) -> object:
     """Return the choice of a cell. Several are written as `{"choices": […]}`."""
     if is_cell and isinstance(value, str) and value.startswith("{"):
         try:

@@ -17,9 +17,9 @@ from perennial.pack.rules.tables.records import (
     LINES,
     LIST,
     Records,
-    iterate_objects,
+    iterate_json_entries,
     read_whole_text,
-    without_header,
+    treat_header_as_entry,
 )
 from perennial.pack.rules.tables.source import Source
 from perennial.pack.rules.tables.values import parse_part_word
@@ -30,8 +30,8 @@ _ONE, _ZERO = frozenset({"1", "1.0"}), frozenset({"0", "0.0", ""})
 _MOST_LISTED = 5
 
 
-def read_roboflow(source: Source) -> bool:
-    """Read a table of classes; return False if the file is not one."""
+def read_roboflow_table(source: Source) -> bool:
+    """Read labels from a Roboflow table of classes; return False if the file is not one."""
     records = source.records
     if (
         source.file.name.rpartition("/")[2] != _ROBOFLOW_NAME
@@ -40,48 +40,48 @@ def read_roboflow(source: Source) -> bool:
     ):
         return False
     # A table of other contents may have this name.
-    if not all(_are_flags(row) for row in records.sample_values()):
+    if not all(_are_zero_one_flags(row) for row in records.sample_entry_values()):
         return False
-    _read_rows(source, records)
+    _read_one_hot_rows(source, records)
     return True
 
 
-def _are_flags(row: Sequence[object]) -> bool:
+def _are_zero_one_flags(row: Sequence[object]) -> bool:
     return all(str(cell).strip() in _ONE | _ZERO for cell in row[1:])
 
 
-def _read_rows(source: Source, records: Records) -> None:
+def _read_one_hot_rows(source: Source, records: Records) -> None:
     rows = source.begin_rows(ROBOFLOW_TITLE)
     for entry in records:
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
             for _ in range(entry.line_count):
-                rows.add_bad(entry.where, entry.problem)
-        elif not _are_flags(entry.values):
-            rows.add_bad(entry.where, "has something else than 0 and 1 for a class")
+                rows.add_bad_entry(entry.where, entry.problem)
+        elif not _are_zero_one_flags(entry.values):
+            rows.add_bad_entry(entry.where, "has something else than 0 and 1 for a class")
         else:
             flags = [str(cell).strip() in _ONE for cell in entry.values[1:]]
             classes = [
                 name for name, is_one in zip(records.columns[1:], flags, strict=True) if is_one
             ]
             # One label is read for each image, so more names only lengthen the message.
-            rows.add_entry(entry.values[0], classes[:_MOST_LISTED], entry.where)
+            rows.add_label_entry(entry.values[0], classes[:_MOST_LISTED], entry.where)
 
 
 EDGE_IMPULSE_TITLE = "Edge Impulse export"
 
 
-def read_edge_impulse(source: Source) -> bool:
-    """Read an export; return False if the file is not one."""
+def read_edge_impulse_export(source: Source) -> bool:
+    """Read labels from an Edge Impulse export; return False if the file is not one."""
     if source.file.ending != ".labels" or source.form not in ("object", "lines"):
         return False
     rows: Rows | None = None
     text = JsonText(read_whole_text(source.file))
     try:
-        for key in text.iterate_members():
+        for key in text.iterate_object_keys():
             if key == "files" and text.peek_character() == "[":
                 rows = source.begin_rows(EDGE_IMPULSE_TITLE)
-                for number in text.iterate_items():
+                for number in text.iterate_list_items():
                     _read_file_entry(
                         text.read_value(), f"entry {number} of {source.file.name}", rows
                     )
@@ -91,62 +91,64 @@ def read_edge_impulse(source: Source) -> bool:
         # Nothing was read yet, so that another kind of table may still fit.
         if rows is None:
             return False
-        rows.add_bad(f"the rest of {source.file.name}", str(error))
+        rows.add_bad_entry(f"the rest of {source.file.name}", str(error))
     return rows is not None
 
 
 def _read_file_entry(value: object, where: str, rows: Rows) -> None:
     label = value.get("label") if isinstance(value, dict) else None
     if not isinstance(value, dict):
-        rows.add_bad(where, "is no JSON object")
+        rows.add_bad_entry(where, "is no JSON object")
     elif not isinstance(label, dict):
-        rows.add_entry(value.get("path"), label, where, _read_category(value))
+        rows.add_label_entry(value.get("path"), label, where, _parse_category_as_part(value))
     elif label.get("type") == "unlabeled":
-        rows.add_entry(value.get("path"), None, where)
+        rows.add_label_entry(value.get("path"), None, where)
     elif label.get("type", "label") == "label":
-        rows.add_entry(value.get("path"), label.get("label"), where, _read_category(value))
+        rows.add_label_entry(
+            value.get("path"), label.get("label"), where, _parse_category_as_part(value)
+        )
     else:
-        rows.add_bad(
+        rows.add_bad_entry(
             where,
             f"has a label of the type {str(label.get('type'))[:40]!r}: one for the whole image is "
             f"read",
         )
 
 
-def _read_category(value: dict[object, object]) -> Part:
+def _parse_category_as_part(value: dict[object, object]) -> Part:
     return parse_part_word(str(value.get("category", ""))) or ""
 
 
 MAKE_SENSE_TITLE = "make-sense export"
 
 
-def read_make_sense(source: Source) -> bool:
-    """Read an export; return False if the file is not one."""
+def read_make_sense_export(source: Source) -> bool:
+    """Read labels from a Make Sense export; return False if the file is not one."""
     records = source.records
     if records is None:
         return False
     if source.form == LIST:
-        first = source.first
+        first = source.first_entry
         if not isinstance(first, dict) or set(first) != {"image", "annotations"}:
             return False
         rows = source.begin_rows(MAKE_SENSE_TITLE)
-        for where, value in source.read_objects(rows, LIST):
-            rows.add_entry(value.get("image"), value.get("annotations"), where)
+        for where, value in source.iterate_object_entries(rows, LIST):
+            rows.add_label_entry(value.get("image"), value.get("annotations"), where)
         return True
     # The file has no header, so that its first row was taken as the names of columns.
-    if records.form != CELLS or len(records.columns) != 2 or not _is_list(records.columns[1]):
+    if records.form != CELLS or len(records.columns) != 2 or not _is_list_cell(records.columns[1]):
         return False
     rows = source.begin_rows(MAKE_SENSE_TITLE)
-    for entry in without_header(records):
-        if entry.problem or not _is_list(str(entry.values[1])):
-            rows.add_bad(entry.where, entry.problem or "has labels without brackets")
+    for entry in treat_header_as_entry(records):
+        if entry.problem or not _is_list_cell(str(entry.values[1])):
+            rows.add_bad_entry(entry.where, entry.problem or "has labels without brackets")
         else:
             names = [name.strip() for name in str(entry.values[1]).strip()[1:-1].split(",")]
-            rows.add_entry(entry.values[0], [name for name in names if name], entry.where)
+            rows.add_label_entry(entry.values[0], [name for name in names if name], entry.where)
     return True
 
 
-def _is_list(cell: str) -> bool:
+def _is_list_cell(cell: str) -> bool:
     return cell.strip().startswith("[") and cell.strip().endswith("]")
 
 
@@ -154,26 +156,26 @@ SAGEMAKER_TITLE = "SageMaker manifest"
 _REF, _ABOUT = "source-ref", "-metadata"
 
 
-def read_sagemaker(source: Source) -> bool:
-    """Read a manifest; return False if the file is not one."""
+def read_sagemaker_manifest(source: Source) -> bool:
+    """Read labels from a SageMaker manifest; return False if the file is not one."""
     if source.form not in (LINES, LIST, "object"):
         return False
     # A manifest of one line has the form of one object.
     form = LINES if source.form == "object" else source.form
-    first = next((value for _, value in iterate_objects(source.file, form)), None)
+    first = next((value for _, value in iterate_json_entries(source.file, form)), None)
     if not isinstance(first, dict) or _REF not in first:
         return False
     rows = source.begin_rows(SAGEMAKER_TITLE)
-    for where, value in source.read_objects(rows, form):
-        names = _class_names(value)
+    for where, value in source.iterate_object_entries(rows, form):
+        names = _list_entry_classes(value)
         if names is None:
-            rows.add_bad(where, "has annotations that are no classes of whole images")
+            rows.add_bad_entry(where, "has annotations that are no classes of whole images")
         else:
-            rows.add_entry(value.get(_REF), names, where)
+            rows.add_label_entry(value.get(_REF), names, where)
     return True
 
 
-def _class_names(entry: dict[str, object]) -> list[object] | None:
+def _list_entry_classes(entry: dict[str, object]) -> list[object] | None:
     """Return the classes of an entry, or None if it has only other annotations, such as boxes."""
     classes: list[object] = []
     other_annotations = 0

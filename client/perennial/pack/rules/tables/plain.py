@@ -4,9 +4,9 @@ from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.columns import (
     Columns,
     NotLabels,
-    choose_columns,
-    is_image_word,
-    named_column,
+    choose_table_columns,
+    find_named_column,
+    is_image_column_name,
 )
 from perennial.pack.rules.tables.documents import JsonText, NotJson
 from perennial.pack.rules.tables.records import (
@@ -15,10 +15,10 @@ from perennial.pack.rules.tables.records import (
     LIST,
     Records,
     read_whole_text,
-    without_header,
+    treat_header_as_entry,
 )
 from perennial.pack.rules.tables.source import Source
-from perennial.pack.rules.tables.values import is_broken, parse_part_word
+from perennial.pack.rules.tables.values import has_invalid_utf8, parse_part_word
 
 _FORMS = {
     CELLS: "table of images and labels",
@@ -30,27 +30,27 @@ _SAMPLE = 1000
 
 
 def read_plain_table(source: Source) -> bool:
-    """Read a plain table; return False if it is not one.
+    """Read labels from a plain table of images and labels; return False if the file is not one.
 
     Raises RuleError if several columns fit.
     """
     if source.form == "object":
-        return _read_pairs(source)
+        return _read_image_label_object(source)
     if source.records is None:
         return False
     records = _replace_image_header(source, source.records)
     try:
-        columns = choose_columns(
+        columns = choose_table_columns(
             records, source.options, source.find_image, source.images, is_own=source.is_own
         )
     except NotLabels:
         return False
-    _read_rows(source, records, columns)
+    _read_labelled_rows(source, records, columns)
     return True
 
 
-def is_plain(kind: str) -> bool:
-    """Return whether a table's kind is one of this module."""
+def is_plain_table_kind(kind: str) -> bool:
+    """Return whether a label table's kind is a plain table."""
     return kind.startswith((*_FORMS.values(), _PAIRS))
 
 
@@ -61,7 +61,7 @@ def _replace_image_header(source: Source, records: Records) -> Records:
     """
     options = source.options
     if any(
-        name and named_column(records, name) >= 0
+        name and find_named_column(records, name) >= 0
         for name in (options.image_column, options.label_column)
     ):
         return records
@@ -69,12 +69,12 @@ def _replace_image_header(source: Source, records: Records) -> Records:
         source.find_image(cell) >= 0
         for cell in records.columns
         # A header such as `image` may also be the stem of an image.
-        if 0 < len(cell) <= 1024 and not is_image_word(cell)
+        if 0 < len(cell) <= 1024 and not is_image_column_name(cell)
     )
-    return without_header(records) if records.form == CELLS and names_image else records
+    return treat_header_as_entry(records) if records.form == CELLS and names_image else records
 
 
-def _read_rows(source: Source, records: Records, columns: Columns) -> None:
+def _read_labelled_rows(source: Source, records: Records, columns: Columns) -> None:
     image, label, part = columns
     kind = (
         f"{_FORMS[records.form]}, columns {quote_name(records.columns[image])} and "
@@ -85,47 +85,49 @@ def _read_rows(source: Source, records: Records, columns: Columns) -> None:
         if entry.problem:
             # A quote that is not closed swallows the lines after it, each of which is a lost entry.
             for _ in range(entry.line_count):
-                rows.add_bad(entry.where, entry.problem)
+                rows.add_bad_entry(entry.where, entry.problem)
             continue
         values = entry.values
         name = values[image]
         part_word = "" if part < 0 else str(values[part] or "")
         part_name = parse_part_word(part_word)
         if part_name is None:
-            rows.add_bad(
+            rows.add_bad_entry(
                 entry.where,
                 f"has the split {quote_name(part_word)}; it must be train, test, validation or empty",
             )
-        elif isinstance(name, str) and is_broken(name):
-            rows.add_bad(entry.where, "is not UTF-8: save the table as “CSV UTF-8”")
+        elif isinstance(name, str) and has_invalid_utf8(name):
+            rows.add_bad_entry(entry.where, "is not UTF-8: save the table as “CSV UTF-8”")
         else:
-            rows.add_entry(name, values[label], entry.where, part_name)
+            rows.add_label_entry(name, values[label], entry.where, part_name)
 
 
-def _read_pairs(source: Source) -> bool:
+def _read_image_label_object(source: Source) -> bool:
     """Read an object whose keys are images and whose values are labels."""
     # An object has no columns, so another file must be meant.
     if source.options.image_column or source.options.label_column:
         return False
     try:
-        if not _are_images(source):
+        if not _has_image_keys(source):
             return False
     except NotJson:
         return False
     rows = source.begin_rows(_PAIRS)
     text = JsonText(read_whole_text(source.file))
     try:
-        for name in text.iterate_members():
-            rows.add_entry(name, text.read_value(), f"{quote_name(name)} in {source.file.name}")
+        for name in text.iterate_object_keys():
+            rows.add_label_entry(
+                name, text.read_value(), f"{quote_name(name)} in {source.file.name}"
+            )
     except NotJson as error:
-        rows.add_bad(f"the rest of {source.file.name}", str(error))
+        rows.add_bad_entry(f"the rest of {source.file.name}", str(error))
     return True
 
 
-def _are_images(source: Source) -> bool:
+def _has_image_keys(source: Source) -> bool:
     text = JsonText(read_whole_text(source.file))
     checked = matches = 0
-    for name in text.iterate_members():
+    for name in text.iterate_object_keys():
         if isinstance(text.read_value(), dict | list):
             return False
         checked += 1

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from perennial.pack.rules.entries import ReadingOptions, RuleError
-from perennial.pack.rules.names import CSV_NAME, is_junk, is_no_image, quote_name
-from perennial.pack.rules.sentences import format_names
+from perennial.pack.rules.names import CSV_NAME, is_clearly_no_image, is_junk_path, quote_name
+from perennial.pack.rules.sentences import format_first_names
 from perennial.pack.rules.tables import (
     fiftyone,
     file_names,
@@ -19,7 +19,7 @@ from perennial.pack.rules.tables.found import MAX_TABLE_BYTES, FoundTable, Read,
 from perennial.pack.rules.tables.images import ImageNames
 from perennial.pack.rules.tables.source import Source
 from perennial.pack.rules.tables.values import find_part_in_path
-from perennial.pack.rules.tables.words import list_columns, write_value
+from perennial.pack.rules.tables.words import format_column_names, quote_option_value
 
 MOST_ENTRIES = 500_000
 _ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".manifest", ".labels")
@@ -39,12 +39,12 @@ _MOST_TOO_LARGE = 4
 _SHOWN = 60
 _KINDS: tuple[Callable[[Source], bool], ...] = (
     label_studio.read_label_studio_export,
-    labelling_tools.read_roboflow,
+    labelling_tools.read_roboflow_table,
     vertex.read_vertex_import,
-    labelling_tools.read_sagemaker,
+    labelling_tools.read_sagemaker_manifest,
     fiftyone.read_fiftyone_export,
-    labelling_tools.read_edge_impulse,
-    labelling_tools.read_make_sense,
+    labelling_tools.read_edge_impulse_export,
+    labelling_tools.read_make_sense_export,
     plain.read_plain_table,
 )
 """Readers of all kinds, from those recognised by their own keys to any table."""
@@ -54,7 +54,7 @@ _EXPECTED = (
 )
 
 
-def is_table_name(name: str) -> bool:
+def may_be_table_name(name: str) -> bool:
     """Return whether a file may be a label table by its name; no other files are read."""
     base = name.rpartition("/")[2].lower()
     # Kaggle's sample_submission.csv has placeholders for labels.
@@ -64,7 +64,7 @@ def is_table_name(name: str) -> bool:
     )
 
 
-def find_table(
+def find_label_table(
     names: Sequence[str],
     read: Read,
     options: ReadingOptions,
@@ -87,32 +87,42 @@ def find_table(
     `labels.csv` is not a table, or a table exceeds the limits.
     """
     remaining = (
-        [i for i in range(len(names)) if not is_junk(names[i])] if remaining is None else remaining
+        [i for i in range(len(names)) if not is_junk_path(names[i])]
+        if remaining is None
+        else remaining
     )
-    pictures = [i for i in remaining if not is_no_image(names[i]) and not is_table_name(names[i])]
+    pictures = [
+        i
+        for i in remaining
+        if not is_clearly_no_image(names[i]) and not may_be_table_name(names[i])
+    ]
     if options.names_pattern:
-        return _label_by_names(
-            file_names.read_pattern(options.names_pattern), file_names.TITLE, names, pictures, most
+        return _label_images_by_names(
+            file_names.parse_name_pattern(options.names_pattern),
+            file_names.TITLE,
+            names,
+            pictures,
+            most,
         )
     if options.layout == "folders":
         return None
     search = _Search(
         names, read, options, ImageNames(names, pictures) if images is None else images, most
     )
-    table = search.find_table(_find_candidates(names, remaining, options), pictures)
+    table = search.find_label_table(_find_table_candidates(names, remaining, options), pictures)
     if table is not None:
         return table
     pattern = file_names.find_teachable_machine_pattern(
         names, [i for i in pictures if "." in names[i]]
     )
     return (
-        _label_by_names(pattern, file_names.TEACHABLE_MACHINE, names, pictures, most)
+        _label_images_by_names(pattern, file_names.TEACHABLE_MACHINE, names, pictures, most)
         if pattern
         else None
     )
 
 
-def _label_by_names(
+def _label_images_by_names(
     pattern: file_names.Pattern,
     title: str,
     names: Sequence[str],
@@ -120,11 +130,11 @@ def _label_by_names(
     max_entries: int,
 ) -> FoundTable:
     rows = Rows(title, max_entries)
-    file_names.label_images(pattern, names, pictures, rows)
+    file_names.label_images_by_name(pattern, names, pictures, rows)
     return rows.table
 
 
-def _find_candidates(
+def _find_table_candidates(
     names: Sequence[str], remaining: Sequence[int], options: ReadingOptions
 ) -> list[int]:
     """Return the files that may be tables, upper folders first.
@@ -141,7 +151,7 @@ def _find_candidates(
         return fitting[:_MOST_FILES]
     files_by_ending: dict[tuple[str, str], list[int]] = {}
     for i in remaining:
-        if is_table_name(names[i]) and names[i].count("/") <= _MOST_DEPTH:
+        if may_be_table_name(names[i]) and names[i].count("/") <= _MOST_DEPTH:
             folder, _, base = names[i].rpartition("/")
             files_by_ending.setdefault((folder, base[base.rfind(".") :].lower()), []).append(i)
     candidates = [i for few in files_by_ending.values() if len(few) <= _MOST_ALIKE for i in few]
@@ -168,37 +178,37 @@ class _Search:
         self._label_errors: list[RuleError] = []
         self._sources: list[Source] = []
 
-    def find_table(self, candidates: list[int], pictures: Sequence[int]) -> FoundTable | None:
+    def find_label_table(self, candidates: list[int], pictures: Sequence[int]) -> FoundTable | None:
         """Return the table among the candidates. Raises RuleError."""
         is_table_named = bool(self._options.table)
         files = []
         for i in candidates:
-            is_own = is_table_named or self._is_own(i)
-            file = self._open_candidate(i, is_own)
+            is_own = is_table_named or self._is_service_table(i)
+            file = self._open_table_candidate(i, is_own)
             if file is None:
                 continue
-            if is_own and not self._is_read(file, is_own=True):
-                synset_table = self._read_synsets([file], pictures)
+            if is_own and not self._try_read_table(file, is_own=True):
+                synset_table = self._read_synset_tables([file], pictures)
                 if synset_table is not None:
                     return synset_table
                 raise self._label_errors[0] if self._label_errors else self._build_error(file)
             if is_own and not is_table_named:
-                return self._choose_table()
+                return self._choose_found_table()
             files.append(file)
         if not is_table_named:
-            synset_table = self._read_synsets(files, pictures)
+            synset_table = self._read_synset_tables(files, pictures)
             if synset_table is not None:
                 return synset_table
             for file in files:
-                self._is_read(file)
-        return self._choose_table()
+                self._try_read_table(file)
+        return self._choose_found_table()
 
-    def _is_own(self, number: int) -> bool:
+    def _is_service_table(self, number: int) -> bool:
         folder, _, base = self._names[number].rpartition("/")
         # Named as a label table: it must be readable, or the batch ends.
         return base == CSV_NAME and "/" not in folder
 
-    def _open_candidate(self, number: int, is_own: bool) -> TableFile | None:
+    def _open_table_candidate(self, number: int, is_own: bool) -> TableFile | None:
         """Return the file of a possible label table.
 
         None means that it is unreadable or too large, and need not be a table.
@@ -223,8 +233,8 @@ class _Search:
         self._remaining_bytes -= len(data)
         return TableFile(number, name, data)
 
-    def _is_read(self, file: TableFile, is_own: bool = False) -> bool:
-        source = Source(file, self._images, self._options, self._rows_of, is_own)
+    def _try_read_table(self, file: TableFile, is_own: bool = False) -> bool:
+        source = Source(file, self._images, self._options, self._get_rows_of_kind, is_own)
         self._sources.append(source)
         try:
             return any(kind(source) for kind in _KINDS)
@@ -237,16 +247,18 @@ class _Search:
             return False
         return False
 
-    def _rows_of(self, kind: str) -> Rows:
+    def _get_rows_of_kind(self, kind: str) -> Rows:
         if kind not in self._rows_by_kind:
             self._rows_by_kind[kind] = Rows(kind, self._max_entries)
         return self._rows_by_kind[kind]
 
-    def _read_synsets(self, files: list[TableFile], pictures: Sequence[int]) -> FoundTable | None:
+    def _read_synset_tables(
+        self, files: list[TableFile], pictures: Sequence[int]
+    ) -> FoundTable | None:
         mapping = next(
             (f for f in files if f.name.rpartition("/")[2].lower() in synsets.FILES), None
         )
-        if mapping is None or not synsets.has_folders(self._names, pictures):
+        if mapping is None or not synsets.has_synset_folders(self._names, pictures):
             return None
         rows = Rows(synsets.TITLE, self._max_entries)
         if not synsets.read_synset_labels(mapping, self._names, pictures, rows):
@@ -256,7 +268,7 @@ class _Search:
                 synsets.add_tiny_imagenet_validation(file, mapping, rows)
         return rows.table
 
-    def _choose_table(self) -> FoundTable | None:
+    def _choose_found_table(self) -> FoundTable | None:
         """Return the table that was found.
 
         Raises RuleError if there are tables of several kinds.
@@ -267,12 +279,12 @@ class _Search:
                 raise self._label_errors[0]
             self._refuse_unknown_columns()
             return None
-        specific_tables = [table for table in tables if not plain.is_plain(table.kind)]
+        specific_tables = [table for table in tables if not plain.is_plain_table_kind(table.kind)]
         if len(specific_tables or tables) > 1:
             files = [name for table in specific_tables or tables for name in table.names]
             raise RuleError(
-                f"The files {format_names(files)} all look like label tables. Say which is meant "
-                f"with -o table={write_value(files[0])}, or send the others apart.",
+                f"The files {format_first_names(files)} all look like label tables. Say which is meant "
+                f"with -o table={quote_option_value(files[0])}, or send the others apart.",
                 "labels",
             )
         table = (specific_tables or tables)[0]
@@ -293,14 +305,14 @@ class _Search:
         ):
             if column:
                 table_columns = "; ".join(
-                    f"{quote_name(source.file.name)} has {list_columns(source.records.columns)}"
+                    f"{quote_name(source.file.name)} has {format_column_names(source.records.columns)}"
                     for source in self._sources[:3]
                     if source.records is not None
                 )
                 there_are = f": {table_columns}" if table_columns else ", and there is no table"
                 raise RuleError(
                     f"No table has a column {quote_name(column)} that fits -o "
-                    f"{option}={write_value(column)}{there_are}.",
+                    f"{option}={quote_option_value(column)}{there_are}.",
                     "labels",
                 )
 
@@ -323,7 +335,7 @@ class _Search:
             else ", and it has no entries"
         )
         return RuleError(
-            f"{quote_name(file.name)} has the columns {list_columns(records.columns)}{sample}, and none "
+            f"{quote_name(file.name)} has the columns {format_column_names(records.columns)}{sample}, and none "
             f"of them names images "
             f"of the batch, or nothing stands beside them. Expected is {_EXPECTED}.",
             "labels",

@@ -8,7 +8,12 @@ from perennial.pack.rules.entries import ReadingOptions
 from perennial.pack.rules.tables.documents import NotJson
 from perennial.pack.rules.tables.found import Rows, TableFile
 from perennial.pack.rules.tables.images import ImageNames
-from perennial.pack.rules.tables.records import Records, detect_form, iterate_objects, open_records
+from perennial.pack.rules.tables.records import (
+    Records,
+    detect_table_form,
+    iterate_json_entries,
+    open_records,
+)
 from perennial.pack.rules.tables.values import find_part_in_path
 
 
@@ -33,8 +38,8 @@ class Source:
     # Cached, because the readers of all kinds look at the same file in turn.
     @cached_property
     def form(self) -> str:
-        """The form of the file; see `detect_form`."""
-        return detect_form(self.file)
+        """The form of the file; see `detect_table_form`."""
+        return detect_table_form(self.file)
 
     @cached_property
     def records(self) -> Records | None:
@@ -42,28 +47,30 @@ class Source:
         return open_records(self.file, self.form) if self.form not in ("", "object") else None
 
     @cached_property
-    def first(self) -> object:
+    def first_entry(self) -> object:
         """The first readable entry of a JSON list or of JSONL, or None."""
-        for _, value in iterate_objects(self.file, self.form):
+        for _, value in iterate_json_entries(self.file, self.form):
             if not isinstance(value, NotJson):
                 return value
         return None
 
     def begin_rows(self, kind: str) -> Rows:
-        """Return the collector of a kind, ready for this file's entries."""
+        """Return the collector of labels for a kind of table, ready for this file."""
         rows = self.rows_of(kind)
-        rows.begin_file(self.file)
+        rows.begin_table_file(self.file)
         return rows
 
-    def read_objects(self, rows: Rows, form: str) -> Iterator[tuple[str, dict[str, object]]]:
+    def iterate_object_entries(
+        self, rows: Rows, form: str
+    ) -> Iterator[tuple[str, dict[str, object]]]:
         """Yield the JSON objects of the file with their places; others are bad entries."""
-        for where, value in iterate_objects(self.file, form):
+        for where, value in iterate_json_entries(self.file, form):
             if isinstance(value, NotJson):
-                rows.add_bad(where, str(value))
+                rows.add_bad_entry(where, str(value))
             elif isinstance(value, dict):
                 yield where, value
             else:
-                rows.add_bad(where, "is no JSON object")
+                rows.add_bad_entry(where, "is no JSON object")
 
     def find_image(self, name: str) -> int:
         """Return the number of the image that a name in this file means; negative for none."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from perennial.pack.rules.names import quote_name
-from perennial.pack.rules.tables.records import CELLS, LINES, Records, without_header
+from perennial.pack.rules.tables.records import CELLS, LINES, Records, treat_header_as_entry
 from perennial.pack.rules.tables.source import Source
 from perennial.pack.rules.tables.values import parse_part_word
 
@@ -12,65 +12,65 @@ _URI, _USE = "imageGcsUri", "aiplatform.googleapis.com/ml_use"
 
 
 def read_vertex_import(source: Source) -> bool:
-    """Read an import file; return False if the file is not one."""
+    """Read labels from a Vertex AI import file; return False if the file is not one."""
     records = source.records
     if records is None:
         return False
     # The file has no header, so that its first row was taken as the names of columns.
     if records.form == CELLS and any(cell.startswith("gs://") for cell in records.columns[:2]):
-        _read_cells(source, without_header(records))
+        _read_cell_rows(source, treat_header_as_entry(records))
         return True
-    if isinstance(source.first, dict) and _URI in source.first:
-        _read_lines(source, records.form)
+    if isinstance(source.first_entry, dict) and _URI in source.first_entry:
+        _read_jsonl_lines(source, records.form)
         return True
     return False
 
 
-def _read_cells(source: Source, records: Records) -> None:
+def _read_cell_rows(source: Source, records: Records) -> None:
     rows = source.begin_rows(TITLE)
     # Rows with several labels are longer than others, so rows are read regardless of their length.
     for entry in Records(
         source.file, CELLS, [], header=False, separator=records.separator
-    ).read_ragged():
+    ).read_all_rows():
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
             for _ in range(entry.line_count):
-                rows.add_bad(entry.where, entry.problem)
+                rows.add_bad_entry(entry.where, entry.problem)
             continue
-        uri, labels, use = _parse_import_cells([str(value).strip() for value in entry.values])
+        uri, labels, use = _parse_cells([str(value).strip() for value in entry.values])
         part = parse_part_word(use)
         if part is None:
-            rows.add_bad(
+            rows.add_bad_entry(
                 entry.where,
                 f"has {quote_name(use)} where TRAINING, VALIDATION, TEST or UNASSIGNED is expected",
             )
         else:
-            rows.add_entry(uri, [label for label in labels if label], entry.where, part)
+            rows.add_label_entry(uri, [label for label in labels if label], entry.where, part)
 
 
-def _parse_import_cells(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
+def _parse_cells(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
     if cells[0].startswith("gs://") or len(cells) < 2:
         return cells[0], cells[1:], ""
     return cells[1], cells[2:], cells[0]
 
 
-def _read_lines(source: Source, form: str = LINES) -> None:
+def _read_jsonl_lines(source: Source, form: str = LINES) -> None:
     rows = source.begin_rows(TITLE)
-    for where, value in source.read_objects(rows, form):
-        use = _get_value(value.get("dataItemResourceLabels"), _USE)
+    for where, value in source.iterate_object_entries(rows, form):
+        use = _get_object_value(value.get("dataItemResourceLabels"), _USE)
         part = parse_part_word(use) if isinstance(use, str) else ""
         if part is None:
-            rows.add_bad(where, f"has the ml_use {quote_name(str(use))}")
+            rows.add_bad_entry(where, f"has the ml_use {quote_name(str(use))}")
         else:
-            rows.add_entry(value.get(_URI), _read_labels(value), where, part)
+            rows.add_label_entry(value.get(_URI), _find_label(value), where, part)
 
 
-def _read_labels(value: dict[str, object]) -> object:
+def _find_label(value: dict[str, object]) -> object:
     single, several = value.get("classificationAnnotation"), value.get("classificationAnnotations")
     if isinstance(several, list):
-        return [_get_value(annotation, "displayName") for annotation in several]
-    return _get_value(single, "displayName")
+        return [_get_object_value(annotation, "displayName") for annotation in several]
+    return _get_object_value(single, "displayName")
 
 
-def _get_value(value: object, key: str) -> object:
+def _get_object_value(value: object, key: str) -> object:
     return value.get(key) if isinstance(value, dict) else None

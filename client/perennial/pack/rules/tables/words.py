@@ -9,13 +9,13 @@ _SHOWN_CHARS = 120
 _COLUMNS, _COLUMN_CHARS = 6, 30
 
 
-def list_columns(names: Sequence[str]) -> str:
+def format_column_names(names: Sequence[str]) -> str:
     """Return the first column names, shortened: a table may have thousands of long names."""
     more = f" and {len(names) - _COLUMNS:,} more" if len(names) > _COLUMNS else ""
     return ", ".join(quote_name(name, _COLUMN_CHARS) for name in names[:_COLUMNS]) + more
 
 
-def write_value(text: str) -> str:
+def quote_option_value(text: str) -> str:
     """Return a text as an option's value in a message, quoted if a shell or a reader needs it."""
     return (
         text
@@ -24,6 +24,6 @@ def write_value(text: str) -> str:
     )
 
 
-def write_share(share: float) -> str:
+def format_share(share: float) -> str:
     """Return a share in percent: `5 %`, `12.5 %`."""
     return f"{100 * share:.3g} %"

@@ -79,7 +79,7 @@ def slow_exact(network, layer, x):
 
 def matrix_of(block, o):
     """H [o w, o w] of a block, a column for each unit displacement."""
-    w = block.count_columns(o)
+    w = block.count_displacement_columns(o)
     units = torch.eye(o * w, dtype=torch.float64).view(-1, o, w)
     return torch.stack([block.multiply_by_curvature(unit).flatten() for unit in units], 1)
 

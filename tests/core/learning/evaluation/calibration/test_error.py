@@ -10,7 +10,7 @@ from core.learning.evaluation.calibration.error import (
     Calibration,
     compute_calibration_error,
     measure_calibration,
-    sort_answers,
+    sort_predictions_into_bins,
 )
 from core.learning.evaluation.calibration.held_out import Logits
 
@@ -49,7 +49,7 @@ def test_the_raw_error_is_that_of_a_slow_version() -> None:
 
 @pytest.mark.parametrize(("images", "bins"), [(1, 1), (99, 1), (100, 2), (749, 14), (5000, 15)])
 def test_bins_have_fifty_images_at_least(images: int, bins: int) -> None:
-    starts = sort_answers(np.linspace(0, 1, images), np.ones(images, bool)).starts
+    starts = sort_predictions_into_bins(np.linspace(0, 1, images), np.ones(images, bool)).starts
     sizes = np.diff(np.append(starts, images))
     assert len(sizes) == bins and sizes.max() - sizes.min() <= 1
 

@@ -10,7 +10,7 @@ from core.learning.data.dataset import Dataset
 from core.learning.evaluation.calibration.held_out import (
     Logits,
     choose_logits_stride,
-    concatenate_tasks,
+    concatenate_task_logits,
 )
 from core.learning.evaluation.calibration.temperature import choose_temperature, fit_temperature
 from core.learning.evaluation.evaluate import compute_task_logits
@@ -128,10 +128,10 @@ def test_the_best_source_that_there_is(held_out, left_out, parent, source, image
 def test_tasks_with_heads_of_their_own_are_joined() -> None:
     one = Logits(torch.tensor([[1.0, 2.0]]), torch.tensor([1]))
     two = Logits(torch.tensor([[3.0, 4.0, 5.0]]), torch.tensor([2]))
-    both = concatenate_tasks({1: one, 2: two})
+    both = concatenate_task_logits({1: one, 2: two})
     assert both.values.tolist() == [[1.0, 2.0, -torch.inf], [3.0, 4.0, 5.0]]
     assert both.targets.tolist() == [1, 2]
-    assert concatenate_tasks({}).values.shape == (0, 0)
+    assert concatenate_task_logits({}).values.shape == (0, 0)
 
 
 @pytest.mark.parametrize(("most", "stride"), [(70, 1), (69, 2), (20, 4)])
@@ -147,7 +147,7 @@ def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -
     assert (told["source"], told["images"]) == ("held-out", 40)
     network, method = second.deployed()
     parts = {
-        task: Dataset.read_file(bench.dataset(task, "held_out"), bench.task_classes(task))
+        task: Dataset.read_dataset_file(bench.dataset(task, "held_out"), bench.task_classes(task))
         for task in (1, 2)
     }
     inputs = Inputs(None, 1, torch.device("cpu"))
@@ -155,7 +155,7 @@ def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -
         task: compute_task_logits(network, data, task, method.predict_logits, inputs)
         for task, data in parts.items()
     }
-    both = concatenate_tasks(logits)
+    both = concatenate_task_logits(logits)
     assert told["value"] == pytest.approx(fit_temperature(both.values, both.targets), rel=1e-6)
     for task, of_task in logits.items():
         kept = load_file(second.folder / "answers" / f"new.{task}.safetensors")["probabilities"]

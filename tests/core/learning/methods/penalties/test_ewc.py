@@ -10,7 +10,7 @@ from recipes import resolve
 from streams import Bench, watched
 
 from core.learning.methods.penalties import ewc
-from core.learning.methods.penalties.ewc import Ewc, merge_penalties
+from core.learning.methods.penalties.ewc import Ewc, merge_quadratic_penalties
 from core.learning.state import load_tensors, save_tensors
 
 
@@ -29,7 +29,7 @@ def three_tasks():
 def fold(importances, solutions):
     total, anchor = importances[0], solutions[0]
     for importance, solution in zip(importances[1:], solutions[1:], strict=True):
-        total, anchor = merge_penalties(total, anchor, importance, solution)
+        total, anchor = merge_quadratic_penalties(total, anchor, importance, solution)
     return total, anchor
 
 
@@ -67,12 +67,12 @@ def test_the_anchor_of_a_weight_that_mattered_to_no_task_is_its_latest_value() -
 
 def test_a_task_to_which_a_weight_does_not_matter_leaves_its_anchor() -> None:
     one, zero = torch.ones(2), torch.zeros(2)
-    assert torch.equal(merge_penalties(one, 3 * one, zero, 9 * one)[1], 3 * one)
+    assert torch.equal(merge_quadratic_penalties(one, 3 * one, zero, 9 * one)[1], 3 * one)
 
 
 def test_two_equal_importances_are_anchored_half_way() -> None:
     one = torch.ones(1)
-    total, anchor = merge_penalties(one, 2 * one, one, 4 * one)
+    total, anchor = merge_quadratic_penalties(one, 2 * one, one, 4 * one)
     assert (total.item(), anchor.item()) == (2.0, 3.0)
 
 
@@ -86,7 +86,7 @@ def test_two_tasks_store_the_sum_and_the_mean_anchor(bench) -> None:
     alone = bench.learn_task(2, first, method={"name": "ewc-online", "gamma": 0.0, "lambda": 0.0})
     fresh = alone.tensors("curvature")
     name = next(key for key in two if key.startswith("fisher.backbone")).removeprefix("fisher.")
-    total, anchor = merge_penalties(
+    total, anchor = merge_quadratic_penalties(
         *(one[f"{kind}.{name}"] for kind in ("fisher", "anchor")),
         *(fresh[f"{kind}.{name}"] for kind in ("fisher", "anchor")),
     )

@@ -13,7 +13,7 @@ def importance(network, x):
         network, network, [n for n, _ in network.named_parameters()], torch.abs
     )
     found.add_examples(x, lambda logits: [2 * logits])
-    return found.compute_means()
+    return found.compute_example_means()
 
 
 def linear(rows, columns):

@@ -164,7 +164,7 @@ def test_grown_rows_have_no_importance_and_their_first_values_as_anchor(
     grown = torch.cat([torch.zeros(2, 3), torch.full((1, 3), 5.0)])
     ctx = Ctx(ctx.recipe, w=grown)
     method.begin_task(ctx)
-    assert method.tensors[method.importance_key("w")].tolist() == [[1.0] * 3] * 2 + [[0.0] * 3]
+    assert method.tensors[method.get_importance_key("w")].tolist() == [[1.0] * 3] * 2 + [[0.0] * 3]
     assert method.tensors["anchor.w"].tolist() == [[1.0] * 3] * 2 + [[5.0] * 3]
 
 
@@ -193,7 +193,7 @@ def test_saved_and_loaded_it_gives_the_same_gradient(name, hyper, factor, tmp_pa
     method, ctx = held(
         name, random(3).float(), random(3, seed=1).abs().float(), {"lr": 0.5}, **hyper
     )
-    save_tensors(method.state.collect_tensors()[method.section], tmp_path / "x.safetensors")
+    save_tensors(method.state.collect_tensors_by_type()[method.section], tmp_path / "x.safetensors")
     state = State()
     state.load_content(
         {method.section: load_tensors(tmp_path / "x.safetensors")}, {}, torch.device("cpu")

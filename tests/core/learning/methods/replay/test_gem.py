@@ -96,10 +96,10 @@ def test_gradients_that_do_not_fit_are_computed_twice_to_the_same_result(
 
 
 def test_beyond_twenty_constraints_the_oldest_tasks_share_one() -> None:
-    assert gem._group_tasks(list(range(1, 21))) == [[k] for k in range(1, 21)]
-    merged = gem._group_tasks([*range(1, 24), 30])
+    assert gem._group_tasks_by_constraint(list(range(1, 21))) == [[k] for k in range(1, 21)]
+    merged = gem._group_tasks_by_constraint([*range(1, 24), 30])
     assert merged == [[1, 2, 3, 4, 5], *([k] for k in range(6, 24)), [30]] and len(merged) == 20
-    assert gem._group_tasks([]) == []
+    assert gem._group_tasks_by_constraint([]) == []
 
 
 @pytest.mark.parametrize("scenario", ["data", "task", "class"])
@@ -176,12 +176,12 @@ def test_a_step_looks_at_a_new_draw_of_each_memory(bench, monkeypatch) -> None:
 def test_the_mean_gradient_of_all_draws_is_that_of_the_memory(monkeypatch) -> None:
     rows = torch.arange(6.0).repeat_interleave(2).reshape(6, 2)
     method = remembering(monkeypatch, rows, memory_batch=2)
-    items = method._memory.get_items(range(1, 7))
+    items = method._task_memory.get_task_examples(range(1, 7))
     ctx = Ctx(w=[0.0, 0.0])
     ctx.recipe, ctx.task = Recipe(), 7
     drawn = []
     for ctx.step in range(600):
-        drawn += method._draw_items(ctx, 0, items).labels.tolist()
+        drawn += method._draw_constraint_examples(ctx, 0, items).labels.tolist()
     counts = torch.tensor(drawn).bincount(minlength=7)[1:]
     assert counts.sum() == 1200 and int((counts - 200).abs().max()) < 50  # 4 deviations
 
@@ -209,7 +209,7 @@ def test_memory_passes_change_no_batch_statistics_and_draw_no_random_numbers(
 ) -> None:
     bench = Bench(tmp_path, architecture={"name": "resnet20"}, size=8, n=8)
     plain = bench.stream(2, method="finetune", epochs=1)
-    monkeypatch.setattr(gem, "add_to_step", lambda vector, parameters: None)
+    monkeypatch.setattr(gem, "add_vector_to_gradient", lambda vector, parameters: None)
     assert bench.stream(2, method="gem", epochs=1).network_digests == plain.network_digests
 
 

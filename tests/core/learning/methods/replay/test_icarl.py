@@ -13,7 +13,7 @@ from core.learning.evaluation.evaluate import HeldBack, score_images
 from core.learning.memory.exemplars import Exemplars
 from core.learning.methods.replay import icarl
 from core.learning.methods.replay.icarl import Icarl
-from core.learning.methods.teacher import get_teacher
+from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import Inputs
 from core.learning.state import State, load_tensors
@@ -47,7 +47,9 @@ def with_means(net, images, labels):
     for label in labels.unique().tolist():
         exemplars.append_images({label: images[labels == label]}, 1, 99)
     with torch.no_grad():
-        method._make_means(SimpleNamespace(network=net, inputs=INPUTS), exemplars, len(CLASSES))
+        method._compute_class_means(
+            SimpleNamespace(network=net, inputs=INPUTS), exemplars, len(CLASSES)
+        )
     return method
 
 
@@ -84,7 +86,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
 ) -> None:
     bench = Bench(tmp_path, scenario)
     first = bench.learn_task(1, method="icarl")
-    shares = watched(monkeypatch, icarl, "draw_step_exemplars", lambda share, *_: share)
+    shares = watched(monkeypatch, icarl, "draw_exemplars_for_batch", lambda share, *_: share)
 
     def all_logits(net, x):
         return torch.cat([net(x, t) for t in (1, 2)], 1) if scenario == "task" else net(x)
@@ -93,7 +95,7 @@ def test_old_classes_have_the_teachers_sigmoid_as_target_on_new_images_and_exemp
         x, labels = shares[-1]
         x, labels = torch.cat([batch.x, x]), torch.cat([batch.y + 2 * (scenario == "task"), labels])
         target = functional.one_hot(labels, 4).double()
-        target[:, :2] = all_logits(get_teacher(ctx), x)[:, :2].double().sigmoid()
+        target[:, :2] = all_logits(get_teacher_network(ctx), x)[:, :2].double().sigmoid()
         p = all_logits(ctx.network, x).double().sigmoid()
         wanted = -(target * p.log() + (1 - target) * (1 - p).log()).mean()
         return float(sum(terms.values()).detach()), float(wanted.detach())
@@ -115,7 +117,7 @@ def test_an_epoch_shows_every_exemplar_once(bench, monkeypatch) -> None:
             [] if found is None else found[0].flatten(1).tolist()
         )
 
-    watched(monkeypatch, icarl, "draw_step_exemplars", look)
+    watched(monkeypatch, icarl, "draw_exemplars_for_batch", look)
     bench.learn_task(2, first, method={"name": "icarl", "exemplars": 14}, augment="none")
     held = INPUTS(first.tensors("exemplars")["images"]).flatten(1).tolist()
     for steps in shown.values():
@@ -129,7 +131,7 @@ def test_no_batch_takes_more_exemplars_than_the_batch_size(tmp_path, monkeypatch
     first = bench.learn_task(1, method="icarl")
     small = Bench(tmp_path / "small", n=10)
     spec = {**small.spec(2, first, method="icarl"), "history": []}
-    sizes = watched(monkeypatch, icarl, "draw_step_exemplars", lambda found, *_: len(found[1]))
+    sizes = watched(monkeypatch, icarl, "draw_exemplars_for_batch", lambda found, *_: len(found[1]))
     small.learn(spec)
     assert sizes == [4] * 6
 
@@ -231,11 +233,11 @@ def test_evaluating_changes_no_exemplar_and_no_mean() -> None:
     method = with_means(net, images, labels)
     before = {
         kind: {n: t.clone() for n, t in named.items()}
-        for kind, named in method.state.collect_tensors().items()
+        for kind, named in method.state.collect_tensors_by_type().items()
     }
     for _ in range(2):
         score_images(net, HeldBack(images, labels), None, method.predict_logits, INPUTS)
-    after = method.state.collect_tensors()
+    after = method.state.collect_tensors_by_type()
     assert after.keys() == before.keys() == {"exemplars", "own"}
     for kind, named in before.items():
         assert all(torch.equal(after[kind][name], tensor) for name, tensor in named.items())
@@ -307,7 +309,7 @@ def test_erasing_takes_the_means_with_the_exemplars() -> None:
     method.erase_tasks({7})
     assert "class_means" in method.state["own"].tensors
     method.erase_tasks({1})
-    assert not method.state.collect_tensors()
+    assert not method.state.collect_tensors_by_type()
 
 
 def test_coming_from_another_method_is_said(bench) -> None:
