@@ -11,7 +11,7 @@ from core.learning.class_map import DROPPED, ClassMap
 from core.learning.memory.reservoir import SEEN
 from core.learning.state import Section
 
-_OF_HEAD = re.compile(r"(^|[./])head\.(weight|bias)$")
+_OF_HEAD = re.compile(r"(^|[./])head\.(weight|bias)\Z")
 """Names of tensors with a row for each class, such as the importance of the head's weights."""
 
 
