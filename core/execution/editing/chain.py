@@ -63,14 +63,6 @@ class Line:
     parts: Mapping[str, LocalPart]
 
 
-@dataclass(frozen=True)
-class PatchStart:
-    """The version that a patch starts from, and the specification of its process."""
-
-    line: Line
-    spec: Path
-
-
 class EditChain:
     """The processes of one attempt at an edit.
 
@@ -178,8 +170,8 @@ class EditChain:
         version = fetch_version_parts(self._blobs, self._facts.start, self._facts.parts)
         return Line(version.manifest, {part.name: part for part in version.parts})
 
-    def write_patch(self) -> PatchStart:
-        """Write the specification of the process that patches the head."""
+    def write_patch(self) -> tuple[Line, Path]:
+        """Return the head, and the specification of the process that patches it."""
         facts, number = self._facts, self._taught_tasks[-1]
         folder = self._folder / "patch"
         folder.mkdir()
@@ -202,7 +194,7 @@ class EditChain:
             names=list(sources),
             sources=list(sources.values()),
         )
-        return PatchStart(line, _write_spec(folder, spec))
+        return line, _write_spec(folder, spec)
 
     def _write_no_images(self, folder: Path) -> Path:
         """Write a training part without images: a patch learns from none."""

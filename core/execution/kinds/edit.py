@@ -27,11 +27,11 @@ def _run_edit_job(work: Work) -> None:
             work.publish(chain.write_renamed_version())
             return
         patch = chain.write_patch() if facts.edit.way == "patch" else None
-        line = chain.get_first_parent() if patch is None else patch.line
+        line = chain.get_first_parent() if patch is None else patch[0]
     hit_failpoint("edit-prepared")
     made: Path | None = work.folder
     if patch is not None:
-        made = work.process(patch.spec)
+        made = work.process(patch[1])
     for number in chain.relearned_tasks:
         if work.must_stop():
             raise Stopped

@@ -227,17 +227,13 @@ class Analytic(Method):
             self._store_classifier(self._solve_for_classifier(ctx))
 
     def renumber_classes(self, classes: ClassMap) -> None:
-        """Merge or drop classes in the stored sums and features."""
-        tasks, sums = self._list_stored_tasks(), self.state[STATISTICS].tensors
-        renumbered = renumber_statistics(sums, tasks, classes)
-        sums.clear()
-        sums.update(renumbered)
-        stored = dict(self.state[FEATURES].tensors)
-        self.state[FEATURES].tensors.clear()
+        """Merge or drop classes in the stored sums and features, whose sample is drawn again."""
+        tasks, statistics = self._list_stored_tasks(), self.state[STATISTICS]
+        statistics.tensors = renumber_statistics(statistics.tensors, tasks, classes)
+        stored, self.state[FEATURES].tensors = self.state[FEATURES].tensors, {}
         for task in tasks:
             rows = renumber_features(stored, task, classes)
             if rows is not None and len(rows):
-                # Drawn again: of a merged class, those that one class would have had.
                 self._store_features(task, rows)
         self.state[TOTALS].clear_section()
 
