@@ -20,7 +20,7 @@ from bench.experiment import joint
 from bench.experiment.grid import BaseRun, PackagedStart, Run
 from bench.experiment.readout import HeldOut, Old, count_correct_on_base, evaluate_by_protocol
 from bench.experiment.unfinished import (
-    Regular,
+    PeriodicSnapshots,
     Stage,
     Stages,
     make_device_clock,
@@ -228,7 +228,7 @@ def run_job_and_evaluate(
     run_completed_spec(
         {**spec, "snapshot": stage.snapshot},
         stage.handle_job_event,
-        Regular(control),
+        PeriodicSnapshots(control),
         evaluate_network,
     )
     took = stage.elapsed_seconds

@@ -79,7 +79,7 @@ class Stage:
             shutil.rmtree(before)
 
 
-class Regular:
+class PeriodicSnapshots:
     """A control that asks for a snapshot every `SNAPSHOT_S` besides what another one asks for."""
 
     def __init__(self, other: Control) -> None:

@@ -129,7 +129,7 @@ def main() -> None:
             os.environ | MALLOC,
         )
     with tempfile.TemporaryDirectory() as folder:
-        write_task_images(Path(folder), options.data, options.images)
+        write_two_task_datasets(Path(folder), options.data, options.images)
         bench = Bench(Path(folder), options)
         cases = list(list_cases(options.methods))
         for case in cases:
@@ -353,7 +353,7 @@ class Peak:
         self.bytes = max(itertools.accumulate(change for _, change in sorted(changes)), default=0)
 
 
-def write_task_images(folder: Path, data: Path | None, count: int) -> None:
+def write_two_task_datasets(folder: Path, data: Path | None, count: int) -> None:
     """Write training and held-out datasets of two tasks of ten classes, images of 32 pixels a side."""
     for task in (1, 2):
         if data is None:

@@ -32,7 +32,7 @@ ABSURD: Mapping[str, Any] = {
 
 
 def main() -> None:
-    """Print, for each method, how far features lose accuracy and how often the gate notices it."""
+    """Print, for each method, the largest loss of features, and how many versions would be held."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
     seeds = parser.parse_args().seeds

@@ -177,7 +177,7 @@ def _measure_publishing(db: Database, settings: Settings, ends: list[int]) -> No
             _insert_next_task(db, size, last[size])
             claim = claims.claim_job(db, "bench", 600.0)
             assert claim is not None
-            _write_job_result(folder, last[size], most)
+            _make_up_job_result(folder, last[size], most)
             began = time.perf_counter()
             publish_result(db, store, claim, folder)
             if turn:
@@ -192,7 +192,7 @@ def _measure_publishing(db: Database, settings: Settings, ends: list[int]) -> No
         print(f"{told}, {median / first:.2f} times the first")
 
 
-def _write_job_result(folder: Path, task: int, most: int) -> None:
+def _make_up_job_result(folder: Path, task: int, most: int) -> None:
     """Write the result of a job that learned `task` after all earlier tasks, and was measured on at
     most `most` of them.
     """

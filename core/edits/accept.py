@@ -372,12 +372,12 @@ def _queue_edit_job(session: Session, model: Model, checked: _Checked, now: floa
     session.add(job)
     session.flush()
     how = {
-        "recompute": "their kept features are summed up again",
-        "relearn": f"{len(checked.learned_again)} tasks are learned again from their images",
+        "recompute": "kept features are summed up again",
+        "relearn": f"{_count_tasks(len(checked.learned_again))} learned again from kept images",
         "rename": "only names of classes change",
         "patch": "rows of the classifier change, and nothing is learned",
     }[checked.way]
-    text = f"Edit of {len(checked.tasks)} tasks: {how}."
+    text = f"{_count_tasks(len(checked.tasks))} edited: {how}."
     job_log.add_log_line(session, job.id, ("info", text), now)
     record_job_creation(session, job, now, {})
     return job
@@ -495,3 +495,7 @@ def _read_image_paths(
         paths[number, "train"] = traces.names[: len(traces.train)]
         paths[number, "held_out"] = traces.names[len(traces.train) :]
     return paths
+
+
+def _count_tasks(count: int) -> str:
+    return "1 task is" if count == 1 else f"{count} tasks are"

@@ -152,11 +152,13 @@ def _judge_forgetting(losses: Losses, limit: float) -> GateCheck:
         compute_one_sided_mcnemar(count["negative"], count["positive"]),
     )
     failed = share > limit and p < SIGNIFICANT
+    compared = f"of {_format_count(count['images'], 'held-out image')} of earlier tasks"
+    among = "among the classes that both know"
     text = (
-        f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it gets "
-        f"{count['negative']} wrong that "
-        f"version {count['against']} gets right, and {count['positive']} right that it gets wrong, "
-        "where only classes that both know may be answered"
+        f"{compared} it gets {count['negative']} wrong that version {count['against']} gets right, "
+        f"and {count['positive']} right that version {count['against']} gets wrong, {among}"
+        if count["negative"] or count["positive"]
+        else f"{compared} it gets the same ones right as version {count['against']}, {among}"
     )
     return _build_measured_check("forgotten", limit, count, _Judged(share, p, failed, text))
 

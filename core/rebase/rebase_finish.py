@@ -65,7 +65,7 @@ def finish_rebase(
     comparison = compare_rebased_models(db, blobs, actor, model)
     try:
         with db.write() as session:
-            old, new = _lock_both_models(session, actor, model)
+            old, new = _lock_rebase_pair(session, actor, model)
             plan = make_rebase_plan(session, old, new)
             _require_comparison_current(comparison.plan, plan, decision.seen_versions)
             is_back = plan.finished_at is not None
@@ -85,7 +85,7 @@ def finish_rebase(
         ) from None
 
 
-def _lock_both_models(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
+def _lock_rebase_pair(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
     """Lock both rows in the order of their ids, so that two requests cannot deadlock."""
     pair = find_rebase(session, actor, model)
     ids = sorted(one.id for one in pair)

@@ -198,7 +198,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
         # An archive that was sent twice has the same images, which count once.
         first.setdefault(task.sha256, task.number)
         planned.append(one)
-    waiting = _describe_missing_things(session, old, new, [task.number for task in tasks])
+    waiting = _describe_pending_work(session, old, new, [task.number for task in tasks])
     return Plan(
         *sides, planned, new.rebased_at, waiting, _list_plan_warnings(session, old, new, planned)
     )
@@ -392,10 +392,10 @@ def _have_equal_counts(old: Measured, new: Measured) -> bool:
     return not of_old or not of_new or of_old == of_new
 
 
-def _describe_missing_things(
+def _describe_pending_work(
     session: Session, old: Model, new: Model, numbers: Collection[int]
 ) -> list[str]:
-    """Return sentences about missing things other than tasks of production."""
+    """Return sentences about what a rebase still waits for, apart from production's tasks."""
     sentences = []
     if new.base_job is not None:
         sentences.append(

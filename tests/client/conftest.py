@@ -58,4 +58,4 @@ def client(running: service.Service) -> Iterator[Perennial]:
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is waited for."""
     for module in ("http", "upload", "download"):
-        monkeypatch.setattr(f"perennial._sync.{module}.sleep", lambda _: None)
+        monkeypatch.setattr(f"perennial._sync.{module}.sleep_seconds", lambda _: None)

@@ -409,9 +409,9 @@ ON_A_TERMINAL = (
         "2", "versions show birds 2", "tasks show birds 1", "status",
 )  # fmt: skip
 ONE_AFTER_THE_OTHER = """
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 for command in {}:
-    print(">>>", command, "ends with", run(command.split()), flush=True)
+    print(">>>", command, "ends with", run_command_line(command.split()), flush=True)
 """
 
 

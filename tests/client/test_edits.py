@@ -114,7 +114,7 @@ def test_images_are_listed_removed_and_not_brought_back(
     assert run_command_line(["images", "remove", "forgets", "1", *numbers]) == 0
     out, told = capsys.readouterr()
     assert "It cannot be undone: images that it removes are not restored." in told
-    assert len(asked) == 1 and "2 are removed" in out
+    assert len(asked) == 1 and "2 images removed" in out
     assert run_command_line(["edits", "undo", "forgets", "1", "--yes"]) == 1
     assert "nothing is kept to restore them" in capsys.readouterr().err
     assert run_command_line(["images", "relabel", "forgets", "1", "999", "--to", "0", "--yes"]) == 3

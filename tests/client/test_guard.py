@@ -39,7 +39,7 @@ PRINTS = re.compile(
 )
 PRINTING = {
     ("cli/output.py", "print"), ("cli/output.py", "click.confirm"), ("cli/output.py", "Console"),
-    ("cli/output.py", "console().print"), ("bars.py", "Console"), ("bars.py", "self._bars.console.print"),
+    ("cli/output.py", "create_console().print"), ("bars.py", "Console"), ("bars.py", "self._bars.console.print"),
     ("cli/output.py", "click.prompt"),
 }  # fmt: skip
 """The writer itself, bars with the texts that they get, and the question for a key, which has no

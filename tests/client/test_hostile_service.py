@@ -93,7 +93,7 @@ def service() -> Iterator[HostileService]:
 def hurried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileService) -> None:
     """A client that waits for nothing and has small bounds, in a folder with something to send."""
     for module in ("http", "upload", "download", "stream", "job"):
-        monkeypatch.setattr(f"perennial._sync.{module}.sleep", lambda _: None)
+        monkeypatch.setattr(f"perennial._sync.{module}.sleep_seconds", lambda _: None)
     monkeypatch.setattr("perennial.cli.service.webhooks.ATTEMPT_S", 0.0)
     for defaults in (Perennial.__init__.__kwdefaults__,):
         monkeypatch.setitem(defaults, "max_retries", 1)

@@ -35,7 +35,7 @@ def service() -> Iterator[HostileService]:
 def work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: HostileService) -> Path:
     """A folder to work in, and a client that waits for nothing."""
     for module in ("http", "upload", "download", "stream", "job"):
-        monkeypatch.setattr(f"perennial._sync.{module}.sleep", lambda _: None)
+        monkeypatch.setattr(f"perennial._sync.{module}.sleep_seconds", lambda _: None)
     monkeypatch.setattr("perennial._sync.upload.send_batch.__defaults__", (1,))
     monkeypatch.setattr("perennial._sync.download.LONGEST_MAKING_S", 60.0)
     monkeypatch.setitem(Perennial.__init__.__kwdefaults__, "max_retries", 0)

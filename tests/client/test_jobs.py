@@ -151,7 +151,7 @@ def test_a_service_that_is_away_for_a_while_does_not_end_the_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for module in ("job", "http"):
-        monkeypatch.setattr(f"perennial._sync.{module}.sleep", lambda _: None)
+        monkeypatch.setattr(f"perennial._sync.{module}.sleep_seconds", lambda _: None)
     asked = itertools.count(1)
     job = {"id": "job_1", "is_terminal": False, "state": "running"}
 

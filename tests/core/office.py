@@ -40,9 +40,7 @@ def new_database(
                 path.write_bytes(request.getfixturevalue("_sqlite_template"))
                 url = f"sqlite:///{path}"
             else:
-                template = postgresql.get_class_of_label(
-                    request.getfixturevalue("_postgres_template")
-                )
+                template = postgresql.name_of(request.getfixturevalue("_postgres_template"))
                 url = postgresql.create(template)
                 stack.callback(postgresql.drop, url)
             db = Database(url)

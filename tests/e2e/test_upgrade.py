@@ -74,12 +74,15 @@ def _as_if_of_today(url: str) -> None:
         events = Table.metadata.tables["events"]
         newest = max(session.scalars(events.select().with_only_columns(events.c.at)))
         late = time.time() - newest
-        present = inspect(session.connection()).get_table_names()
+        found = inspect(session.connection())
+        present = found.get_table_names()
         for one in Table.metadata.sorted_tables:
             if one.name not in present:
                 continue  # a table of a later migration
-            times = [c.name for c in one.columns if isinstance(c.type, Float)]
-            moved = {name: column(name) + late for name in times if name not in NO_TIMES}
+            times = {c.name for c in one.columns if isinstance(c.type, Float)}
+            # Columns of a later migration are missing, too.
+            times &= {c["name"] for c in found.get_columns(one.name)}
+            moved = {name: column(name) + late for name in sorted(times - set(NO_TIMES))}
             if moved:
                 # A plain table: the rows are those of other code.
                 session.execute(update(table(one.name, *map(column, moved))).values(moved))

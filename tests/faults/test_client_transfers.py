@@ -59,7 +59,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tenth of a second between attempts, at most."""
     for module in ("http", "upload", "download"):
-        monkeypatch.setattr(f"perennial._sync.{module}.sleep", lambda s: time.sleep(min(s, 0.1)))
+        monkeypatch.setattr(
+            f"perennial._sync.{module}.sleep_seconds", lambda s: time.sleep(min(s, 0.1))
+        )
 
 
 @pytest.fixture
@@ -233,7 +235,7 @@ def test_an_api_that_is_killed_at_any_point_of_an_upload_loses_and_doubles_nothi
 @pytest.fixture
 def own_postgres(postgres_url: str) -> Iterator[str]:
     """An empty database of one test."""
-    url = postgresql.create(postgresql.get_class_of_label(postgres_url))
+    url = postgresql.create(postgresql.name_of(postgres_url))
     yield url
     postgresql.drop(url)
 
@@ -289,10 +291,10 @@ def test_a_client_that_is_killed_goes_on_where_it_was_when_it_is_run_again(
 SUBMIT = f"""
 import sys
 from perennial._sync import upload
-from perennial.cli.main import run
+from perennial.cli.main import run_command_line
 upload.CHUNK_BYTES = {LEAST_BYTES}
 upload.send_batch.__defaults__ = ({LEAST_BYTES},)
-sys.exit(run(sys.argv[1:]))
+sys.exit(run_command_line(sys.argv[1:]))
 """
 """The command `perennial` with short pieces."""
 

@@ -78,7 +78,7 @@ def _shared_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[P
 
 @pytest.fixture(scope="session")
 def _shared_postgres(_postgres_template: str) -> Iterator[Database]:
-    url = postgresql.create(postgresql.get_class_of_label(_postgres_template))
+    url = postgresql.create(postgresql.name_of(_postgres_template))
     db = Database(url)
     yield db
     db.close()

@@ -302,7 +302,7 @@ def open_page(site: Site, browser: Browser, session: Any) -> Iterator[OpenPage]:
 
 def choose(page: Page, *files: Any) -> None:
     """Choose files on the page that submits, once its script has begun: it allows several."""
-    expect(page.get_by_text("Drop files here.")).to_be_visible()
+    expect(page.get_by_text("Or drop a folder here")).to_be_visible()
     page.locator("#file").set_input_files(files)
 
 

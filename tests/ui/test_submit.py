@@ -138,7 +138,7 @@ def test_by_keyboard_alone_a_batch_is_named_and_submitted(
     )  # from now on: else a chooser may open before it is listened to
     file = tmp_path / "by hand.zip"
     file.write_bytes(BATCHES[0][1])
-    expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun
+    expect(page.get_by_text("Or drop a folder here")).to_be_visible()  # its script has begun
     tab_to(page, "file")
     with page.expect_file_chooser() as chooser:
         page.keyboard.press("Enter")
@@ -245,7 +245,7 @@ def test_a_dropped_folder_is_packed_and_uploaded_as_one_batch(
     unpack(BATCHES[0][1], folder)
     watched = open_page(f"{bare}/submit")
     page = watched.page
-    expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun
+    expect(page.get_by_text("Or drop a folder here")).to_be_visible()  # its script has begun
     drop(page, "#drop", folder)
     row = page.locator("#files > li")
     looked_at(page)
@@ -260,7 +260,7 @@ def test_a_dropped_zip_is_uploaded(open_page: OpenPage, bare: str, tmp_path: Pat
     file = tmp_path / "week-31.zip"
     file.write_bytes(BATCHES[0][1])
     page = open_page(f"{bare}/submit").page
-    expect(page.get_by_text("Drop files here.")).to_be_visible()  # its script has begun
+    expect(page.get_by_text("Or drop a folder here")).to_be_visible()  # its script has begun
     drop(page, "#drop", file)
     looked_at(page)
     page.get_by_role("button", name="Remove").click()

@@ -47,8 +47,10 @@ def describe_gate_comparison(gate: Verdict | None) -> list[str]:
         return []
     if "not_measured" in forgotten:
         return [f"It was not compared with the version before: {forgotten['not_measured']}."]
-    visible = gate.get("visible")
-    return [forgotten["detail"], *([visible["detail"]] if visible else [])]
+    visible, confused = gate.get("visible"), by_name.get("confused")
+    # What it took for a new class is no loss among the classes that both versions know.
+    taken = [confused["detail"]] if confused is not None and confused.get("negative") else []
+    return [forgotten["detail"], *taken, *([visible["detail"]] if visible else [])]
 
 
 @router.post("/ui/models/{model}/checks")

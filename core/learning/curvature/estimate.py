@@ -136,7 +136,7 @@ class _LayerSums:
             self.kind = kind = "diagonal"
         elif kind in ("kfac", "tkfac") and layer.is_grouped_convolution:
             self.kind = kind = "channels"
-        o, w = layer.output_count, layer.displacement_columns
+        o, w = layer.output_count, layer.parameters_per_output
         shapes: dict[str, dict[str, tuple[int, ...]]] = {
             "diagonal": {"values": (o, w)},
             "kfac": {"a": (w, w), "g": (o, o)},
@@ -245,7 +245,7 @@ def sum_gradient_products(
     if by_positions is None:
         positions = g[0].numel() // layer.output_count
         by_positions = _is_cheaper_by_positions(
-            positions, layer.output_count, layer.displacement_columns
+            positions, layer.output_count, layer.parameters_per_output
         )
     if not by_positions:
         m = compute_example_gradients(layer, a, g)

@@ -44,7 +44,7 @@ class Layer:
         return self.weight.shape[0]
 
     @property
-    def displacement_columns(self) -> int:
+    def parameters_per_output(self) -> int:
         """Number of columns of a displacement with the bias, w."""
         return self.weight.numel() // self.output_count + (self.bias is not None)
 
@@ -203,7 +203,7 @@ def compute_example_gradients(layer: Layer, a: Tensor, g: Tensor) -> Tensor:
     """
     batch, module = g.shape[0], layer.module
     if layer.form == "bare":
-        return g.reshape(batch, layer.output_count, layer.displacement_columns)
+        return g.reshape(batch, layer.output_count, layer.parameters_per_output)
     if isinstance(module, nn.Conv2d):
         weight = compute_conv_gradients(module, a, g).flatten(2)
         return weight if layer.bias is None else torch.cat([weight, g.sum((2, 3))[..., None]], 2)

@@ -16,7 +16,7 @@ def test_a_person_chooses_on_the_page_of_the_job(
     client: TestClient, archive: Make, text: Text, request: pytest.FixtureRequest
 ) -> None:
     job = make_choosing_job(client, archive, "to-choose")
-    browser = request.getfixturevalue("open_logged_in_page")
+    browser = request.getfixturevalue("logged_in")
     page = text(browser.get(f"/ui/jobs/{job}").text)
     assert "by its score, trial 2 is the best" in page
     assert "90.0 % ± 1.0 %" in page

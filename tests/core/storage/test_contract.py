@@ -236,7 +236,7 @@ blobs = Blobs(store, settings.data_dir / "cache")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 sha256, size = blobs.put_file(Path(sys.argv[1]))
 read = sum(map(len, blobs.read(sha256)))
-fetched = blobs.fetch_file(sha256).stat().st_size
+fetched = blobs.fetch_verified_file(sha256).stat().st_size
 assert size == read == fetched == int(sys.argv[2]), (size, read, fetched)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """

@@ -150,8 +150,16 @@ def _wait_for_edit(
 
 def _describe_finished_edit(model: str, edit: Edit) -> list[str]:
     images = edit.images
-    counts = f"Edit {edit.number}: {images.relabelled or 0:,} images have another label, and"
-    lines = [f"{counts} {images.removed or 0:,} are removed."]
+    # An edit of classes alone changes the label of no image.
+    counts = [
+        f"{count:,} image{'' if count == 1 else 's'} {what}"
+        for count, what in (
+            (images.relabelled or 0, "relabelled"),
+            (images.removed or 0, "removed"),
+        )
+        if count
+    ]
+    lines = [f"Edit {edit.number} is done{': ' if counts else ''}{', '.join(counts)}."]
     if edit.still_in_versions:
         held = ", ".join(str(number) for number in edit.still_in_versions[:SHOWN_TASKS])
         lines.append(

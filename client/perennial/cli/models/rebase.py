@@ -65,12 +65,12 @@ def rebase_model(
         progress = shell.create_client().models.rebase_status(model)
         shell.print_result(progress, lambda: _print_rebase_comparison(progress))
         return
-    _move_production(
+    _finish_or_undo_rebase(
         shell, model, "allow" if allow_missing else "refuse", reason, is_back=back, yes=yes
     )
 
 
-def _move_production(
+def _finish_or_undo_rebase(
     shell: Shell,
     model: str,
     missing: Literal["refuse", "allow"],

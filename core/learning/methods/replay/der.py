@@ -103,14 +103,14 @@ class Der(WithReservoir):
             # Without logits nothing would preserve these items. Outputs beyond the highest stored
             # label may have been added for this task.
             everything = torch.arange(reservoir.item_count)
-            self._store_missing_logits(ctx, everything, int(tensors["labels"].max()) + 1)
+            self._store_present_logits(ctx, everything, int(tensors["labels"].max()) + 1)
 
     def after_merge(self, ctx: Context) -> None:
         """Store logits of the merged weights for images of this task; those of earlier tasks keep
         theirs."""
         buffer = self.state["buffer"]
         if "tasks" in buffer.tensors:
-            self._store_missing_logits(
+            self._store_present_logits(
                 ctx, (buffer.copy_tensor_to_host("tasks") == ctx.task).nonzero().squeeze(1)
             )
 
@@ -168,7 +168,7 @@ class Der(WithReservoir):
             batch.raw, batch.y, ctx.task, ctx.scratch["logits"]
         )
 
-    def _store_missing_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
+    def _store_present_logits(self, ctx: Context, index: Tensor, known: int | None = None) -> None:
         """Store the network's present logits of the items `index`, int64 [n], on the CPU.
 
         `known`: number of outputs that count, for a single head; None: all.

@@ -210,7 +210,7 @@ class _Linear:
         self._bias = _cast_for_matmul(torch.stack([*biases]))[:, None]
 
     def __call__(self, y: Tensor, sources: Tensor | None = None) -> Tensor:
-        """Apply the maps. `arrange_sources` is ignored; `_TaskAttention` takes it."""
+        """Apply each expert's linear map. `sources` is ignored: calls are like `_TaskAttention`'s."""
         outputs = torch.baddbmm(self._bias, y.flatten(1, 2), self._weight)
         return outputs.view(*y.shape[:3], -1)
 

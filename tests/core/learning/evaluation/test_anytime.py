@@ -76,13 +76,13 @@ def walked(
         network=network,
         recipe=recipe,
         task=1,
-        head_task=None,
+        head_argument=None,
         inputs=None,
         class_rows=class_rows,
         warn=warned,
     )
     images, wanted = torch.zeros(100, 1, 1, 1, dtype=torch.uint8), torch.zeros(100)
-    method = SimpleNamespace(predict_logits=None, get_max_forecast=lambda: None)
+    method = SimpleNamespace(predict_logits=None, get_max_loss_forecast=lambda: None)
     found = Validation(ctx, method, HeldBack(images, wanted), steps, lambda event: None, test)
     found.validate_start()
     for step in range(1, steps + 1):

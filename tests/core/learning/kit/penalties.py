@@ -41,7 +41,7 @@ def make(name: str, state: State | None = None, **hyper: Any) -> Any:
 def held(name: str, anchor: Tensor, importance: Tensor, optimizer: Any = SLOW, **hyper: Any) -> Any:
     """(method, context): one parameter `w` at its anchor, with a gradient of zero."""
     method = make(name, **hyper)
-    method.tensors.update(
+    method.stored_tensors.update(
         {method.get_importance_key("w"): importance.clone(), "anchor.w": anchor.clone()}
     )
     ctx = Ctx(resolve({"method": name, "optimizer": optimizer}), w=anchor)

@@ -34,7 +34,7 @@ def test_at_the_end_of_a_task_the_memory_is_gamma_times_the_old_one_and_the_new(
     method, ctx = held("ewc-online", torch.zeros(2).double(), old, gamma=gamma)
     monkeypatch.setattr(EwcOnline, "_measure_fisher", lambda self, ctx, batches: {"w": new})
     method.end_task(ctx, [])
-    assert torch.equal(method.tensors["fisher.w"], gamma * old + new)
+    assert torch.equal(method.stored_tensors["fisher.w"], gamma * old + new)
 
 
 @pytest.mark.parametrize("gamma", [None, -0.1, 1.1])

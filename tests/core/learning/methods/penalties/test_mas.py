@@ -93,15 +93,15 @@ def test_labels_are_not_used(bench, monkeypatch) -> None:
     def end_task(self, ctx, batches):
         batches = list(batches)
         end(self, ctx, batches)
-        first = {key: t.clone() for key, t in self.tensors.items()}
-        self.tensors.clear()
+        first = {key: t.clone() for key, t in self.stored_tensors.items()}
+        self.stored_tensors.clear()
         moved = []
         for batch in batches:
             moved.append(int((batch.y != batch.y.flip(0)).sum()))
             batch.y = batch.y.flip(0)
         end(self, ctx, batches)
         assert sum(moved) > 0 and any(bool(t.any()) for t in first.values())
-        found.append(all(torch.equal(t, self.tensors[key]) for key, t in first.items()))
+        found.append(all(torch.equal(t, self.stored_tensors[key]) for key, t in first.items()))
 
     monkeypatch.setattr(Mas, "end_task", end_task)
     bench.learn_task(1, method="mas")

@@ -40,7 +40,7 @@ def test_any_perturbation_of_an_important_weight_costs(name, hyper, factor) -> N
     method, ctx = held(name, random(4), random(4, seed=1).abs() + 0.1, **hyper)
     for i in range(4):
         with torch.no_grad():
-            ctx.trainable["w"].copy_(method.tensors["anchor.w"])
+            ctx.trainable["w"].copy_(method.stored_tensors["anchor.w"])
             ctx.trainable["w"][i] -= 1e-3
         assert method.compute_penalty(ctx) > 0
 
@@ -106,12 +106,12 @@ def test_a_gradient_is_exact_up_to_the_limit_and_scaled_down_beyond(optimizer, l
     wanted = (16.0 + 2.0 * importance) * (limit / importance).clamp_max(1)
     assert torch.allclose(ctx.trainable["w"].grad, wanted, rtol=1e-6)
     assert torch.equal(ctx.trainable["w"].grad[:3], 16.0 + 2.0 * importance[:3])
-    assert torch.equal(method.tensors["fisher.w"], importance)  # what is stored stays whole
+    assert torch.equal(method.stored_tensors["fisher.w"], importance)  # what is stored stays whole
 
 
 def test_a_heads_own_rate_sets_its_limit() -> None:
     method = make("ewc", **{"lambda": 2.0})
-    method.tensors.update(
+    method.stored_tensors.update(
         {"fisher.head.bias": torch.tensor([2.0]), "anchor.head.bias": torch.zeros(1)}
     )
     recipe = resolve({"method": "ewc", "optimizer": {"lr": 1e-9, "head_lr": 0.5, "momentum": 0.0}})
@@ -164,8 +164,10 @@ def test_grown_rows_have_no_importance_and_their_first_values_as_anchor(
     grown = torch.cat([torch.zeros(2, 3), torch.full((1, 3), 5.0)])
     ctx = Ctx(ctx.recipe, w=grown)
     method.begin_task(ctx)
-    assert method.tensors[method.get_importance_key("w")].tolist() == [[1.0] * 3] * 2 + [[0.0] * 3]
-    assert method.tensors["anchor.w"].tolist() == [[1.0] * 3] * 2 + [[5.0] * 3]
+    assert method.stored_tensors[method.get_importance_key("w")].tolist() == [[1.0] * 3] * 2 + [
+        [0.0] * 3
+    ]
+    assert method.stored_tensors["anchor.w"].tolist() == [[1.0] * 3] * 2 + [[5.0] * 3]
 
 
 def test_importance_of_another_shape_is_an_error() -> None:

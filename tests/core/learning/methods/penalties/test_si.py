@@ -39,9 +39,9 @@ def quadratic_loss(xi=0.1, steps=25, eta=0.05):
     method.begin_task(ctx)
     sgd = torch.optim.SGD(ctx.trainable.values(), lr=eta)
     descend(method, ctx, lambda theta: 2 * (theta - 1), sgd, steps)
-    omega = method.tensors["path.w"].item()
+    omega = method.stored_tensors["path.w"].item()
     method.end_task(ctx, [])
-    return omega, method.tensors["importance.w"].item()
+    return omega, method.stored_tensors["importance.w"].item()
 
 
 def test_gradient_descent_on_a_quadratic_loss_has_the_path_integral_of_its_formula() -> None:
@@ -66,7 +66,7 @@ def second_task(optimizer_of):
     torch.manual_seed(0)
     ctx = Ctx(recipe(), w=torch.randn(6, dtype=torch.float64))
     method = make("si", c=0.5)
-    method.tensors.update(
+    method.stored_tensors.update(
         {
             "importance.w": torch.rand(6).double() + 1,
             "anchor.w": ctx.trainable["w"].detach().clone(),
@@ -91,7 +91,7 @@ def test_the_path_integral_is_of_the_tasks_gradient_and_of_all_that_moved(optimi
     method, ctx, steps = second_task(optimizer_of)
     assert method.compute_penalty(ctx) > 0
     wanted = -sum(gradient * moved for gradient, moved in steps)
-    assert torch.allclose(method.tensors["path.w"], wanted, rtol=1e-12)
+    assert torch.allclose(method.stored_tensors["path.w"], wanted, rtol=1e-12)
 
 
 def test_the_gradient_of_the_penalty_carries_c_once() -> None:
@@ -99,7 +99,7 @@ def test_the_gradient_of_the_penalty_carries_c_once() -> None:
     weight = ctx.trainable["w"]
     weight.grad = torch.zeros(6, dtype=torch.float64)
     method.add_penalty_gradients(ctx)
-    tensors = method.tensors
+    tensors = method.stored_tensors
     wanted = 2 * 0.5 * tensors["importance.w"] * (weight.detach() - tensors["anchor.w"])
     assert torch.allclose(weight.grad, wanted, rtol=1e-12)
 
@@ -114,9 +114,9 @@ def test_clipping_changes_what_moved_and_not_the_gradient_that_counts(bench, mon
             ctx.scratch["gradients"][at].clone(),
             weight.detach() - ctx.scratch["before"][at],
         )
-        before = self.tensors[f"path.{name}"].clone()
+        before = self.stored_tensors[f"path.{name}"].clone()
         step(self, ctx, batch)
-        added = self.tensors[f"path.{name}"] - before
+        added = self.stored_tensors[f"path.{name}"] - before
         seen.append((gradient.norm() > weight.grad.norm(), added, gradient * moved))
 
     monkeypatch.setattr(Si, "after_step", after_step)
@@ -139,20 +139,20 @@ def test_two_tasks_add_up() -> None:
         found.append(omega / ((ctx.trainable["w"].item() - where) ** 2 + method.hyper.xi))
         method.end_task(ctx, [])
     assert min(found) > 0
-    assert method.tensors["importance.w"].item() == pytest.approx(sum(found), rel=1e-12)
-    assert method.tensors["anchor.w"].item() == ctx.trainable["w"].item()
+    assert method.stored_tensors["importance.w"].item() == pytest.approx(sum(found), rel=1e-12)
+    assert method.stored_tensors["anchor.w"].item() == ctx.trainable["w"].item()
 
 
 def test_importance_is_never_negative() -> None:
     """A task whose loss rises along the way takes back importance, down to zero."""
     ctx, method = Ctx(recipe(), w=torch.zeros(2, dtype=torch.float64)), make("si", xi=0.1)
-    method.tensors.update(
+    method.stored_tensors.update(
         {"importance.w": torch.tensor([0.5, 50.0]).double(), "anchor.w": torch.zeros(2).double()}
     )
     method.begin_task(ctx)
-    method.tensors["path.w"] -= 1.0
+    method.stored_tensors["path.w"] -= 1.0
     method.end_task(ctx, [])
-    assert method.tensors["importance.w"].tolist() == pytest.approx([0.0, 40.0])
+    assert method.stored_tensors["importance.w"].tolist() == pytest.approx([0.0, 40.0])
 
 
 def test_a_weight_without_a_gradient_gets_no_importance() -> None:
@@ -165,8 +165,8 @@ def test_a_weight_without_a_gradient_gets_no_importance() -> None:
             parameter -= 0.1  # a carried momentum moves both
         method.after_step(ctx, None)
     method.end_task(ctx, [])
-    assert method.tensors["importance.other"].tolist() == [0.0, 0.0]
-    assert min(method.tensors["importance.w"].tolist()) > 0
+    assert method.stored_tensors["importance.other"].tolist() == [0.0, 0.0]
+    assert min(method.stored_tensors["importance.w"].tolist()) > 0
 
 
 def test_a_step_without_any_gradient_changes_nothing() -> None:
@@ -174,7 +174,7 @@ def test_a_step_without_any_gradient_changes_nothing() -> None:
     method.begin_task(ctx)
     method.add_penalty_gradients(ctx)
     method.after_step(ctx, None)
-    assert method.tensors["path.w"].tolist() == [0.0, 0.0]
+    assert method.stored_tensors["path.w"].tolist() == [0.0, 0.0]
 
 
 def test_the_path_is_in_a_snapshot_and_not_in_a_version(bench) -> None:
@@ -218,9 +218,9 @@ def test_the_default_xi_lets_a_small_movement_count() -> None:
     for xi in (resolve({"method": "si"}).method["xi"], 0.1):
         ctx, method = Ctx(recipe(), w=torch.zeros(1, dtype=torch.float64)), make("si", xi=xi)
         method.begin_task(ctx)
-        method.tensors["path.w"] += 0.1
+        method.stored_tensors["path.w"] += 0.1
         with torch.no_grad():
             ctx.trainable["w"] += 0.03
         method.end_task(ctx, [])
-        found[xi] = method.tensors["importance.w"].item()
+        found[xi] = method.stored_tensors["importance.w"].item()
     assert found == {1e-3: pytest.approx(0.1 / 0.0019), 0.1: pytest.approx(0.1 / 0.1009)}

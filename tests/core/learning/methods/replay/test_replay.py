@@ -192,7 +192,7 @@ def test_a_single_item_beside_a_training_batch_norm_is_no_trouble(tmp_path, name
 
 def test_the_buffer_holds_raw_images_and_never_the_current_batch(bench, monkeypatch) -> None:
     def look(method, ctx, batch, terms):
-        return method._open_reservoir(ctx).seen, len(batch.y)
+        return method._open_reservoir(ctx).offered_count, len(batch.y)
 
     seen = spied(monkeypatch, DerPlusPlus, look)
     learned = bench.learn_task(1, method="der++")
