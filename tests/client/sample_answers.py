@@ -58,6 +58,7 @@ ROUTES: tuple[tuple[str, str, Any], ...] = (
     ("PUT|POST", r"/v1/models/[^/?]+/aliases/[^/?]+(/rollback|/follow)?", types.Alias),
     ("GET", r"/v1/jobs", [types.Job]),
     ("GET|POST", r"/v1/jobs/[^/?]+(/cancel|/pause|/resume|/retry)?", types.Job),
+    ("GET|POST", r"/v1/jobs/[^/?]+/(trials|choose)", types.Trials),
     ("GET", r"/v1/jobs/[^/?]+/logs", [types.LogLine]),
     ("GET", r"/v1/methods", types.MethodList),
     ("GET", r"/v1/methods/[^/?]+", types.Method),

@@ -144,7 +144,8 @@ def test_by_keyboard_alone_a_batch_is_named_and_submitted(
         page.keyboard.press("Enter")
     chooser.value.set_files(file)
     looked_at(page)
-    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")  # to the choice of a folder,
+    page.keyboard.press("Tab")  # then to the name
     page.keyboard.press("Control+A")
     page.keyboard.type("typed")
     tab_to(page, "go")
