@@ -95,7 +95,8 @@ def render_accuracies_csv(runs: Sequence[Run], store: Store) -> str:
 
 def _build_row_fields(run: Run, status: str) -> dict[str, Any]:
     return {
-        **{name: getattr(run, name) for name in RUN[:7]},
+        "key": run.result_digest,
+        **{name: getattr(run, name) for name in RUN[1:7]},
         "architecture": run.config["architecture"]["name"],
         "base": run.base.name if run.base else "",
         "status": status,

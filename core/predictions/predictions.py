@@ -240,8 +240,7 @@ def _build_version_query(by_id: bool, naming: Naming) -> Select[str, str]:
 
 def _build_no_classes_error(number: int) -> WrongState:
     return WrongState(
-        f"Version {number} was taught nothing, so it can name nothing. Send a batch: the first "
-        f"version that knows two classes or more goes into production by itself. Or name another "
+        f"Version {number} has learned no classes yet: submit a task first, or name a later "
         f"version.",
         extra={"state": "untaught"},
     )

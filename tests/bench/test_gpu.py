@@ -21,11 +21,11 @@ WORK = """
 import time
 
 def measure(run):
-    run.record("device", run.device)
-    run.record("rates", {"product": {"images": 12}, "bare": {"images": 11}})
+    run.record_figure("device", run.device)
+    run.record_figure("rates", {"product": {"images": 12}, "bare": {"images": 11}})
 
 def break_down(run):
-    run.record("begun", True)
+    run.record_figure("begun", True)
     raise ValueError("no such kernel")
 
 def hang(run):

@@ -374,7 +374,11 @@ def test_a_file_that_is_gone_while_its_model_is_there_is_damage(client, url, fak
 def test_a_model_deleted_between_its_rows_and_its_files_is_not_found(
     client, model, url, fake, monkeypatch, what
 ):
-    reads = {"predict": "fetch_file", "download": "fetch_file", "files/head": "read"}
+    reads = {
+        "predict": "fetch_verified_file",
+        "download": "fetch_verified_file",
+        "files/head": "read",
+    }
     read = getattr(Blobs, reads[what])
 
     def deleted_first(self, *given):

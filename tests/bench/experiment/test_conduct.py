@@ -33,10 +33,12 @@ def test_runs_that_found_too_little_memory_come_again_half_as_many_at_once(tmp_p
     def learn(run, store, at_once):
         tries.append((run.method, at_once))
         if run.method == "wrong":
-            store.write(run.key, build_failure_record("code", "wrong"))
+            store.write_run_record(run.result_digest, build_failure_record("code", "wrong"))
         else:
             fits = run.method == "small" or at_once == 1
-            store.write(run.key, DONE if fits else build_failure_record("memory", "too little"))
+            store.write_run_record(
+                run.result_digest, DONE if fits else build_failure_record("memory", "too little")
+            )
 
     monkeypatch.setattr(module, "run_work_in_children", work_off)
     monkeypatch.setattr(module, "execute_and_record_run", learn)
@@ -49,11 +51,13 @@ def test_a_run_that_never_fits_is_left_failed(tmp_path, monkeypatch):
     monkeypatch.setattr(
         module,
         "execute_and_record_run",
-        lambda run, store, fd: store.write(run.key, build_failure_record("memory", "no")),
+        lambda run, store, fd: store.write_run_record(
+            run.result_digest, build_failure_record("memory", "no")
+        ),
     )
     store = Store(tmp_path)
     run_unfinished_runs([], [made_run("a")], store, 2)
-    assert store.read_run_record(made_run("a").key)["failure"]["kind"] == "memory"
+    assert store.read_run_record(made_run("a").result_digest)["failure"]["kind"] == "memory"
 
 
 def test_work_is_done_in_children_and_what_ends_one_early_is_told():

@@ -41,7 +41,7 @@ def files(tmp_path):
 
 def test_labels_index_the_classes_asked_for(files, tmp_path):
     idx(tmp_path / "a", numbered(6), np.array([0, 1, 2, 0, 1, 2], np.uint8))
-    assert files.source(Images(path="a")).names == ("0", "1", "2")
+    assert files.decode_source(Images(path="a")).names == ("0", "1", "2")
     pixels, labels = open_dataset(files.make_dataset_file(Images(path="a"), [2, 0], "train"))
     assert labels.tolist() == [0, 0, 1, 1]
     assert pixels[:, 0, 0, 0].tolist() == [2, 5, 0, 3]
@@ -86,7 +86,7 @@ def test_a_file_is_made_once(files, tmp_path):
 
 def test_other_content_under_the_same_path_is_another_source(files, tmp_path):
     idx(tmp_path / "a", numbered(4), np.array([0, 1, 0, 1], np.uint8))
-    before = files.source(Images(path="a")).content_digest
+    before = files.decode_source(Images(path="a")).content_digest
     idx(tmp_path / "a", numbered(4), np.array([0, 0, 1, 1], np.uint8))
     assert (
         Files(tmp_path, tmp_path / "cache").decode_source(Images(path="a")).content_digest != before
@@ -123,7 +123,7 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
                     path.replace("/a/", f"/{classes[0]}/").replace("/b/", f"/{classes[1]}/"), data
                 )
     zips = Images(path="zips", size=8)
-    assert files.source(zips).names == ("a", "b", "c", "d")
+    assert files.decode_source(zips).names == ("a", "b", "c", "d")
     pixels, labels = open_dataset(files.make_dataset_file(zips, [3, 0], "test"))
     assert labels.tolist() == [0, 0, 1, 1]
     assert sorted(pixels[:2, 0, 0, 0].tolist()) == [10, 20]
@@ -132,7 +132,7 @@ def test_archives_follow_each_other_and_class_folders_are_read_alike(files, tmp_
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(data)
     folder = Images(path="folder", size=8)
-    assert files.source(folder).names == ("a", "b")
+    assert files.decode_source(folder).names == ("a", "b")
     same = (
         open_dataset(files.make_dataset_file(folder, [0, 1], "train")),
         open_dataset(files.make_dataset_file(zips, [2, 3], "train")),
@@ -158,7 +158,7 @@ def test_a_missing_part_is_named(files, tmp_path):
     idx(tmp_path / "a", numbered(2), np.array([0, 1], np.uint8))
     (tmp_path / "a" / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(PlanError, match="needs one idx file of test labels, found 0"):
-        files.source(Images(path="a"))
+        files.decode_source(Images(path="a"))
     assert list((tmp_path / "cache").iterdir()) == []
 
 

@@ -43,7 +43,7 @@ def test_learning_all_at_once_is_one_run_however_the_images_are_split(runs):
     two = SPLITS.replace("}]", f"}}, {second}]")
     joint = [run for run in runs(two + FINETUNE_AND_JOINT) if run.joint]
     assert [run.data for run in joint] == ["digits", "two"]
-    assert joint[0].key == joint[1].key
+    assert joint[0].result_digest == joint[1].result_digest
 
 
 def test_a_data_set_may_be_for_some_seeds_only(runs, plan):
@@ -57,7 +57,7 @@ def test_a_data_set_may_be_for_some_seeds_only(runs, plan):
 
 def test_an_order_shares_them_out_again(runs):
     first, second = runs("orders = 2\n" + SPLITS + '[[methods]]\nname = "finetune"\n')
-    assert first.key != second.key
+    assert first.result_digest != second.result_digest
     assert images(first.stages[0])[0] != images(second.stages[0])[0]
 
 

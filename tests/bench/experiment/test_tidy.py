@@ -29,9 +29,12 @@ def made(tmp_path):
     store = Store(tmp_path)
     runs = [made_run(name) for name in "abc"]
     stages = [stage(1, [90]), stage(2, [70, 80])]
-    store.write_run_record(runs[0].key, {"status": "done", "stages": stages, "seconds": 4.0})
     store.write_run_record(
-        runs[1].key, {**build_failure_record("memory", "too little"), "stages": stages[:1]}
+        runs[0].result_digest, {"status": "done", "stages": stages, "seconds": 4.0}
+    )
+    store.write_run_record(
+        runs[1].result_digest,
+        {**build_failure_record("memory", "too little"), "stages": stages[:1]},
     )
     return runs, store
 

@@ -56,7 +56,7 @@ def test_a_zombie_cannot_register_or_remove_a_snapshot(desk: Any) -> None:
         with pytest.raises(LeaseLost):
             desk.register(zombie, "late")
         assert desk.job(job_id).snapshot == before
-        assert desk.keys("snapshots/") == sorted(before.keys)
+        assert desk.keys("snapshots/") == sorted(before.store_keys)
         owner = claims.claim_job(desk.db, "owner", 60)
         assert (
             owner is None

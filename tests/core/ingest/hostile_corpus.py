@@ -484,6 +484,6 @@ def hostile() -> list[Attack]:
         Attack("empty body", lambda: b"", ZIP, invalid, "empty"),
         Attack("wrong content "
             "type", lambda: honest_zip(pictures()), TAR, "unsupported-type", "zip"),
-        Attack("no archive", lambda: b"GIF89a" + bytes(600), ZIP, "unsupported-type", "first bytes"),
+        Attack("no archive", lambda: b"GIF89a" + bytes(600), ZIP, "unsupported-type", "single picture"),
         Attack("a picture", lambda: png(), "image/png", "unsupported-type", "image/png"),
     ]  # fmt: skip

@@ -68,7 +68,7 @@ def test_the_row_names_parts_and_a_manifest_that_says_what_state_it_is(desk: Any
     }
     assert (manifest["version"], manifest["task"], manifest["classes"]) == (None, 1, ["1a", "1b"])
     assert manifest["parts"][0]["sha256"] == row.files["head.safetensors"][0]
-    assert desk.keys("anytime/") == sorted(row.keys)
+    assert desk.keys("anytime/") == sorted(row.store_keys)
     told = [e.data for e in desk.all(Event, job_id=job_id, type="metric")]
     assert told == [{"name": "anytime", "step": 12, "value": 0.35}]
 

@@ -66,6 +66,7 @@ SMALL_INDEXES = (
     "ix_jobs_snapshot",
     "ix_tasks_waiting",
     "ix_tasks_train",
+    "ix_tasks_selection",
     "ix_tasks_data_deleted",
     "ix_tasks_stops",
 )
