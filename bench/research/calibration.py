@@ -238,7 +238,7 @@ def measure_promise_on_halves(said: Said, promise: float) -> tuple[list[float], 
 def print_unknown_detection(
     streams: dict[str, Features], backbone: Prepared, folders: Sequence[Path]
 ) -> None:
-    """Print how well known classes are told from unknown ones; each folder has images of one
+    """Print how well known classes are separated from unknown ones; each folder has images of one
     unknown class.
     """
     draw = np.random.default_rng(0)

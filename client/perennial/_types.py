@@ -479,7 +479,7 @@ class CalibrationBin(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellMark(Shape):
-    """A cell of a version from before an edit changed the labels or images that it counts.
+    """A cell whose labels or images were changed by an edit after it was counted.
 
     - `counted_again`: true if it was counted by the present labels, from stored predictions; else
       it is what was measured by the former labels.

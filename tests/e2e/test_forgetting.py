@@ -62,7 +62,7 @@ def build_batch(task: int) -> tuple[dict[str, bytes], list[Pixels]]:
 
 
 def list_marks(pixels: Pixels, seed: int) -> list[bytes]:
-    """What an image looks like in a file: its pixels, its PNG, and digests of it."""
+    """Forms of an image in a file: its pixels, its PNG, and digests of both."""
     encoded = png(pixels[:, :, 0])
     return [
         pixels.tobytes()[16:48],

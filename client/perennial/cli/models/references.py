@@ -67,7 +67,7 @@ def read_references(folder: Path, classes: Sequence[str]) -> References:
     """Read a folder with a folder of images for each class.
 
     Raises:
-        ConfigError: a folder is of no class, or a class has too few images.
+        ConfigError: a folder is not named after a class, or a class has too few images.
     """
     by_class = {
         path.name: sorted(file for file in path.iterdir() if is_image_path(file.name))
@@ -77,7 +77,7 @@ def read_references(folder: Path, classes: Sequence[str]) -> References:
     unknown = sorted(by_class.keys() - set(classes))
     if unknown:
         raise ConfigError(
-            f"{folder / unknown[0]} is of no class of the classifier. Name each folder like a class."
+            f"{folder / unknown[0]} is not named after a class of the classifier. Rename it."
         )
     few = [name for name in classes if len(by_class.get(name, [])) < LEAST]
     if few:
