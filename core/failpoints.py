@@ -3,7 +3,7 @@
 PERENNIAL_KILL_POINTS names a folder. A file in it with a point's name arms the point. The first
 process that reaches the point removes the file and is killed, so one file causes one death. A file
 with the number of a signal sends that signal instead: SIGSTOP holds the process at the point until
-it gets SIGCONT.
+it gets SIGCONT, 0 does nothing. A file that is a pipe holds one thread there until it has read it.
 
 While the folder has a file `device-error`, a job process raises the error in it before its first
 step. So does the check of the device.

@@ -1,6 +1,8 @@
-"""Stop a process of a service at a named point of its code."""
+"""Hold a process of a service at a named point of its code."""
 
-import signal
+import errno
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -9,7 +11,11 @@ from tests.e2e.small import until
 
 
 class Holder:
-    """Stops the next process that reaches a point of `core/failpoints.py`.
+    """Holds the next process that reaches a point of `core/failpoints.py`.
+
+    SIGSTOP at the point could stop another thread of the process in the middle of a write, which
+    locks SQLite for everyone. So the thread waits there alone: the point's file is a pipe, which it
+    reads until `release` writes.
 
     Args:
         points: the folder in which the service looks for armed points.
@@ -18,26 +24,50 @@ class Holder:
 
     def __init__(self, points: Path, *roots: int) -> None:
         self._points, self._roots = points, [psutil.Process(pid) for pid in roots]
+        self._armed: Path | None = None
+        self._writer: int | None = None
 
     def arm(self, point: str) -> None:
-        """Stop the next process that reaches a point."""
-        (self._points / point).write_text(str(int(signal.SIGSTOP)))
+        """Hold the next process that reaches a point."""
+        self._armed = self._points / point
+        os.mkfifo(self._armed)
 
     def wait(self) -> psutil.Process:
-        """Wait until a process has stopped, and return it."""
-        return until(self._find_stopped)[0]
+        """Wait until a process is held, and return it."""
+        assert self._armed is not None
+        self._writer = until(self._open_where_read)
+        held = until(self._find_reader)
+        self._armed.unlink()
+        self._armed = None
+        return held
 
     def release(self) -> None:
-        """Resume every stopped process."""
-        for process in self._find_stopped():
-            process.resume()
+        """Let the held process go on, if there is one."""
+        if self._armed is not None:
+            self._armed.unlink()
+            self._armed = None
+        if self._writer is not None:
+            with suppress(BrokenPipeError):  # it was killed
+                os.write(self._writer, b"0")
+            os.close(self._writer)
+            self._writer = None
 
-    def _find_stopped(self) -> list[psutil.Process]:
-        found = []
+    def _open_where_read(self) -> int | None:
+        assert self._armed is not None
+        try:
+            return os.open(self._armed, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return None
+
+    def _find_reader(self) -> psutil.Process | None:
+        """Find the process that has the pipe open."""
         for process in (child for root in self._roots for child in root.children(recursive=True)):
             try:
-                if process.status() == psutil.STATUS_STOPPED:
-                    found.append(process)
-            except psutil.NoSuchProcess:
+                opened = [str(fd.readlink()) for fd in Path(f"/proc/{process.pid}/fd").iterdir()]
+            except (FileNotFoundError, ProcessLookupError):
                 continue
-        return found
+            if str(self._armed) in opened:
+                return process
+        return None

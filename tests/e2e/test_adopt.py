@@ -177,12 +177,12 @@ def test_a_sweep_leaves_images_that_are_only_counted_until_they_are_measured(
     holder.arm("job-done")
     headers = {"Content-Type": "application/zip"}
     sent = client.call("POST", "/v1/models/counted/tasks", content=held_out, headers=headers)
-    process = holder.wait()
+    holder.wait()
     environment = {"PERENNIAL_DATA_DIR": str(running.data_dir)}
     housekeeping(environment, "sweep", "--grace-hours", "0")
     path = "/v1/models/counted/tasks/1"
     assert len(client.get(f"{path}/images?split=held_out")["items"]) == 48
-    process.resume()
+    holder.release()
     assert client.wait(sent.json()["job"]["id"]).state == "succeeded"
     assert client.get(path)["accuracy_now"] is not None
     with pytest.raises(APIError, match="keeps counts"):
@@ -380,7 +380,8 @@ def test_a_closed_form_starts_from_references_and_the_better_one_is_advised(
 
 
 @pytest.mark.parametrize(
-    ("count", "extra", "words"), [(4, "", "4 images of apple"), (5, "nut", "of no class")]
+    ("count", "extra", "words"),
+    [(4, "", "4 images of apple"), (5, "nut", "not named after a class")],
 )
 def test_a_folder_of_references_that_does_not_fit_is_refused_before_anything_is_sent(
     tmp_path: Path, count: int, extra: str, words: str

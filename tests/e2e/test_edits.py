@@ -361,12 +361,12 @@ def test_an_edit_whose_data_or_line_changes_meanwhile_fails_and_changes_nothing(
     operations = [{"relabel": {"task": number, "image": 0, "label": "1"}} for number in (1, 2)]
     holder.arm("edit-finished")
     sent = client.call("POST", path, json={"operations": operations}).json()
-    worker = holder.wait()
+    holder.wait()
     with pytest.raises(Conflict, match="Edit 1 is running"):
         client.call("POST", path, json={"operations": operations})
     classes = [task["classes"] for task in client.items(f"/v1/models/{model}/tasks")]
     happens(client, model)
-    worker.resume()
+    holder.release()
     end = client.wait(sent["job"])
     assert end.state == "failed" and end.error is not None and end.error.kind == "data"
     assert [task["classes"] for task in client.items(f"/v1/models/{model}/tasks")] == classes
@@ -379,9 +379,9 @@ def test_a_batch_that_waits_is_learned_after_the_edit(client: Rest, holder: Hold
     holder.arm("edit-prepared")
     body = {"operations": OPERATIONS["merge"]}
     sent = client.call("POST", f"/v1/models/{model}/edits", json=body).json()
-    worker = holder.wait()
+    holder.wait()
     job = client.submit(model, WEEKS[2])
-    worker.resume()
+    holder.release()
     assert client.wait(sent["job"]).state == client.wait(job).state == "succeeded"
     edit(client, other, OPERATIONS["merge"])
     learn(client, other, WEEKS[2])

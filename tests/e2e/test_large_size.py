@@ -227,7 +227,7 @@ def test_a_killed_worker_leaves_no_process_and_its_job_to_the_other(
     assert len(children) >= 2 and held in children  # the zygote and the job
     large.processes[victim].send_signal(signal.SIGKILL)
     large.processes[victim].wait()
-    held.resume()
+    holder.release()
     large.until(lambda: not any(map(_lives, children)))
     large_site.end_lease(job)
     end = client.wait(job)
