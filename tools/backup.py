@@ -36,7 +36,7 @@ from core.storage import ObjectInfo, Store, open_store
 from core.storage.folder import FolderStore
 from core.storage.objects import check_object_key
 from core.storage.timed import TimedStore
-from core.upkeep.consistency import Named, iterate_referenced_objects
+from core.upkeep.consistency import NamedObject, iterate_referenced_objects
 from core.webhooks import webhook_secret
 
 DATABASE = "perennial.db"
@@ -229,7 +229,7 @@ def copy_missing_objects(source: Store, target: Store) -> int:
     return copied
 
 
-def find_missing_objects(named_objects: Iterable[Named], store: Store) -> list[Named]:
+def find_missing_objects(named_objects: Iterable[NamedObject], store: Store) -> list[NamedObject]:
     """Return the objects that rows name and the store lacks or has in another size."""
     sizes = {info.key: info.size for info in store.list("")}
     return [
@@ -261,7 +261,7 @@ def _find_incoming_folder(store: Store) -> Path | None:
     return inner.root / ".incoming" if isinstance(inner, FolderStore) else None
 
 
-def _delete_unreferenced_objects(named_objects: Iterable[Named], store: Store) -> None:
+def _delete_unreferenced_objects(named_objects: Iterable[NamedObject], store: Store) -> None:
     """Delete the objects that the copied database does not name.
 
     They were deleted, or not yet accepted, when it was copied.

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 from worker.one_service import DataInUse, Lock, lock_data_directory
-from worker.prepared import Prepared
+from worker.prepared import PreparedService
 
 ROOT = Path(__file__).resolve().parent.parent
 API_GRACE_S = 5
@@ -174,7 +174,7 @@ class Launcher:
         return 0 if clean else 1
 
 
-def build_parts(prepared: Prepared, port: int) -> list[Part]:
+def build_parts(prepared: PreparedService, port: int) -> list[Part]:
     """Return the API and the worker that fit the settings from `worker.setup`."""
     environment = {
         **os.environ,
@@ -279,14 +279,14 @@ def make_parent_death_hook() -> Callable[[], None] | None:
     return die_with_us
 
 
-def _run_setup_program() -> Prepared | None:
+def _run_setup_program() -> PreparedService | None:
     """Run `worker.setup`; return None if it failed, after printing the reason."""
     done = subprocess.run(
         [sys.executable, "-m", "worker.setup"], cwd=ROOT, stdout=subprocess.PIPE, check=False
     )
     if done.returncode != 0:
         return None
-    prepared: Prepared = json.loads(done.stdout.splitlines()[-1])
+    prepared: PreparedService = json.loads(done.stdout.splitlines()[-1])
     return prepared
 
 

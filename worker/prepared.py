@@ -3,7 +3,7 @@
 from typing import TypedDict
 
 
-class Prepared(TypedDict):
+class PreparedService(TypedDict):
     """Address, grace period of a job in seconds, and other settings of the prepared service.
 
     Attributes:

@@ -21,10 +21,10 @@ from core.recipe.catalogue import load_catalogue
 from core.settings import Settings
 from core.storage import open_store
 from worker.devices.torch_check import FIRST_START, check_torch_meanwhile, is_torch_checked
-from worker.prepared import Prepared
+from worker.prepared import PreparedService
 
 
-def prepare_service_data(settings: Settings) -> Prepared:
+def prepare_service_data(settings: Settings) -> PreparedService:
     """Bring database, store, key and catalogue up to date; safe to repeat.
 
     Raises:

@@ -22,7 +22,7 @@ from core.errors import Invalid, PerennialError
 from core.keys import keys, predict_keys
 from core.requests import audit
 from core.requests.actor import Actor
-from core.requests.audit import Wanted
+from core.requests.audit import AuditQuery
 from core.requests.times import format_rfc3339, parse_rfc3339
 from core.text import characters
 from core.usage import usage_lists
@@ -136,7 +136,7 @@ def show_audit(
         "names": {},
     }
     try:
-        selection = Wanted(
+        selection = AuditQuery(
             filters.model or None,
             filters.action or None,
             _parse_day(filters.since),
@@ -202,11 +202,11 @@ def _parse_key_name(text: str) -> str:
         raise Invalid(f"The name of the key {error}.") from None
 
 
-def _parse_key_restrictions(inputs: dict[str, str]) -> predict_keys.Wanted:
+def _parse_key_restrictions(inputs: dict[str, str]) -> predict_keys.RequestedBinding:
     """Return the restrictions of a key of scope predict; the form has their fields for all
     scopes.
     """
-    return predict_keys.Wanted(
+    return predict_keys.RequestedBinding(
         inputs.get("model", "").strip() or None,
         inputs.get("alias", "").strip() or None,
         _parse_form_number(inputs, "requests_per_s", float),

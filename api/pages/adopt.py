@@ -8,7 +8,7 @@ from api.authentication import session
 from api.dependencies import Service, ServiceParts, ShapeWork, Write
 from api.pages.parts.render import render_page, root_of
 from api.routes.bases import MAX_BYTES
-from api.uploads.body import Received, receive_body_into_spool
+from api.uploads.body import ReceivedUpload, receive_body_into_spool
 from api.uploads.head import Terms
 from api.uploads.upload import Upload
 from api.uploads.weights import (
@@ -69,7 +69,11 @@ async def adopt_classifier(
 
 
 async def _store_and_adopt_classifier(
-    service: ServiceParts, work: ShapeWork, actor: Actor, file: Received, inputs: dict[str, str]
+    service: ServiceParts,
+    work: ShapeWork,
+    actor: Actor,
+    file: ReceivedUpload,
+    inputs: dict[str, str],
 ) -> str:
     """Store the file as a base and create the model that adopts it; return the model's id.
 

@@ -22,7 +22,7 @@ from api.pages.parts import forms
 from api.pages.parts.render import render_page, root_of
 from api.pages.submit import detect_file_kind
 from api.schemas.common import ModelPath
-from api.uploads.body import Received, open_spool_file, receive_body_into_spool
+from api.uploads.body import ReceivedUpload, open_spool_file, receive_body_into_spool
 from api.uploads.head import Terms
 from api.uploads.order import BatchRequest, Order
 from api.uploads.upload import Upload
@@ -167,11 +167,11 @@ async def _delete_model_on_error(
 
 
 @asynccontextmanager
-async def _copy_file_to_spool(path: Path, settings: Settings) -> AsyncIterator[Received]:
+async def _copy_file_to_spool(path: Path, settings: Settings) -> AsyncIterator[ReceivedUpload]:
     """Copy a file of the package to the spool, from where a submission moves it into the store."""
     with open_spool_file(settings, path.stat().st_size) as file:
         await to_thread.run_sync(lambda: file.append_piece(memoryview(path.read_bytes())))
-        received = Received(file.path, file.size, file.sha256, file.sha256, "", {})
+        received = ReceivedUpload(file.path, file.size, file.sha256, file.sha256, "", {})
         yield replace(received, kind=await to_thread.run_sync(detect_file_kind, received))
 
 
@@ -189,7 +189,7 @@ def _build_batch_order(
     )
 
 
-async def _submit_order_file(order: Order, file: Received) -> None:
+async def _submit_order_file(order: Order, file: ReceivedUpload) -> None:
     """Submit a batch and wake a worker.
 
     Raises:

@@ -15,7 +15,7 @@ from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
 from api.pages.parts.render import render_page, root_of
-from api.predict.asking import Asked, predict_requested_images
+from api.predict.asking import VersionRequest, predict_requested_images
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
 from core.contract.responses.model import ModelOut
@@ -116,7 +116,7 @@ async def show_predictions(
     content = await to_thread.run_sync(
         _load_predict_page_content, db, actor, model_response, version
     )
-    question = Asked(actor, model_response["id"], version, task, TOP)
+    question = VersionRequest(actor, model_response["id"], version, task, TOP)
     try:
         response, images, place = await predict_requested_images(
             request, question, db, service.blobs, service.settings

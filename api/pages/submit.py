@@ -23,7 +23,7 @@ from api.pages.parts.recipe_form import RecipeForm
 from api.pages.parts.render import render_page, root_of
 from api.schemas.common import ModelPath
 from api.uploads.assembled import join_upload_pieces
-from api.uploads.body import Received
+from api.uploads.body import ReceivedUpload
 from api.uploads.body import receive_body_into_spool as receive
 from api.uploads.head import Terms
 from api.uploads.order import BatchRequest, Order, parse_reading_options
@@ -194,7 +194,7 @@ async def process_plain_form(
 
 
 async def _check_or_submit_file(
-    request: Request, order: Order, model: ModelOut, form: RecipeForm, file: Received
+    request: Request, order: Order, model: ModelOut, form: RecipeForm, file: ReceivedUpload
 ) -> Response:
     """Check or submit a received file with the values of its form.
 
@@ -238,7 +238,7 @@ def _is_learning_again_wanted(inputs: Mapping[str, str]) -> bool:
     return inputs.get("again") == "true"
 
 
-def detect_file_kind(file: Received) -> str:
+def detect_file_kind(file: ReceivedUpload) -> str:
     """Return the file type of an uploaded batch.
 
     Call it after all of the form has been received: later fields may follow the file.

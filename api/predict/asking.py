@@ -7,7 +7,7 @@ from fastapi import Request
 
 from api.limits.predict_limits import PredictLimits
 from api.predict.images import Images, read_declared_kind, read_request_images
-from api.predict.line import Place, PredictLine
+from api.predict.line import PredictLine, QueuePlace
 from api.predict.predictor import Predictor, Question
 from core.database.session import Database
 from core.errors import Invalid, StoreCorrupt
@@ -22,7 +22,7 @@ from core.storage import Blobs
 
 
 @dataclass(frozen=True)
-class Asked:
+class VersionRequest:
     """The version that a request asks, in the task scenario the task; `top_k`: labels per image."""
 
     actor: Actor
@@ -33,8 +33,8 @@ class Asked:
 
 
 async def predict_requested_images(
-    request: Request, asked: Asked, db: Database, blobs: Blobs, settings: Settings
-) -> tuple[bytes, Images, Place]:
+    request: Request, asked: VersionRequest, db: Database, blobs: Blobs, settings: Settings
+) -> tuple[bytes, Images, QueuePlace]:
     """Return the JSON response, the images that were sent, and the place, which the caller
     releases.
 

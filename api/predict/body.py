@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from api.predict.line import Place
+from api.predict.line import QueuePlace
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated
 from core.settings import Settings
 
@@ -26,7 +26,7 @@ BoundOf = Callable[[bytes], int]
 
 async def read_counted_body(
     receive: Receive,
-    place: Place,
+    place: QueuePlace,
     max_bytes: int,
     declared: int | None,
     settings: Settings,
@@ -95,7 +95,7 @@ class HeldResponse(Response):
 
     media_type = "application/json"
 
-    def __init__(self, content: bytes, place: Place, settings: Settings) -> None:
+    def __init__(self, content: bytes, place: QueuePlace, settings: Settings) -> None:
         super().__init__(content)
         self._place = place
         self._piece_s = settings.upload_idle_s + PIECE_BYTES / settings.upload_min_rate

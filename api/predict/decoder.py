@@ -26,12 +26,12 @@ _SAID_BYTES = 64 << 10
 """Maximum size of a message without pixels."""
 
 
-class _Gone(Exception):
+class _DecoderEnded(Exception):
     """The decoder process ended in the middle of a request."""
 
 
 @dataclass
-class Wanted:
+class DecodeRequest:
     """Images of a request to decode.
 
     Attributes:
@@ -57,7 +57,7 @@ class Wanted:
 
 
 @dataclass
-class Decoded:
+class DecodedImages:
     """The result of decoding some images.
 
     Attributes:
@@ -74,7 +74,7 @@ class Decoded:
     spent_s: float = 0.0
     paused: bool = False
 
-    def is_turn_done(self, wanted: Wanted) -> bool:
+    def is_turn_done(self, wanted: DecodeRequest) -> bool:
         """Return True if nothing is left to do in this turn."""
         if self.count is None:
             return False
@@ -97,7 +97,7 @@ class ImageDecoder:
         """Process id of the decoder, or None if none is running."""
         return None if self._process is None else self._process.pid
 
-    def decode_images(self, wanted: Wanted) -> Decoded:
+    def decode_images(self, wanted: DecodeRequest) -> DecodedImages:
         """Decode images for about `predict_turn_s` seconds, at least one.
 
         Raises:
@@ -106,14 +106,14 @@ class ImageDecoder:
             Unavailable: the service is shutting down.
             OSError: no decoder can be started.
         """
-        so_far = Decoded()
+        so_far = DecodedImages()
         died_at: int | None = None
         while not so_far.is_turn_done(wanted):
             done_before = len(so_far.images)
             try:
                 self._decode_remaining_images(wanted, so_far)
             # Try each image twice: the first crash may have had another cause.
-            except _Gone:
+            except _DecoderEnded:
                 if len(so_far.images) > done_before or died_at != len(so_far.images):
                     died_at = len(so_far.images)
                 elif so_far.count is None:
@@ -131,7 +131,7 @@ class ImageDecoder:
         self._closed = True
         self._end_decoder_process()
 
-    def _decode_remaining_images(self, wanted: Wanted, so_far: Decoded) -> None:
+    def _decode_remaining_images(self, wanted: DecodeRequest, so_far: DecodedImages) -> None:
         """Decode the images after those in `so_far`, until all are done or the process ends."""
         process = self._ensure_decoder_running()
         assert process.stdin is not None and process.stdout is not None
@@ -153,10 +153,14 @@ class ImageDecoder:
                 so_far.spent_s += time.monotonic() - began
         except (EOFError, BrokenPipeError):
             self._end_decoder_process()
-            raise _Gone from None
+            raise _DecoderEnded from None
 
     def _read_decoder_messages(
-        self, process: "subprocess.Popen[bytes]", wanted: Wanted, so_far: Decoded, end: float
+        self,
+        process: "subprocess.Popen[bytes]",
+        wanted: DecodeRequest,
+        so_far: DecodedImages,
+        end: float,
     ) -> None:
         """Read the decoder's messages until it has finished or has to be ended."""
         assert process.stdout is not None
@@ -200,7 +204,7 @@ class ImageDecoder:
             f"{self._settings.predict_decode_s:g} s"
         )
 
-    def _build_decoder_header(self, wanted: Wanted, so_far: Decoded) -> dict[str, Any]:
+    def _build_decoder_header(self, wanted: DecodeRequest, so_far: DecodedImages) -> dict[str, Any]:
         return {
             "kind": wanted.kind,
             "size": wanted.size,
@@ -245,7 +249,7 @@ class ImageDecoder:
             helper_process.kill_helper_process(process)
 
 
-def _parse_image_count(wanted: Wanted, message: bytes) -> int:
+def _parse_image_count(wanted: DecodeRequest, message: bytes) -> int:
     """Return the number of images in the body. Raises Invalid if it is not a list of images."""
     if message[:1] == b"R":
         raise Invalid(message[1:].decode())

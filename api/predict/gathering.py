@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from api.limits.turns import Turns
-from api.predict.network import Answered, NetworkProcess
+from api.predict.network import NetworkProcess, PredictionResult
 from core.errors import PerennialError
 
 GATHER_S = 0.005
@@ -39,8 +39,8 @@ class _Piece:
     manifest: bytes
     pixels: Sequence[bytes]
     since: float
-    result: "asyncio.Future[Answered]"
-    answered: Answered = field(default_factory=Answered)
+    result: "asyncio.Future[PredictionResult]"
+    answered: PredictionResult = field(default_factory=PredictionResult)
     is_alone: bool = False
 
     @property
@@ -85,7 +85,7 @@ class Gathering:
 
     async def predict_with_others(
         self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]
-    ) -> Answered:
+    ) -> PredictionResult:
         """Return the predictions of all images. Arguments and errors are those of
         `NetworkProcess.predict_first_images`.
         """
@@ -189,7 +189,7 @@ class Gathering:
         for piece in pieces:
             count = len(piece.remaining_images)
             piece.answered.append_predictions(
-                Answered(answered.items[at : at + count], answered.engines)
+                PredictionResult(answered.items[at : at + count], answered.engines)
             )
             at += count
             # A turn may predict only the first images: the others wait for the next turn.

@@ -13,7 +13,7 @@ from api.authentication.guard import read_declared_length
 from api.limits.fair_share import release_current_slot
 from api.predict import form, instances
 from api.predict.body import read_counted_body
-from api.predict.line import Place, compute_held_bytes_limit
+from api.predict.line import QueuePlace, compute_held_bytes_limit
 from core.errors import Invalid, UnsupportedType
 from core.ingest.limits import PREDICT_IMAGES
 from core.settings import Settings
@@ -72,7 +72,7 @@ def read_declared_kind(request: Request) -> BodyKind:
 
 
 async def read_request_images(
-    request: Request, place: Place, kind: BodyKind, settings: Settings
+    request: Request, place: QueuePlace, kind: BodyKind, settings: Settings
 ) -> Images:
     """Read the images of a request, counting their bytes at its place.
 

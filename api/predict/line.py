@@ -23,7 +23,7 @@ class PredictLine:
         self.key_bytes: Counter[str] = Counter()
         """The same counts for keys of scope predict, in addition to those of their owners."""
 
-    def take_request_place(self, owner: str, key: str | None = None) -> "Place":
+    def take_request_place(self, owner: str, key: str | None = None) -> "QueuePlace":
         """Take a place for a request, before its body is read, until its response has been
         delivered.
 
@@ -54,7 +54,7 @@ class PredictLine:
         self.requests[owner] += 1
         if key is not None:
             self.key_requests[key] += 1
-        return Place(self, owner, key)
+        return QueuePlace(self, owner, key)
 
     def count_held_bytes(self, owner: str, key: str | None, count: int) -> None:
         """Count bytes for an owner and a key. Raises TooManyRequests or Unavailable."""
@@ -90,7 +90,7 @@ class PredictLine:
             _subtract_held_count(self.key_bytes, key, count)
 
 
-class Place:
+class QueuePlace:
     """One request's place. `release_request_place` may be called more than once."""
 
     def __init__(self, line: PredictLine, owner: str, key: str | None = None) -> None:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from api.limits.turns import Turns
-from api.predict.decoder import Decoded, ImageDecoder, Wanted
+from api.predict.decoder import DecodedImages, DecodeRequest, ImageDecoder
 from api.predict.gathering import Gathering
 from api.predict.images import Images
-from api.predict.network import Answered, NetworkProcess
+from api.predict.network import NetworkProcess, PredictionResult
 from core.contract.manifest import Manifest
 from core.contract.responses.versions.sure import SureOut
 from core.errors import ImageInvalid, Invalid
@@ -148,7 +148,7 @@ class Predictor:
         decoded_images = 0
         count: int | None = len(images.body) if images.kind == "files" else None
         left_s = self._settings.predict_decode_s
-        asking: asyncio.Task[tuple[list[bytes | str], Answered]] | None = None
+        asking: asyncio.Task[tuple[list[bytes | str], PredictionResult]] | None = None
         try:
             while count is None or decoded_images < count:
                 with self._gathering.announce_images_to_come(owner):
@@ -199,7 +199,7 @@ class Predictor:
         begin: int,
         count: int | None,
         left_s: float,
-    ) -> tuple[Decoded, int]:
+    ) -> tuple[DecodedImages, int]:
         """Decode at least one of the images from `begin` on; return them and the request's image
         count.
         """
@@ -214,11 +214,11 @@ class Predictor:
             # The images before these keep their predictions.
             if left_s <= 0:
                 late = f"{self._decoders[0].describe_late_images()}; send fewer at once, or smaller ones"
-                return Decoded(count, [late] * (count - begin)), count
+                return DecodedImages(count, [late] * (count - begin)), count
         body, passed_over = images.body, begin
         if images.kind == "files":
             body, passed_over = _select_files_of_turn(images.body, begin, max_images), 0
-        images_to_decode = Wanted(
+        images_to_decode = DecodeRequest(
             images.kind,
             body,
             passed_over,
@@ -256,11 +256,11 @@ class Predictor:
 
     async def _predict_decoded_images(
         self, owner: str, header: bytes, manifest: bytes, images: list[bytes | str]
-    ) -> tuple[list[bytes | str], Answered]:
+    ) -> tuple[list[bytes | str], PredictionResult]:
         """Return the decoder's findings, and the prediction of each decoded image."""
         pixels = [one for one in images if isinstance(one, bytes)]
         if not pixels:
-            return images, Answered()
+            return images, PredictionResult()
         return images, await self._gathering.predict_with_others(owner, header, manifest, pixels)
 
     def _schedule_idle_end(self) -> None:
@@ -303,7 +303,7 @@ def _append_piece_results(
     engines: set[str],
     names: Sequence[str | None],
     found: Sequence[bytes | str],
-    answered: Answered,
+    answered: PredictionResult,
 ) -> None:
     """Append the results of a piece: a prediction for each decoded image, an error for the
     others.

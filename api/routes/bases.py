@@ -18,7 +18,7 @@ from api.dependencies import (
 )
 from api.description.described import make_router
 from api.problems import describe_problem_responses
-from api.uploads.body import Received
+from api.uploads.body import ReceivedUpload
 from api.uploads.head import Terms
 from api.uploads.upload import Upload, make_upload_dependency
 from api.uploads.weights import (
@@ -144,16 +144,16 @@ async def create_base(
 
     with upload.take_upload_place():
         # Before the upload, so that an impossible architecture costs no transfer.
-        wanted = await to_thread.run_sync(
+        weights = await to_thread.run_sync(
             resolve_requested_base, asked, head.length, catalogue, settings
         )
-        expected = await load_expected_tensors(wanted, settings, work, actor.owner_id)
+        expected = await load_expected_tensors(weights, settings, work, actor.owner_id)
 
         async def check_and_store_base(
-            file: Received, repeat: idempotency.Request | None
+            file: ReceivedUpload, repeat: idempotency.Request | None
         ) -> Response:
             classes = parse_requested_classes(asked, file, settings)
-            network = bases.Network(**vars(wanted), expected=expected, classes=classes)
+            network = bases.Network(**vars(weights), expected=expected, classes=classes)
             resources = await to_thread.run_sync(service.load_use_case_resources)
             base_response = await to_thread.run_sync(
                 bases.create_base, resources, settings, actor, network, file.path, repeat

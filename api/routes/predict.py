@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from api.dependencies import Predict, Service
 from api.description.described import make_router
-from api.predict.asking import Asked, predict_requested_images
+from api.predict.asking import VersionRequest, predict_requested_images
 from api.predict.body import HeldResponse
 from api.predict.form import FIELDS
 from api.predict.images import FILES
@@ -93,8 +93,8 @@ async def _build_prediction_question(
     version: VersionPath,
     task: TaskNumber = None,
     top_k: TopK = TOP_K,
-) -> Asked:
-    return Asked(request.state.actor, model, version, task, top_k)
+) -> VersionRequest:
+    return VersionRequest(request.state.actor, model, version, task, top_k)
 
 
 @router.post(
@@ -108,7 +108,7 @@ async def predict_labels(
     request: Request,
     actor: Predict,
     service: Service,
-    question: Annotated[Asked, Depends(_build_prediction_question)],
+    question: Annotated[VersionRequest, Depends(_build_prediction_question)],
 ) -> Response:
     """Return labels and probabilities for images, in the order sent; decoded as for training.
 

@@ -49,7 +49,7 @@ def begin_rebase(
     again.
     """
     fields = body.model_dump(exclude_unset=True)
-    new_base = rebase.Asked(cast(ModelBase, fields["base"]), fields.get("name"))
+    new_base = rebase.RebaseRequest(cast(ModelBase, fields["base"]), fields.get("name"))
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
         mark = idempotency.digest_request_parts(model, body.model_dump_json())

@@ -32,7 +32,7 @@ from api.schemas.jobs import Retry
 from api.schemas.tasks import FromUpload, Settle
 from api.strict_json import parse_strict_json
 from api.uploads.assembled import join_upload_pieces
-from api.uploads.body import Received, require_announced_digest
+from api.uploads.body import ReceivedUpload, require_announced_digest
 from api.uploads.head import Head, Terms
 from api.uploads.order import (
     BatchRequest,
@@ -55,7 +55,7 @@ from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.sniff import detect_format
 from core.requests import idempotency
 from core.tasks import held_out_batch, settling, submission, tasks, validations
-from core.tasks.sent_batch import Done
+from core.tasks.sent_batch import SentBatch
 from core.trials.plan import TrialsAsked
 from core.uploads import whole_uploads
 from core.uploads.whole_uploads import Whole
@@ -237,7 +237,10 @@ async def submit_batch(
 
 
 async def _validate_or_submit_file(
-    order: Order, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
+    order: Order,
+    file: ReceivedUpload,
+    repeat: idempotency.Request | None,
+    whole: Whole | None = None,
 ) -> Response:
     """Validate or submit the file; `find_whole`: the upload in pieces that it comes from."""
     batch_submission = await order.build_submission(file, repeat, whole)
@@ -322,7 +325,7 @@ def _merge_trials(trials: TrialsAsked | None, body: FromUpload) -> TrialsAsked |
     return TrialsAsked(body.trials, body.choose or "best")
 
 
-def _build_accepted_response(done: Done[Any], job: JobOut, bell: Bell) -> Response:
+def _build_accepted_response(done: SentBatch[Any], job: JobOut, bell: Bell) -> Response:
     """Return the task and its job, or the job of a validation; a new job wakes a worker."""
     if done.is_new and not done.is_replay:
         event = "check accepted" if job is done.response else "task accepted"

@@ -32,7 +32,7 @@ times.
 """
 
 
-class Watched(Protocol):
+class WatchedConnection(Protocol):
     """A connection that can be checked and aborted."""
 
     def check_connection_deadline(self, now: float) -> None:
@@ -65,14 +65,14 @@ class Connections:
         self._look_s = min(
             LOOK_S, settings.head_s / 4, settings.keep_alive_s / 4, settings.send_idle_s / 4
         )
-        self._places: dict[Watched, str | None] = {}
-        self._leaving: set[Watched] = set()
+        self._places: dict[WatchedConnection, str | None] = {}
+        self._leaving: set[WatchedConnection] = set()
         self._by_address: dict[str, int] = {}
         self._told: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def register_connection(
-        self, connection: Watched, address: str | None, descriptor: int
+        self, connection: WatchedConnection, address: str | None, descriptor: int
     ) -> bool:
         """Register a new connection of the server.
 
@@ -131,7 +131,7 @@ class Connections:
         if not self._by_address[key]:
             del self._by_address[key]
 
-    def keep_refused_connection_open(self, connection: Watched) -> bool:
+    def keep_refused_connection_open(self, connection: WatchedConnection) -> bool:
         """Keep a refused connection open until the client has read the reason; False if there is no
         room.
         """
@@ -143,7 +143,7 @@ class Connections:
         self._start_deadline_timer()
         return True
 
-    def remove_connection(self, connection: Watched) -> None:
+    def remove_connection(self, connection: WatchedConnection) -> None:
         """Remove a closed connection from the counts."""
         self._leaving.discard(connection)
         key = self._places.pop(connection, None)

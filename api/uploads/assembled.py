@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from anyio import CapacityLimiter, to_thread
 
-from api.uploads.body import Received, open_spool_file
+from api.uploads.body import ReceivedUpload, open_spool_file
 from api.uploads.head import RESERVED_DISK_BYTES, Look
 from api.uploads.spool_file import SpoolFile
 from core.database.session import Database
@@ -24,7 +24,7 @@ _assemblies = CapacityLimiter(2)
 @asynccontextmanager
 async def join_upload_pieces(
     db: Database, store: Store, actor: Actor, whole: Whole, look: Look, settings: Settings
-) -> AsyncIterator[Received]:
+) -> AsyncIterator[ReceivedUpload]:
     """Join the pieces of an upload in a spool file, which is removed at the end of the block.
 
     Raises:
@@ -47,7 +47,7 @@ async def join_upload_pieces(
                 f"{whole.id} was announced with the sha256 {whole.sha256}, and its bytes have "
                 f"{file.sha256}: DELETE /v1/uploads/{whole.id}, and upload the file again."
             )
-        yield Received(file.path, file.size, file.sha256, file.sha256, file.kind, {})
+        yield ReceivedUpload(file.path, file.size, file.sha256, file.sha256, file.kind, {})
 
 
 def _copy_upload_pieces(

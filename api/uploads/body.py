@@ -30,7 +30,7 @@ _disk = ThreadPoolExecutor(8, thread_name_prefix="upload")
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedUpload:
     """A complete upload in the spool.
 
     Attributes:
@@ -51,7 +51,7 @@ class Received:
 @asynccontextmanager
 async def receive_body_into_spool(
     request: Request, head: Head, terms: Terms, settings: Settings
-) -> AsyncIterator[Received]:
+) -> AsyncIterator[ReceivedUpload]:
     """Read the body into a spool file, which is removed at the end of the block.
 
     Raises:
@@ -69,7 +69,7 @@ async def receive_body_into_spool(
         await stream_body_to_writer(request, Writer(sink), head.length, head.body_limit, settings)
         require_announced_digest(head, sink.body_sha256)
         fields = {} if form is None else form.values
-        yield Received(file.path, file.size, file.sha256, sink.body_sha256, file.kind, fields)
+        yield ReceivedUpload(file.path, file.size, file.sha256, sink.body_sha256, file.kind, fields)
 
 
 @contextmanager

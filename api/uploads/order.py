@@ -10,7 +10,7 @@ from typing import Literal
 from anyio import CapacityLimiter, to_thread
 
 from api.strict_json import parse_strict_json
-from api.uploads.body import Received
+from api.uploads.body import ReceivedUpload
 from api.uploads.upload import Upload
 from core.admission.admission import Admission
 from core.contract.jobs.trial import Choose
@@ -106,7 +106,7 @@ class Order:
             self.former_names.update(read_former_names(*about))
 
     async def build_submission(
-        self, file: Received, repeat: idempotency.Request | None, whole: Whole | None = None
+        self, file: ReceivedUpload, repeat: idempotency.Request | None, whole: Whole | None = None
     ) -> Submission:
         """Inspect the received file and return its submission to the model.
 
@@ -133,8 +133,8 @@ class Order:
         try:
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         except OnlyHeldOut:
-            asked = self.upload.db, self.actor, request.model
-            if not await to_thread.run_sync(held_out_batch.may_have_held_out_alone, *asked):
+            model_query = self.upload.db, self.actor, request.model
+            if not await to_thread.run_sync(held_out_batch.may_have_held_out_alone, *model_query):
                 raise
             alone = replace(reading, options=replace(request.options, held_out_alone=True))
             inspect_file = partial(inspect_archive, *archive, alone, request.duplicates_policy)
@@ -166,7 +166,7 @@ class Order:
             whole,
         )
 
-    def _find_recipe_override(self, file: Received) -> RecipePatch | None:
+    def _find_recipe_override(self, file: ReceivedUpload) -> RecipePatch | None:
         field = file.fields.get("recipe")
         if field is None:
             return self.override

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api.answers import build_json_response
-from api.uploads.body import Received
+from api.uploads.body import ReceivedUpload
 from api.uploads.head import Head, Terms
 from api.uploads.outage import suppress_outage
 from core.database.session import Database
@@ -105,7 +105,7 @@ class Repeat:
             raise idempotency.make_reused_key_error()
         return _build_repeated_response(self.earlier)
 
-    def add_file_fingerprint(self, file: Received) -> idempotency.Request | None:
+    def add_file_fingerprint(self, file: ReceivedUpload) -> idempotency.Request | None:
         """Return the repeatable request with the fingerprint of its file; None without a key."""
         fields = (file.fields.get(name) for name in self._terms.fields or ())
         return self.add_body_fingerprint(file.body_sha256, *fields, file.sha256)

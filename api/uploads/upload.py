@@ -10,7 +10,7 @@ from fastapi import Header, Request
 from starlette.responses import Response
 
 from api.dependencies import Config, Db, IdempotencyKey
-from api.uploads.body import Received, receive_body_into_spool
+from api.uploads.body import ReceivedUpload, receive_body_into_spool
 from api.uploads.head import Head, Terms, check_upload_head
 from api.uploads.repeat import Repeat
 from core.database.session import Database
@@ -21,7 +21,7 @@ from core.settings import Settings
 
 Precheck = Callable[[int | None], None]
 """Refuses an upload by the declared length of its body in bytes; runs in a thread."""
-Commit = Callable[[Received, idempotency.Request | None], Awaitable[Response]]
+Commit = Callable[[ReceivedUpload, idempotency.Request | None], Awaitable[Response]]
 """Performs the purpose of the upload, and stores its response under the key."""
 ContentDigest = Annotated[
     str | None, Header(alias="Content-Digest", description="sha-256=:BASE64: of the body; verified")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from anyio import to_thread
 
 from api.dependencies import ShapeWork
-from api.uploads.body import Received
+from api.uploads.body import ReceivedUpload
 from core.admission.admission import Admission
 from core.bases import bases
 from core.bases.expected_base import get_cached_base, load_expected_base
@@ -40,7 +40,7 @@ class AskedBase:
 
 
 def parse_requested_classes(
-    asked: AskedBase, file: Received, settings: Settings
+    asked: AskedBase, file: ReceivedUpload, settings: Settings
 ) -> list[str] | None:
     """Return the classes of a request; None if it names none.
 
@@ -58,7 +58,7 @@ def parse_requested_classes(
 
 
 @dataclass(frozen=True)
-class WantedBase:
+class RequestedBase:
     """The complete architecture and images that a base is for, and the architecture's family."""
 
     architecture: ArchitectureChoice
@@ -68,7 +68,7 @@ class WantedBase:
 
 def resolve_requested_base(
     asked: AskedBase, length: int | None, catalogue: Callable[[], Catalogue], settings: Settings
-) -> WantedBase:
+) -> RequestedBase:
     """Return the complete architecture and images; the first use of the catalogue may take seconds.
 
     Raises:
@@ -82,13 +82,13 @@ def resolve_requested_base(
     Admission.from_settings(settings).check_network_size(catalogue_value, resolved, images.image)
     if length == 0:
         raise BaseInvalid("The body is empty; a base is a safetensors file.")
-    return WantedBase(
+    return RequestedBase(
         resolved, images, catalogue_value["architectures"][resolved["name"]]["family"]
     )
 
 
 async def load_expected_tensors(
-    want: WantedBase, settings: Settings, work: ShapeWork, owner_id: str
+    want: RequestedBase, settings: Settings, work: ShapeWork, owner_id: str
 ) -> ExpectedBase:
     """Return the tensors that the base must contain; those of earlier requests are cached."""
     image = want.images.image

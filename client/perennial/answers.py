@@ -26,7 +26,7 @@ MAX_PAGES = 5000
 
 
 @dataclass(frozen=True)
-class Answer:
+class ApiResponse:
     """A response that was read completely."""
 
     status_code: int

@@ -51,16 +51,16 @@ def open_job_bar(progress: bool | Callable[[Job], None]) -> Iterator[ShownJob]:
     """Yield a callback for changes of a job: one that draws a bar for True, one without effect for
     False."""
     if not isinstance(progress, bool):
-        yield progress if isinstance(progress, ShownJob) else _Called(progress)
+        yield progress if isinstance(progress, ShownJob) else _CallbackBar(progress)
         return
     if progress and _runs_in_notebook():
-        yield _Called(_make_notebook_job_bar())
+        yield _CallbackBar(_make_notebook_job_bar())
         return
     with _open_terminal_bars(progress, is_bytes=False) as bars:
-        yield _Called(lambda job: None) if bars is None else _Drawn(bars)
+        yield _CallbackBar(lambda job: None) if bars is None else _Drawn(bars)
 
 
-class _Called:
+class _CallbackBar:
     """Adapter that shows a job by calling a plain function."""
 
     def __init__(self, show: Callable[[Job], None]) -> None:

@@ -28,7 +28,7 @@ class Sent:
     data: Any
 
 
-class Lines:
+class LineSplitter:
     """Splits a stream into lines of limited length."""
 
     def __init__(self) -> None:

@@ -248,10 +248,10 @@ def _render_metrics(metrics: Metrics) -> str:
     edited = {(mark.version, mark.task) for mark in metrics.marks or ()}
     # The last rows and columns: the newest versions and tasks.
     for row, cells in [*zip(metrics.rows, metrics.accuracy_matrix, strict=False)][-MOST_CELLS:]:
-        shown = zip(columns, cells[-len(columns) :] if columns else [], strict=False)
+        named_cells = zip(columns, cells[-len(columns) :] if columns else [], strict=False)
         cells_html = "".join(
             _render_accuracy_cell(cell, is_edited=(row.version, column.task) in edited)
-            for column, cell in shown
+            for column, cell in named_cells
         )
         rows.append(f'<tr><th style="{_CELL}">version {row.version}</th>{cells_html}</tr>')
     table = (

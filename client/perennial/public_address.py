@@ -51,7 +51,7 @@ _METADATA_NAMES = frozenset(
 """Names of services that provide keys to machines of a cloud; some have public addresses."""
 
 
-class Refused(Exception):
+class AddressRefused(Exception):
     """A rejected address; the message says why, and what to give instead."""
 
 
@@ -102,17 +102,17 @@ def parse_url_target(url: str, max_chars: int = MAX_URL_CHARS) -> Target:
         max_chars: maximum length of the URL.
 
     Raises:
-        Refused: it is not `https://host[:port][/path][?query]` (or http) in its plainest form.
+        AddressRefused: it is not `https://host[:port][/path][?query]` (or http) in its plainest form.
     """
     if len(url) > max_chars:
-        raise Refused(f"A URL may have {max_chars} characters; this one has {len(url)}.")
+        raise AddressRefused(f"A URL may have {max_chars} characters; this one has {len(url)}.")
     match = _URL.fullmatch(url)
     if match is None:
-        raise Refused(_explain_invalid_url(url))
+        raise AddressRefused(_explain_invalid_url(url))
     scheme, host = match["scheme"].lower(), match["host"].lower()
     port = int(match["port"] or DEFAULT_PORTS[scheme])
     if port > 65535:
-        raise Refused(f"{port} is no port: ports are 1 to 65535.")
+        raise AddressRefused(f"{port} is no port: ports are 1 to 65535.")
     return Target(scheme, _normalise_host(host), port, match["target"] or "/")
 
 
@@ -127,12 +127,12 @@ def resolve_allowed_addresses(
         resolve: function that resolves names; `resolve_host_name` if None.
 
     Raises:
-        Refused: the name has no address or a non-public one, or http leads to an address that is
+        AddressRefused: the name has no address or a non-public one, or http leads to an address that is
             not allowed.
     """
     # Before the allowed networks, which must not open a cloud's keys by accident.
     if is_cloud_metadata_name(target.host):
-        raise Refused(
+        raise AddressRefused(
             f"{target.host} is a cloud's own service for its machines, and no webhook goes there."
         )
     addresses = _resolve_addresses(target, resolve or resolve_host_name)
@@ -143,12 +143,12 @@ def resolve_allowed_addresses(
         why = describe_non_public(address)
         subject = "" if str(address) == target.host else f"{target.host} is {address}: "
         if why is not None:
-            raise Refused(
+            raise AddressRefused(
                 f"{subject}{why}, and webhooks go to public addresses alone. The service's "
                 "operator allows others in PERENNIAL_WEBHOOK_ALLOW."
             )
         if target.scheme != "https":
-            raise Refused(
+            raise AddressRefused(
                 "A webhook needs https://; http:// goes only to what PERENNIAL_WEBHOOK_ALLOW names."
             )
     return addresses
@@ -236,11 +236,11 @@ def _resolve_addresses(target: Target, resolve: Resolver) -> list[IPAddress]:
     try:
         addresses = [ipaddress.ip_address(text) for text in resolve(target.host, target.port)]
     except (OSError, ValueError) as error:  # ValueError: an address with a scope
-        raise Refused(
+        raise AddressRefused(
             f"{target.host} has no address: {getattr(error, 'strerror', None) or error}."
         ) from None
     if not addresses:
-        raise Refused(f"{target.host} has no address.")
+        raise AddressRefused(f"{target.host} has no address.")
     return addresses
 
 
@@ -248,7 +248,7 @@ def _normalise_host(host: str) -> str:
     """Return a host in its canonical form.
 
     Raises:
-        Refused: the host is an unusual spelling of an address, or not a valid name.
+        AddressRefused: the host is an unusual spelling of an address, or not a valid name.
     """
     try:
         if host.startswith("["):
@@ -258,10 +258,12 @@ def _normalise_host(host: str) -> str:
         if re.fullmatch(r"[0-9]+|0x[0-9a-f]*", labels[-1]):
             return str(ipaddress.IPv4Address(host))
     except ValueError:
-        raise Refused(f"{host} is no address: write an IPv4 one as four decimal numbers.") from None
+        raise AddressRefused(
+            f"{host} is no address: write an IPv4 one as four decimal numbers."
+        ) from None
     # The limits of DNS, which `_LABEL` has for each label.
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise Refused(
+        raise AddressRefused(
             f"{host[:80]} is no name of a host: labels of letters, digits and hyphens, and no dot "
             f"at the end."
         )

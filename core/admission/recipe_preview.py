@@ -14,7 +14,7 @@ from core.database.tables import Model
 from core.errors import InvalidRecipe
 from core.lineage import lineage
 from core.lineage.outlook import describe_next_task_outlook
-from core.recipe.resolve import Resolved, resolve_recipe
+from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor, find_model
 
@@ -36,7 +36,7 @@ See docs/reference/methods/README.md for measurements.
 
 def preview_next_recipe(
     db: Database, catalogue: Catalogue, actor: Actor, model: str, override: Mapping[str, Any]
-) -> Resolved:
+) -> ResolvedRecipe:
     """Return the complete recipe of the next task with this override, and warnings for a person.
 
     Raises:
@@ -79,7 +79,7 @@ def suggest_retry_recipes(
 
 def _resolve_next_recipe(
     session: Session, catalogue: Catalogue, model: Model, patch: RecipePatch
-) -> Resolved:
+) -> ResolvedRecipe:
     """Resolve the recipe of the next task, with all warnings."""
     resolved = resolve_recipe(
         catalogue,
@@ -92,4 +92,6 @@ def _resolve_next_recipe(
     head = lineage.find_next_start(session, model)
     ahead = describe_next_task_outlook(session, model, head)
     applied = warn_of_next_task(session, catalogue, model, head, resolved.recipe)
-    return Resolved(resolved.recipe, [*resolved.warnings, *applied, *ahead.missing, *ahead.notes])
+    return ResolvedRecipe(
+        resolved.recipe, [*resolved.warnings, *applied, *ahead.missing, *ahead.notes]
+    )

@@ -59,11 +59,11 @@ def _find_head_tensors(tensors: Sequence[Tensor], expected: ExpectedBase) -> lis
     backbone lacks.
     """
     prefixes = tuple(name for name in expected["ignored"] if name.endswith("."))
-    others = [tensor for tensor in tensors if tensor.name not in expected["tensors"]]
+    unexpected = [tensor for tensor in tensors if tensor.name not in expected["tensors"]]
     if prefixes:
-        return [tensor for tensor in others if tensor.name.startswith(prefixes)]
-    modules = {tensor.name.rpartition(".")[0] for tensor in others}
-    return others if len(modules) == 1 else []
+        return [tensor for tensor in unexpected if tensor.name.startswith(prefixes)]
+    modules = {tensor.name.rpartition(".")[0] for tensor in unexpected}
+    return unexpected if len(modules) == 1 else []
 
 
 def _make_head_error(

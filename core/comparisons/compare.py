@@ -12,7 +12,13 @@ from dataclasses import astuple
 import numpy as np
 from pydantic import JsonValue
 
-from core.comparisons.compared_tasks import Pair, Said, Side, Vocabulary, read_predictions
+from core.comparisons.compared_tasks import (
+    ComparisonSide,
+    Pair,
+    TaskPredictions,
+    Vocabulary,
+    read_predictions,
+)
 from core.contract.document import JsonObject
 from core.contract.responses.versions import compare as answers
 from core.contract.responses.versions.compare import (
@@ -258,7 +264,7 @@ def _list_changed_confusions(
 
 
 def _find_compared_image_rows(
-    predictions: Said, kind: FlipKind, label: str | None, words: Vocabulary
+    predictions: TaskPredictions, kind: FlipKind, label: str | None, words: Vocabulary
 ) -> np.ndarray:
     """Return the numbers of the images whose predictions by two versions differ in a given way,
     ascending.
@@ -278,7 +284,7 @@ def _find_compared_image_rows(
 
 
 def _build_compared_image(
-    pair: Pair, predictions: Said, row: int, words: Vocabulary
+    pair: Pair, predictions: TaskPredictions, row: int, words: Vocabulary
 ) -> ComparedImage:
     def build_prediction_entry(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
         """Return one version's prediction of an image, for a response."""
@@ -313,14 +319,14 @@ def _parse_cursor(cursor: str | None) -> tuple[int, int]:
     return int(task), int(row)
 
 
-def _version_to_json(side: Side) -> ComparedVersion:
+def _version_to_json(side: ComparisonSide) -> ComparedVersion:
     return {"version": side.number, "parent": side.parent, "task": side.task, "status": side.status}
 
 
-def _recipe_to_json(side: Side) -> JsonObject:
+def _recipe_to_json(side: ComparisonSide) -> JsonObject:
     return side.manifest.recipe.to_json() if side.manifest.recipe is not None else {}
 
 
-def _manifest_to_json(side: Side) -> JsonObject:
+def _manifest_to_json(side: ComparisonSide) -> JsonObject:
     manifest = side.manifest.to_json()
     return {name: value for name, value in manifest.items() if name not in _IDENTITY}

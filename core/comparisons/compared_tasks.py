@@ -20,7 +20,7 @@ from core.database.label_names import list_label_names
 from core.database.session import Database
 from core.database.tables import Model, Result, Task, Version
 from core.errors import AnswersMissing, Gone, NotFound, StoreCorrupt
-from core.ingest.answers import Place, read_encrypted_predictions
+from core.ingest.answers import TaskAnswers, read_encrypted_predictions
 from core.ingest.dataset import open_dataset
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.class_only import require_classes
@@ -36,7 +36,7 @@ _NAMED = 100
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparisonSide:
     """One of the two versions."""
 
     number: int
@@ -84,14 +84,14 @@ class Pair:
     model: str
     scenario: str
     classes: list[str]
-    a: Side
-    b: Side
+    a: ComparisonSide
+    b: ComparisonSide
     tasks: list[ComparedTask]
     left_out: list[LeftOut]
 
 
 @dataclass(frozen=True)
-class Said:
+class TaskPredictions:
     """True and predicted labels of the images of a task.
 
     Attributes:
@@ -203,7 +203,7 @@ def run_without_deleted_tasks(
             pair = remaining
 
 
-def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Said]:
+def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[TaskPredictions]:
     """Yield the predictions of both versions on one task after the other.
 
     Raises:
@@ -216,7 +216,7 @@ def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Sa
             _read_stored_predictions(
                 blobs,
                 words.convert_labels_to_numbers(task.number, _list_classes(pair, side, task)),
-                Place(side.number, task.number, task.key),
+                TaskAnswers(side.number, task.number, task.key),
                 digest,
             )
             for side, digest in ((pair.a, task.a), (pair.b, task.b))
@@ -227,11 +227,11 @@ def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[Sa
                 f"has {len(truth)}.",
                 extra={"object": Blobs.make_blob_key(task.a if len(a) != len(truth) else task.b)},
             )
-        yield Said(task, truth, a, b, p_a, p_b)
+        yield TaskPredictions(task, truth, a, b, p_a, p_b)
 
 
 def _read_stored_predictions(
-    blobs: Blobs, classes: Ids, place: Place, digest: str
+    blobs: Blobs, classes: Ids, place: TaskAnswers, digest: str
 ) -> tuple[Ids, npt.NDArray[np.float16]]:
     """Return the predicted labels, int64 [N], and their probabilities, float16 [N].
 
@@ -249,7 +249,7 @@ def _read_stored_predictions(
     return classes[rows], probabilities
 
 
-def _list_classes(pair: Pair, side: Side, task: ComparedTask) -> list[str]:
+def _list_classes(pair: Pair, side: ComparisonSide, task: ComparedTask) -> list[str]:
     """Return the classes that the output rows of a version stand for on a task."""
     if pair.scenario == "task":
         head = side.manifest.find_task_head(task.number)
@@ -258,8 +258,8 @@ def _list_classes(pair: Pair, side: Side, task: ComparedTask) -> list[str]:
     return list(side.manifest.classes or pair.classes)
 
 
-def _build_side(row: Version) -> Side:
-    return Side(row.number, row.parent, row.task_number, row.status, row.manifest)
+def _build_side(row: Version) -> ComparisonSide:
+    return ComparisonSide(row.number, row.parent, row.task_number, row.status, row.manifest)
 
 
 def _find_digests(
@@ -297,7 +297,10 @@ def _explain_deleted_predictions(model: Model, task: Task) -> str:
 
 
 def _separate_comparable_tasks(
-    model: Model, tasks: Mapping[int, Task], sides: list[Side], cells: list[dict[int, str | None]]
+    model: Model,
+    tasks: Mapping[int, Task],
+    sides: list[ComparisonSide],
+    cells: list[dict[int, str | None]],
 ) -> tuple[list[ComparedTask], list[LeftOut]]:
     """Split the tasks into those that can be compared and the others."""
     comparable: list[ComparedTask] = []
@@ -321,7 +324,7 @@ def _separate_comparable_tasks(
 
 
 def _explain_left_out_task(
-    model: Model, task: Task, sides: list[Side], cells: list[dict[int, str | None]]
+    model: Model, task: Task, sides: list[ComparisonSide], cells: list[dict[int, str | None]]
 ) -> LeftOut:
     """Return the entry of a task that cannot be compared, with the reason."""
     number = task.number

@@ -51,13 +51,13 @@ def copy_before_upgrade(url: URL, folder: Path, name: str) -> Path:
 
 def _remove_old_copies(newest: Path) -> None:
     """Remove copies beyond the newest `KEPT_COPIES`, of which `newest` is one."""
-    others = [
+    other_copies = [
         path
         for path in newest.parent.glob(f"{COPY_PREFIX}*")
         if path.suffix == newest.suffix and path != newest
     ]
-    others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in others[KEPT_COPIES - 1 :]:
+    other_copies.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in other_copies[KEPT_COPIES - 1 :]:
         path.unlink()
 
 

@@ -60,7 +60,7 @@ _VALUE = {
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasurementRow:
     """A row of the table of measurements.
 
     `value` is the main figure, and `detail` the document of the manifest if it is not a number.
@@ -72,7 +72,7 @@ class Measured:
     detail: Any = None
 
 
-def build_measurement_rows(figures: Figures, without: Collection[int] = ()) -> list[Measured]:
+def build_measurement_rows(figures: Figures, without: Collection[int] = ()) -> list[MeasurementRow]:
     """Return measurement rows of these figures; a figure that is null or missing has none.
 
     Args:
@@ -87,18 +87,20 @@ def build_measurement_rows(figures: Figures, without: Collection[int] = ()) -> l
         summary, by_task = _split_document(name, document)
         by_task = {task: of_task for task, of_task in by_task.items() if int(task) not in without}
         detail = summary if isinstance(summary, dict) else None
-        result.append(Measured(name, ALL_TASKS, _extract_number(summary, _VALUE.get(name)), detail))
+        result.append(
+            MeasurementRow(name, ALL_TASKS, _extract_number(summary, _VALUE.get(name)), detail)
+        )
         if name == _CURVES:
             result += [
-                Measured(name, int(task), _extract_number(of_task, "mean"), of_task)
+                MeasurementRow(name, int(task), _extract_number(of_task, "mean"), of_task)
                 for task, of_task in by_task.items()
             ]
         elif by_task:
-            result.append(Measured(name, EACH_TASK, None, by_task))
+            result.append(MeasurementRow(name, EACH_TASK, None, by_task))
     return result
 
 
-def build_measurement_documents(rows: Iterable[Measured]) -> dict[str, Any]:
+def build_measurement_documents(rows: Iterable[MeasurementRow]) -> dict[str, Any]:
     """Return the documents that these rows of one version come from, by name."""
     summaries: dict[str, Any] = {}
     by_task: dict[str, dict[str, Any]] = {}
@@ -123,7 +125,7 @@ def remove_figures(manifest: Manifest) -> Manifest:
 
 
 def insert_measurement_rows(
-    session: Session, model_id: str, version: int, rows: Iterable[Measured]
+    session: Session, model_id: str, version: int, rows: Iterable[MeasurementRow]
 ) -> None:
     """Write the measurement rows of a version."""
     of = {"model_id": model_id, "version": version}
@@ -141,16 +143,18 @@ def read_version_measurements(
     """Return the measurement documents of some versions of a model, by number and name."""
     table = Measurement
     of_these = (table.model_id == model_id, table.version.in_(numbers), table.name.in_(names))
-    rows_by_version: dict[int, list[Measured]] = {number: [] for number in numbers}
+    rows_by_version: dict[int, list[MeasurementRow]] = {number: [] for number in numbers}
     of_all = select(table.version, table.name, table.task, table.value, table.detail)
     for version, *row in session.execute(of_all.where(*of_these, table.task == ALL_TASKS)):
-        rows_by_version[version].append(Measured(*row))
+        rows_by_version[version].append(MeasurementRow(*row))
     # Parts by task come as one text: a row for each would dominate the time (`core.database.bulk`).
     by_task = select(table.version, table.name, *aggregate_columns(table.task, table.detail))
     by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
     for version, name, *texts in session.execute(by_task):
         details = zip(*parse_lists(texts), strict=True)
-        rows_by_version[version] += [Measured(name, task, None, detail) for task, detail in details]
+        rows_by_version[version] += [
+            MeasurementRow(name, task, None, detail) for task, detail in details
+        ]
     return {
         number: build_measurement_documents(of_one) for number, of_one in rows_by_version.items()
     }

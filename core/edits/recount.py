@@ -10,7 +10,7 @@ from core.database.session import Database
 from core.database.tables import Result, Task, Version
 from core.edits.rewrite import EditedLabels
 from core.errors import StoreCorrupt
-from core.ingest.answers import Place, read_encrypted_predictions
+from core.ingest.answers import TaskAnswers, read_encrypted_predictions
 from core.storage import Blobs
 
 
@@ -21,7 +21,7 @@ class _Cell:
     version: int
     names: Sequence[str]
     answers: str
-    place: Place
+    place: TaskAnswers
 
 
 def recount_matrix_cells(
@@ -86,7 +86,7 @@ def _read_task_cells(db: Database, model_id: str, task: int) -> list[_Cell]:
     )
     with db.read() as session:
         return [
-            _Cell(version, manifest.classes or [], digest, Place(version, task, key))
+            _Cell(version, manifest.classes or [], digest, TaskAnswers(version, task, key))
             for version, digest, key, manifest in session.execute(query)
             if digest is not None
         ]

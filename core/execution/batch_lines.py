@@ -7,7 +7,7 @@ from sqlalchemy.orm import Session
 
 from core.database import job_log
 from core.database.job_log import Line
-from core.ingest.ingest import Ingested
+from core.ingest.ingest import IngestedBatch
 
 EXAMPLES = 3
 """Maximum number of rejected images named in the log; the task's report has more."""
@@ -17,7 +17,7 @@ MAX_PATH = 100
 """Maximum number of characters of a path; its end is kept, since that is the most specific."""
 
 
-def list_decoding_log_lines(made: Ingested) -> list[Line]:
+def list_decoding_log_lines(made: IngestedBatch) -> list[Line]:
     """Return log lines about a decoded batch: images to learn, rejected images, and warnings."""
     total = made.n_train + made.n_held_out + made.n_selection
     content = (

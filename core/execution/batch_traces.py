@@ -19,7 +19,7 @@ from core.ingest.findings.contradictions import (
     describe_conflicts,
 )
 from core.ingest.findings.traces import Traces, read_traces
-from core.ingest.ingest import Ingested, make_pixel_reader
+from core.ingest.ingest import IngestedBatch, make_pixel_reader
 from core.lineage.standing import Standing
 from core.storage import Blobs
 
@@ -42,10 +42,10 @@ def compare_with_earlier(
     blobs: Blobs,
     model: Model,
     before: int | None,
-    made: Ingested,
+    made: IngestedBatch,
     *,
     near: bool = True,
-) -> Ingested:
+) -> IngestedBatch:
     """Add contradictions and near duplicates with earlier tasks to a decoded batch's report.
 
     Only tasks that the lineage was taught can contradict: a discarded one may be the wrong copy of

@@ -39,7 +39,7 @@ from core.execution.held_out_features import BACKBONE, digest_feature_inputs
 from core.execution.parent_parts import list_own_parts, list_parts_to_continue
 from core.execution.totals import digest_covered_parts as make_totals_key
 from core.execution.totals import is_covered_by_totals
-from core.ingest.answers import Place, decrypt_prediction_file
+from core.ingest.answers import TaskAnswers, decrypt_prediction_file
 from core.ingest.findings.traces import read_traces
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
@@ -58,7 +58,7 @@ class StoredAnswers:
     """Location of the parent's predictions on a task: a blob, and the place in it."""
 
     sha256: str
-    place: Place
+    place: TaskAnswers
 
 
 def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, folder: Path) -> Path:
@@ -336,7 +336,7 @@ def find_stored_predictions(session: Session, parent: Version) -> dict[int, Stor
         .where(Result.model_id == parent.model_id, Result.version == parent.number)
     )
     return {
-        task: StoredAnswers(digest, Place(parent.number, task, key))
+        task: StoredAnswers(digest, TaskAnswers(parent.number, task, key))
         for task, digest, key in session.execute(query)
         if digest is not None
     }

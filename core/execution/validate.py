@@ -37,7 +37,7 @@ from core.ingest.decoding.resizing import Resizing
 from core.ingest.findings.contradictions import require_no_contradictions
 from core.ingest.first_report import complete_first_report
 from core.ingest.ingest import (
-    Ingested,
+    IngestedBatch,
     IngestOptions,
     Monitor,
     ingest_archive,
@@ -51,7 +51,7 @@ from core.retention import damage, references
 from core.retention.damage import Marks
 from core.settings import Settings
 from core.storage import Blobs, Store
-from core.storage.blobs import Damaged, require_object_digest, verify_chunks
+from core.storage.blobs import DamagedBlob, require_object_digest, verify_chunks
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.usage import stored_bytes
 
@@ -155,7 +155,7 @@ def decode_batch(
     settings: Settings,
     folder: Path,
     monitor: Monitor,
-) -> Ingested:
+) -> IngestedBatch:
     """Decode a batch for a model, within the limits of ingest; add the submit's findings to its
     report.
 
@@ -165,7 +165,7 @@ def decode_batch(
 
     Raises:
         Rejected: the batch is unusable; `extra["report"]` says why, if decoding got so far.
-        Stopped: `monitor.stop` returned True.
+        IngestStopped: `monitor.stop` returned True.
     """
     options = IngestOptions(
         image_size=int(model.image["size"]),
@@ -197,7 +197,7 @@ def decode_batch(
     return replace(made, report=report)
 
 
-def suggest_small_base(base: ModelBase, size: int, made: Ingested) -> list[str]:
+def suggest_small_base(base: ModelBase, size: int, made: IngestedBatch) -> list[str]:
     """Suggest the small base, and name the seconds it saves, if most images of a batch are
     small.
     """
@@ -240,7 +240,7 @@ def delete_task_archive(db: Database, store: Store, task_id: str, archive_key: s
 
 
 def _record_decoded_task(
-    session: Session, claim: Claim, made: Ingested, digests: list[str]
+    session: Session, claim: Claim, made: IngestedBatch, digests: list[str]
 ) -> Task:
     """Write the result of decoding; digests: of the training part, the held-out part, the traces,
     and the selection images if there are any."""
@@ -295,7 +295,7 @@ def fetch_archive(
             with path.open("wb") as file:
                 for chunk in verify_chunks(store.read(key), key, archive.sha256):
                     file.write(chunk)
-        except Damaged:
+        except DamagedBlob:
             Marks(db).mark_damaged(key)
             raise
     return path

@@ -18,7 +18,7 @@ from core.files.safetensors_header import COPY_BYTES, DTYPE_BYTES, Tensor, read_
 _RANK = {name: rank for rank, name in enumerate(DTYPE_BYTES)}
 
 
-class Merged:
+class MergedTensors:
     """Several safetensors files as one, with tensors in the order of the format's own writer.
 
     Args:

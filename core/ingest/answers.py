@@ -45,7 +45,7 @@ _KEY_BYTES, _NONCE_BYTES = 32, 16
 
 
 @dataclass(frozen=True)
-class Place:
+class TaskAnswers:
     """A version's answers on a task, in the blob named by their cell of the matrix.
 
     Attributes:
@@ -83,7 +83,7 @@ def encrypt_prediction_files(
     save_file({**sealed, _NONCE: np.frombuffer(nonce, np.uint8)}, target)
 
 
-def decrypt_prediction_file(path: Path, place: Place) -> bytes:
+def decrypt_prediction_file(path: Path, place: TaskAnswers) -> bytes:
     """Return the decrypted file of predictions on one task.
 
     Raises:
@@ -162,7 +162,7 @@ class RankedAnswers:
 
 
 def read_encrypted_predictions(
-    path: Path, place: Place | None = None
+    path: Path, place: TaskAnswers | None = None
 ) -> tuple[Rows, Probabilities]:
     """Read the predicted classes and their probabilities, one for each image.
 
@@ -177,7 +177,7 @@ def read_encrypted_predictions(
     return tensors["rows"].astype(np.int32), tensors["probabilities"].astype(np.float16)
 
 
-def read_ranked_predictions(path: Path, place: Place | None = None) -> RankedAnswers | None:
+def read_ranked_predictions(path: Path, place: TaskAnswers | None = None) -> RankedAnswers | None:
     """Read predictions with their rankings; None for an older file.
 
     Args:
@@ -205,7 +205,7 @@ def read_ranked_predictions(path: Path, place: Place | None = None) -> RankedAns
     )
 
 
-def _read_tensors(path: Path, place: Place | None) -> dict[str, npt.NDArray[np.generic]]:
+def _read_tensors(path: Path, place: TaskAnswers | None) -> dict[str, npt.NDArray[np.generic]]:
     data = path.read_bytes() if place is None else decrypt_prediction_file(path, place)
     # By the library, in compiled code: a publish reads a file for each task.
     try:

@@ -21,7 +21,7 @@ from core.contract.reports.report import BatchReport, DuplicatesPolicy
 from core.errors import LabelsInvalid
 from core.ingest.dataset import Images, Labels, open_dataset, write_dataset
 from core.ingest.decoding.archive_decoding import UNMONITORED, Decoding, Monitor
-from core.ingest.decoding.pool import Pool, Stopped, choose_process_count
+from core.ingest.decoding.pool import IngestStopped, Pool, choose_process_count
 from core.ingest.decoding.resizing import USUAL, Resizing
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates, measure_class_balance
@@ -33,10 +33,10 @@ from core.ingest.layout import Reading
 from core.ingest.limits import Limits
 from core.ingest.names import quote_name
 from core.ingest.readers.registry import get_reader
-from core.ingest.report import Decoded, report_decoded_batch, warn_of_leaked_images
+from core.ingest.report import DecodingResult, report_decoded_batch, warn_of_leaked_images
 from core.statistics import near
 
-__all__ = ["IngestOptions", "Ingested", "Monitor", "Stopped", "ingest_archive"]
+__all__ = ["IngestOptions", "IngestStopped", "IngestedBatch", "Monitor", "ingest_archive"]
 
 _COPY_BYTES = 16 << 20
 _MAX_LISTED = 20
@@ -46,7 +46,7 @@ TRACES = "traces.safetensors"
 
 
 @dataclass(frozen=True)
-class Ingested:
+class IngestedBatch:
     """Files and figures of an ingested batch.
 
     Attributes:
@@ -119,7 +119,7 @@ def ingest_archive(
     out_dir: Path,
     options: IngestOptions,
     monitor: Monitor = UNMONITORED,
-) -> Ingested:
+) -> IngestedBatch:
     """Decode `archive` to `out_dir`/train.safetensors and held_out.safetensors.
 
     Args:
@@ -132,7 +132,7 @@ def ingest_archive(
     Raises:
         Rejected: the batch is unusable; `extra` has the report.
         ArchiveHostile, ArchiveTooLarge, ArchiveInvalid, LabelsInvalid: the archive cannot be read.
-        Stopped: `monitor.stop` returned True. No dataset file is left in `out_dir` after any error.
+        IngestStopped: `monitor.stop` returned True. No dataset file is left in `out_dir` after any error.
     """
     limits, reading = options.limits, options.reading
     out_dir.mkdir(parents=True, exist_ok=True)
@@ -181,11 +181,11 @@ def ingest_archive(
 def _write_datasets(
     out_dir: Path,
     options: IngestOptions,
-    decoded: Decoded,
+    decoded: DecodingResult,
     good: npt.NDArray[np.bool_],
     report: BatchReport,
     classes: list[str],
-) -> Ingested:
+) -> IngestedBatch:
     """Write the datasets of the images marked `good`; `classes` are the batch's labels."""
     shape, class_list = options.shape, options.list_dataset_labels(classes)
     number_of = {label: number for number, label in enumerate(class_list)}
@@ -236,7 +236,7 @@ def _write_datasets(
         warnings.append(
             f"No held-out image of {_format_labels(without)}: accuracy there is not measured."
         )
-    return Ingested(
+    return IngestedBatch(
         train,
         held_out,
         out_dir / TRACES,
@@ -252,7 +252,7 @@ def _write_datasets(
 
 
 def _choose_held_out_rows(
-    decoded: Decoded,
+    decoded: DecodingResult,
     good: npt.NDArray[np.bool_],
     labels: npt.NDArray[np.int64],
     share: float,
@@ -341,7 +341,7 @@ def draw_selection(
 
 def _build_data_report(
     out_dir: Path,
-    decoded: Decoded,
+    decoded: DecodingResult,
     good: npt.NDArray[np.bool_],
     is_held_out: npt.NDArray[np.bool_],
     class_list: list[str],

@@ -142,13 +142,13 @@ class Layout:
 
         A class that was dropped stays in the batch, with a warning: learning it brings it back.
         """
-        known = {name: former_names[name] for name in self.classes if name in former_names}
-        for name in sorted(name for name, to in known.items() if to is None):
+        renamed = {name: former_names[name] for name in self.classes if name in former_names}
+        for name in sorted(name for name, to in renamed.items() if to is None):
             self.warnings.append(
                 f"The class {quote_name(name)} was dropped from this model, and this batch brings "
                 f"it back. Leave its images out if that is not meant."
             )
-        self.renamed = {name: to for name, to in known.items() if to is not None}
+        self.renamed = {name: to for name, to in renamed.items() if to is not None}
         if not self.renamed:
             return
         names = [self.renamed.get(name) or name for name in self.classes]

@@ -56,7 +56,7 @@ class Members:
         self.crcs.append(crc)
 
 
-class Damaged(Exception):
+class DamagedFile(Exception):
     """A file with unreadable bytes; the message is a reason for the report."""
 
 
@@ -76,7 +76,7 @@ def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: 
     """
     data = os.pread(fd, packed, offset)
     if len(data) != packed:
-        raise Damaged("the archive ends within this file")
+        raise DamagedFile("the archive ends within this file")
     if method == DEFLATED:
         # -15: zips hold raw deflate, without zlib's header.
         unpacker = zlib.decompressobj(-15)
@@ -84,13 +84,13 @@ def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: 
             # One byte more than declared reveals a false size without unpacking a bomb.
             data = unpacker.decompress(data, size + 1)
         except zlib.error as error:
-            raise Damaged("its compressed data is damaged") from error
+            raise DamagedFile("its compressed data is damaged") from error
         if len(data) > size or (unpacker.eof and len(data) != size) or unpacker.unused_data:
             raise SizeMismatch
         if not unpacker.eof and (unpacker.unconsumed_tail or len(data) < size):
-            raise Damaged("its compressed data ends early")
+            raise DamagedFile("its compressed data ends early")
     if crc != NO_CRC and zlib.crc32(data) != crc:
-        raise Damaged("its checksum does not match")
+        raise DamagedFile("its checksum does not match")
     return data
 
 
@@ -117,7 +117,7 @@ def read_member_start(fd: int, members: Members, i: int, most: int) -> bytes:
     try:
         return zlib.decompressobj(-15).decompress(data, most)
     except zlib.error as error:
-        raise Damaged("its compressed data is damaged") from error
+        raise DamagedFile("its compressed data is damaged") from error
 
 
 def unpack_member_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:

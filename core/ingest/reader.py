@@ -14,7 +14,7 @@ from core.ingest.formats import Format
 from core.ingest.layout import USUAL, Layout, Reading, build_layout
 from core.ingest.limits import Limits
 from core.ingest.members import (
-    Damaged,
+    DamagedFile,
     Members,
     SizeMismatch,
     read_member_by_row,
@@ -173,5 +173,5 @@ def read_small_file(fd: int, members: Members, i: int) -> bytes:
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared size."
         ) from error
-    except Damaged as error:
+    except DamagedFile as error:
         raise RuleError(f"The entry {quote_name(name)} is unreadable: {error}.") from error

@@ -27,7 +27,7 @@ from core.ingest.names import quote_name
 
 
 @dataclass
-class Decoded:
+class DecodingResult:
     """Results of decoding per candidate file.
 
     Name, class number, membership in the archive's own test part, verdict, digest, and location of
@@ -44,7 +44,10 @@ class Decoded:
 
 
 def report_decoded_batch(
-    decoded: Decoded, layout: Layout, policy: DuplicatesPolicy = "keep", max_bad: float = BAD_SHARE
+    decoded: DecodingResult,
+    layout: Layout,
+    policy: DuplicatesPolicy = "keep",
+    max_bad: float = BAD_SHARE,
 ) -> tuple[BatchReport, npt.NDArray[np.bool_]]:
     """Return the report of a decoded batch, and bool [N]: True for every usable image.
 
@@ -109,7 +112,7 @@ def report_decoded_batch(
     return report, good & ~dropped
 
 
-def _read_rejection_reasons(decoded: Decoded, rows: list[int]) -> list[FileReason]:
+def _read_rejection_reasons(decoded: DecodingResult, rows: list[int]) -> list[FileReason]:
     reasons: list[FileReason] = []
     with decoded.reasons.open("rb") as file:
         for row in rows:
@@ -171,7 +174,7 @@ def _build_batch_report(
 
 
 def warn_of_leaked_images(
-    decoded: Decoded, good: npt.NDArray[np.bool_], warnings: list[str]
+    decoded: DecodingResult, good: npt.NDArray[np.bool_], warnings: list[str]
 ) -> None:
     """Add a warning if held-out images are also in the training part, byte for byte."""
     held_out_digests, training_digests = (

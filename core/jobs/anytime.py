@@ -26,7 +26,7 @@ from core.ids import is_id
 from core.jobs.jobs import make_missing_error
 from core.requests.actor import Actor
 from core.storage import Store
-from core.storage.blobs import Damaged, require_object_digest, verify_chunks
+from core.storage.blobs import DamagedBlob, require_object_digest, verify_chunks
 
 SOON_S = 5
 """Seconds after which to ask again for the first state of a job."""
@@ -61,8 +61,8 @@ class AnytimeFile:
         """
         try:
             require_object_digest(self.store, self.key, sha256)
-        # Before the next clause, since `Damaged` is a `StoreCorrupt` as well.
-        except Damaged:
+        # Before the next clause, since `DamagedBlob` is a `StoreCorrupt` as well.
+        except DamagedBlob:
             self.store.delete(self.key)
             raise
         except StoreCorrupt:

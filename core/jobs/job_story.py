@@ -24,7 +24,7 @@ POINTS = 600
 
 
 @dataclass(frozen=True)
-class Line:
+class JobLogLine:
     """A line of a job's log."""
 
     at: str
@@ -59,7 +59,7 @@ class Story:
     job: JobOut
     model: str
     last: int
-    log: list[Line] = field(default_factory=list)
+    log: list[JobLogLine] = field(default_factory=list)
     loss: list[tuple[int, float]] = field(default_factory=list)
     best: Best | None = None
 
@@ -79,7 +79,7 @@ def read_job_page_data(db: Database, actor: Actor, job_id: str) -> Story:
         reports = _find_newest_events(session, job["id"], "progress", EVENTS)
         best = _find_best_state(session, session.get_one(Job, job["id"]))
     log = [
-        Line(format_rfc3339(one.at), str(one.data.get("level")), str(one.data.get("message")))
+        JobLogLine(format_rfc3339(one.at), str(one.data.get("level")), str(one.data.get("message")))
         for one in reversed(log_events)
     ]
     losses = [one.data.get("loss") for one in reversed(reports)]

@@ -79,7 +79,7 @@ class RequestedKey:
     scope: str
     owner: str | None = None
     expires_at: str | None = None
-    wanted: predict_keys.Wanted = predict_keys.NOTHING
+    wanted: predict_keys.RequestedBinding = predict_keys.NOTHING
 
 
 def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
@@ -97,7 +97,7 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
         NameAmbiguous: see `predict_keys.find_model_to_bind`.
     """
     name, scope, owner = requested.name, requested.scope, requested.owner
-    wanted = requested.wanted
+    binding = requested.wanted
     if scope not in SCOPES:
         raise Invalid(f"Unknown scope {scope!r}: use one of {', '.join(SCOPES)}.")
     if owner is not None and not is_plain_name(owner):
@@ -113,10 +113,10 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
                 "The key would be expired from the start: expires_at must be in the future.",
                 fields=[{"field": "expires_at", "message": "is in the past"}],
             )
-        predict_keys.check_key_settings(scope, wanted, expires, now)
+        predict_keys.check_key_settings(scope, binding, expires, now)
         model = None
         if scope == "predict":
-            row, model = predict_keys.find_model_to_bind(session, actor, owner, wanted)
+            row, model = predict_keys.find_model_to_bind(session, actor, owner, binding)
         else:
             row = (
                 session.get_one(Owner, actor.owner_id)
@@ -128,7 +128,7 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
         bound: KeyBound | None = None
         if model is not None:
             bound = predict_keys.describe_key_binding(
-                predict_keys.bind_predict_key(session, key, model, wanted), model.name, now
+                predict_keys.bind_predict_key(session, key, model, binding), model.name, now
             )
             data |= {"model": model.id, "alias": bound["alias"]}
         record_audit_entry(session, actor, Entry("key.create", key.id, data), now)

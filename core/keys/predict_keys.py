@@ -33,7 +33,7 @@ MOST_DAYS = 366
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedBinding:
     """Requested model, alias and limits of a new key of scope predict.
 
     Attributes:
@@ -49,10 +49,12 @@ class Wanted:
     images_per_day: int | None = None
 
 
-NOTHING = Wanted()
+NOTHING = RequestedBinding()
 
 
-def check_key_settings(scope: str, wanted: Wanted, expires: float | None, now: float) -> None:
+def check_key_settings(
+    scope: str, wanted: RequestedBinding, expires: float | None, now: float
+) -> None:
     """Check the requested settings of a new key.
 
     Raises:
@@ -102,7 +104,7 @@ def check_key_settings(scope: str, wanted: Wanted, expires: float | None, now: f
 
 
 def find_model_to_bind(
-    session: Session, actor: Actor, owner: str | None, wanted: Wanted
+    session: Session, actor: Actor, owner: str | None, wanted: RequestedBinding
 ) -> tuple[Owner, Model]:
     """Return the model that a new key is for, and its owner, who will also own the key.
 
@@ -140,7 +142,9 @@ def find_model_to_bind(
     return session.get_one(Owner, model.owner_id), model
 
 
-def bind_predict_key(session: Session, key: Key, model: Model, wanted: Wanted) -> PredictKey:
+def bind_predict_key(
+    session: Session, key: Key, model: Model, wanted: RequestedBinding
+) -> PredictKey:
     """Add the row that binds a new key to its model, alias and limits."""
     row = PredictKey(
         key_id=key.id,

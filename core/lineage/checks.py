@@ -65,7 +65,7 @@ _BEFORE = "the version was made before this was counted"
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _CheckOutcome:
     """The outcome of a check: the measured value, its p, and a sentence about the counts."""
 
     value: float
@@ -160,7 +160,7 @@ def _judge_forgetting(losses: Losses, limit: float) -> GateCheck:
         if count["negative"] or count["positive"]
         else f"{compared} it gets the same ones right as version {count['against']}, {among}"
     )
-    return _build_measured_check("forgotten", limit, count, _Judged(share, p, failed, text))
+    return _build_measured_check("forgotten", limit, count, _CheckOutcome(share, p, failed, text))
 
 
 def _judge_class_confusion(losses: Losses, limit: float) -> GateCheck:
@@ -178,7 +178,7 @@ def _judge_class_confusion(losses: Losses, limit: float) -> GateCheck:
         f"that is new in this batch, though version {count['against']} gets them right"
     )
     failed = share > limit and p < SIGNIFICANT
-    return _build_measured_check("confused", limit, count, _Judged(share, p, failed, text))
+    return _build_measured_check("confused", limit, count, _CheckOutcome(share, p, failed, text))
 
 
 def _judge_lost_classes(losses: Losses, limit: float) -> GateCheck:
@@ -248,7 +248,7 @@ def _judge_drift(losses: Losses, limit: float) -> GateCheck:
     p = min(
         1.0, compute_one_sided_mcnemar(first["negative"], first["positive"]) * count["compared"]
     )
-    judged = _Judged(shares[first["task"]], p, bool(drifted), text)
+    judged = _CheckOutcome(shares[first["task"]], p, bool(drifted), text)
     check = _build_measured_check("drifted", limit, count, judged)
     return {
         **check,
@@ -386,7 +386,7 @@ _JUDGES: Mapping[ImageCheck, _Judge] = {
 
 
 def _build_measured_check(
-    name: Check, limit: float, count: LossCount, judged: _Judged
+    name: Check, limit: float, count: LossCount, judged: _CheckOutcome
 ) -> GateCheck:
     """Return the result of a check that was measured."""
     # Classes that gained more than they lost did not cause the failure.

@@ -17,7 +17,7 @@ from core.lineage.coverage import Lost
 
 
 @dataclass(frozen=True)
-class Place:
+class LineagePlace:
     """Position of a version in the lineage of its model.
 
     Attributes:
@@ -89,7 +89,7 @@ class Metrics:
         )
 
 
-def judge_metrics(gate: GateLimits | GateOut, metrics: Metrics, place: Place) -> Verdict:
+def judge_metrics(gate: GateLimits | GateOut, metrics: Metrics, place: LineagePlace) -> Verdict:
     """Judge a version by the limits of a gate."""
     values: dict[Limit, float | None] = {
         "max_forgetting": metrics.forgetting,

@@ -12,7 +12,7 @@ from core.database.kinds import Kind
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
 from core.database.tables import Job, Measurement, Model, Task, Version
 from core.lineage.coverage import find_lost_tasks, list_taught_tasks
-from core.lineage.gate import Metrics, Place, Production, judge_metrics
+from core.lineage.gate import LineagePlace, Metrics, Production, judge_metrics
 from core.lineage.labels import find_label_doubt
 from core.lineage.row import read_matrix_row
 from core.lineage.sure import choose_sure_threshold
@@ -47,7 +47,7 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     # An edit replaces the head that it began from, though it may continue an older version.
     replaces = job is not None and job.kind == Kind.EDIT
     parent = (job.parent_version if job is not None and replaces else version.parent) or 0
-    place = Place(parent, model.head, lacks, model.allow_lost_classes, model.id)
+    place = LineagePlace(parent, model.head, lacks, model.allow_lost_classes, model.id)
     return judge_metrics(limits or {}, metrics, place)
 
 

@@ -6,7 +6,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import Session
 
 from core.database import measurements
-from core.database.measurements import ALL_TASKS, ROW, Measured
+from core.database.measurements import ALL_TASKS, ROW, MeasurementRow
 from core.database.tables import Result, Version
 from core.lineage.coverage import list_taught_tasks
 from core.statistics.matrix_row import Cell, compute_row_figures
@@ -57,5 +57,8 @@ def store_matrix_row_figures(
     figures = compute_row_figures(list_taught_tasks(version.manifest), cells, scenario)
     detail = {"last": figures.last, "forgetting": figures.forgetting}
     measurements.insert_measurement_rows(
-        session, version.model_id, version.number, [Measured(ROW, ALL_TASKS, figures.acc, detail)]
+        session,
+        version.model_id,
+        version.number,
+        [MeasurementRow(ROW, ALL_TASKS, figures.acc, detail)],
     )

@@ -34,7 +34,7 @@ from core.contract.responses.recipe import RecipeOut
 from core.database.session import Database
 from core.database.tables import Base, Model, Task
 from core.errors import Invalid
-from core.files.merged import Merged
+from core.files.merged import MergedTensors
 from core.files.safetensors_header import read_safetensors_header
 from core.ids import new_id
 from core.lineage import version_zero
@@ -55,7 +55,7 @@ _HEAD, _BACKBONE = "head", "backbone"
 
 
 @dataclass(frozen=True)
-class Adopted:
+class AdoptedClassifier:
     """A base that is a whole classifier.
 
     Attributes:
@@ -76,7 +76,7 @@ class Adopted:
         return self.uploaded_for["classifier"]
 
 
-def find_adopted_classifier(db: Database, actor: Actor, base: object) -> Adopted | None:
+def find_adopted_classifier(db: Database, actor: Actor, base: object) -> AdoptedClassifier | None:
     """Return the classifier that a request for a model names as its base.
 
     Return None if the base is anything else.
@@ -87,10 +87,10 @@ def find_adopted_classifier(db: Database, actor: Actor, base: object) -> Adopted
         row = _find_base_row(session, actor, base)
         if row is None or "classifier" not in row.architecture:
             return None
-        return Adopted(row.id, row.sha256, row.architecture)
+        return AdoptedClassifier(row.id, row.sha256, row.architecture)
 
 
-def complete_adoption_request(given: NewModel, adopted: Adopted) -> NewModel:
+def complete_adoption_request(given: NewModel, adopted: AdoptedClassifier) -> NewModel:
     """Return the request for a model with the architecture and images of the classifier.
 
     Raises:
@@ -130,8 +130,8 @@ def require_usable_method(catalogue: Catalogue, recipe: RecipeOut) -> None:
 
 @contextmanager
 def store_parts_while_creating(
-    resources: Resources, adopted: Adopted | None
-) -> Iterator[Adopted | None]:
+    resources: Resources, adopted: AdoptedClassifier | None
+) -> Iterator[AdoptedClassifier | None]:
     """Store the parts of version 1 while a model is created, and yield the classifier with them.
 
     Afterwards, either the base or its parts are in use: the others are deleted.
@@ -147,7 +147,7 @@ def store_parts_while_creating(
         delete_unreferenced_blobs(resources.db, resources.blobs, digests)
 
 
-def _store_parts(blobs: Blobs, adopted: Adopted) -> Adopted:
+def _store_parts(blobs: Blobs, adopted: AdoptedClassifier) -> AdoptedClassifier:
     """Store the parts of version 1, and return the classifier with them."""
     source = blobs.fetch_verified_file(adopted.sha256)
     present = {tensor.name for tensor in read_safetensors_header(source)}
@@ -163,7 +163,7 @@ def _store_parts(blobs: Blobs, adopted: Adopted) -> Adopted:
                 )
             path = Path(folder) / f"{part}.safetensors"
             with path.open("wb") as file:
-                file.writelines(Merged(sources).read_chunks())
+                file.writelines(MergedTensors(sources).read_chunks())
             sha256, size = blobs.put_file(path, move=True)
             kind = part.partition(".")[0]
             parts.append(StoredPart(name=part, type=kind, sha256=sha256, bytes=size))
@@ -171,7 +171,7 @@ def _store_parts(blobs: Blobs, adopted: Adopted) -> Adopted:
 
 
 def add_adopted_versions(
-    transaction: Transaction, blobs: Blobs, model: Model, adopted: Adopted, seed: int
+    transaction: Transaction, blobs: Blobs, model: Model, adopted: AdoptedClassifier, seed: int
 ) -> None:
     """Add task 1 and versions 0 and 1 of a model that adopts a classifier, and delete the base.
 
@@ -228,7 +228,7 @@ def add_adopted_versions(
     stored_bytes.add_stored_bytes(session, model.owner_id, size)
 
 
-def _build_adopted_task(model: Model, adopted: Adopted, now: float) -> Task:
+def _build_adopted_task(model: Model, adopted: AdoptedClassifier, now: float) -> Task:
     """Return task 1, with the classes of the classifier and no images."""
     return Task(
         id=new_id("tsk"),
@@ -256,8 +256,11 @@ def _map_tensor_names(classifier: Classifier) -> dict[str, dict[str, str]]:
         f"{_BACKBONE}.{number}": {name: f"{_BACKBONE}.{name}" for name in names}
         for number, names in enumerate(classifier["stages"], 1)
     }
-    own = ("weight", "bias")
-    return {**parts, _HEAD: {f"{classifier['head']}.{name}": f"{_HEAD}.{name}" for name in own}}
+    parameter_names = ("weight", "bias")
+    return {
+        **parts,
+        _HEAD: {f"{classifier['head']}.{name}": f"{_HEAD}.{name}" for name in parameter_names},
+    }
 
 
 def _write_missing_tensors(path: Path, names: Sequence[str], rows: int) -> tuple[Path, str, Rename]:

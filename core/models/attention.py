@@ -233,16 +233,16 @@ def _build_attention_item(waiting: Waiting) -> AttentionOut:
         S.REJECTED: _describe_rejected_task,
         S.FAILED: _describe_failed_task,
     }[kind](waiting)
-    held = version if kind is S.HELD else None
+    held_version = version if kind is S.HELD else None
     return {
         "kind": str(kind),
-        "version": waiting.answering if held is None else held.number,
+        "version": waiting.answering if held_version is None else held_version.number,
         "task": task.number,
         "since": format_rfc3339(task.standing_at),
         "training_data_until": format_rfc3339(words.find_retention_end(model, task)),
         "detail": detail,
         "actions": actions,
-        "reasons": [] if held is None else words.list_failed_checks(held.gate),
+        "reasons": [] if held_version is None else words.list_failed_checks(held_version.gate),
         "pictures": waiting.pictures,
     }
 

@@ -49,11 +49,11 @@ def count_classes(db: Database, actor: Actor, model: str) -> ClassCounts:
         )
         counts = {number: classes for number, classes in session.execute(query)}
     # A model of the scenario `task` has a head for each task, and no common list of classes.
-    known = head.manifest.classes or [
+    labels = head.manifest.classes or [
         name for number in numbers for name in sorted(counts.get(number, {}))
     ]
     classes = []
-    for label in dict.fromkeys(known):
+    for label in dict.fromkeys(labels):
         owners = [number for number in numbers if label in counts.get(number, {})]
         images = sum(counts[number][label] for number in owners)
         classes.append(ClassCount(label, images, owners))

@@ -100,14 +100,18 @@ def _find_feature_parts(session: Session, version: Version) -> list[Part]:
         parents[number] = parent
         parts_by_version.setdefault(number, []).extend([] if part is None else [part])
     parts: list[Part] = []
-    known: set[str] = set()
+    counted_names: set[str] = set()
     version_number: int | None = version.number
     while version_number is not None:
         # An edit stores the features of earlier tasks again; those before it are not read any more.
-        own = [part for part in parts_by_version.get(version_number, []) if part.name not in known]
-        known |= {part.name for part in own}
+        new_parts = [
+            part
+            for part in parts_by_version.get(version_number, [])
+            if part.name not in counted_names
+        ]
+        counted_names |= {part.name for part in new_parts}
         # In front, since this walk goes back in time and tasks are shown in their order.
-        parts[:0] = own
+        parts[:0] = new_parts
         version_number = parents.get(version_number)
     return parts
 

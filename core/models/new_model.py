@@ -29,7 +29,7 @@ from core.requests.resources import Resources
 from core.storage import Blobs
 
 
-class Line(TypedDict):
+class LineageSettings(TypedDict):
     """Settings of the lineage: reactions to failures, and the time for repairing them."""
 
     on_held: str
@@ -39,7 +39,7 @@ class Line(TypedDict):
     allow_lost_classes: bool
 
 
-LINE: Line = {
+LINE: LineageSettings = {
     "on_held": "stop",
     "on_rejected": "continue",
     "on_failed": "continue",

@@ -14,13 +14,13 @@ from core.contract.responses.model_change import NewModel
 from core.errors import Invalid
 from core.ids import is_name
 from core.ingest.names import normalise_label
-from core.models.adoption import Adopted, complete_adoption_request, require_usable_method
+from core.models.adoption import AdoptedClassifier, complete_adoption_request, require_usable_method
 from core.models.default_start import Start, choose_default_base
 from core.recipe import start
 from core.recipe.architecture import complete_architecture
 from core.recipe.images import DECODING, Images, resolve_image_settings
 from core.recipe.problem import check_requested_problem
-from core.recipe.resolve import Resolved, resolve_recipe
+from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.recipe.stored import build_stored_patch
 
 
@@ -45,11 +45,11 @@ class AskedModel:
     architecture: ArchitectureChoice
     base: ModelBase
     recipe: RecipePatch
-    resolved: Resolved
+    resolved: ResolvedRecipe
     classes: list[str] | None
     notes: list[str]
     problem: str | None = None
-    adopted: Adopted | None = None
+    adopted: AdoptedClassifier | None = None
 
 
 def check_model_request(
@@ -57,7 +57,7 @@ def check_model_request(
     given: NewModel,
     admission: Admission,
     photos: bool = False,
-    adopted: Adopted | None = None,
+    adopted: AdoptedClassifier | None = None,
 ) -> AskedModel:
     """Check the request for a new model and fill in defaults.
 

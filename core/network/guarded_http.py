@@ -16,8 +16,8 @@ from typing import Any
 import httpcore2
 
 from core.network.public_address import (
+    AddressRefused,
     Network,
-    Refused,
     Resolver,
     Target,
     resolve_allowed_addresses,
@@ -34,7 +34,7 @@ class NotSent(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReceiverResponse:
     """Response of a receiver: the status, and the first bytes of the body as text."""
 
     status: int
@@ -58,7 +58,7 @@ class Way:
 
 def post_guarded_request(
     target: Target, headers: Mapping[str, str], body: bytes, way: Way
-) -> Answer:
+) -> ReceiverResponse:
     """Send a body and read the response.
 
     Raises:
@@ -88,8 +88,8 @@ def post_guarded_request(
             pool,
             pool.stream("POST", url, headers=list(all_headers.items()), content=body) as response,
         ):
-            return Answer(response.status, _read_first_bytes(response.iter_stream()))
-    except Refused as refused:
+            return ReceiverResponse(response.status, _read_first_bytes(response.iter_stream()))
+    except AddressRefused as refused:
         raise NotSent(str(refused)) from None
     except TimeoutError:
         raise NotSent(f"No whole answer came within {way.seconds:.0f} s.") from None

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.figures import Baseline
 from core.database import measurements
-from core.database.measurements import ADVICE, ALL_TASKS, Measured
+from core.database.measurements import ADVICE, ALL_TASKS, MeasurementRow
 from core.database.tables import Job, Measurement, Model, Result, Task, Version
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
@@ -98,7 +98,7 @@ def give_new_advice(
     if fresh is not None:
         repeated_keys.append(fresh.key)
     if repeated_keys:
-        row = Measured(ADVICE, ALL_TASKS, None, {"given": repeated_keys})
+        row = MeasurementRow(ADVICE, ALL_TASKS, None, {"given": repeated_keys})
         measurements.insert_measurement_rows(session, model.id, version.number, [row])
     return None if fresh is None else fresh.text
 

@@ -23,7 +23,7 @@ from core.database.tables import Job, Model, Result, Task, Version
 from core.edits.record import read_edited_tasks
 from core.errors import StoreCorrupt
 from core.execution.result import ResultFolder
-from core.ingest.answers import Place, read_encrypted_predictions, read_ranked_predictions
+from core.ingest.answers import TaskAnswers, read_encrypted_predictions, read_ranked_predictions
 from core.jobs.fence import Claim
 from core.lineage.checks import IMAGE_CHECKS
 from core.lineage.judgement import get_gate_limits
@@ -262,7 +262,7 @@ class _Comparison:
         place = None
         if path is None and digest is not None:
             path = self._fetch_predictions_if_sound(digest)
-            place = Place(version.number, part.task, self._facts.keys[part.task])
+            place = TaskAnswers(version.number, part.task, self._facts.keys[part.task])
         if path is None:
             return None
         rows, _ = read_encrypted_predictions(path, place)

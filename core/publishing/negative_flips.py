@@ -17,12 +17,12 @@ from core.contract.losses import Losses
 from core.contract.manifest import Manifest
 from core.database.kinds import Kind
 from core.database.label_names import list_label_names
-from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS, Measured
+from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS, MeasurementRow
 from core.database.session import Database
 from core.database.tables import Alias, Job, Model, Result, Task, Version
 from core.edits.record import read_edited_tasks
 from core.execution.result import ResultFolder
-from core.ingest.answers import Place, read_encrypted_predictions
+from core.ingest.answers import TaskAnswers, read_encrypted_predictions
 from core.ingest.dataset import open_dataset
 from core.jobs.fence import Claim
 from core.lineage.features import compute_feature_loss, find_best_ancestor
@@ -52,12 +52,12 @@ class ProductionComparison:
     losses: Losses | None = None
     features: FeatureCount | None = None
 
-    def build_flip_rows(self) -> list[Measured]:
+    def build_flip_rows(self) -> list[MeasurementRow]:
         """Return the counts as rows of measurements, for the verdict."""
         rows, flipped, losses = [], self.counted, self.losses
         if flipped is not None and flipped.images:
             rate = flipped.negative / flipped.images
-            rows.append(Measured(NEGATIVE_FLIPS, ALL_TASKS, rate, vars(flipped)))
+            rows.append(MeasurementRow(NEGATIVE_FLIPS, ALL_TASKS, rate, vars(flipped)))
         if losses is not None:
             count = losses["forgotten"]
             net = (
@@ -65,11 +65,11 @@ class ProductionComparison:
                 if count["images"]
                 else None
             )
-            rows.append(Measured(LOSSES, ALL_TASKS, net, losses))
+            rows.append(MeasurementRow(LOSSES, ALL_TASKS, net, losses))
         if self.features is not None:
             best = find_best_ancestor(self.features)
             loss = None if best is None else compute_feature_loss(best)
-            rows.append(Measured(FEATURES, ALL_TASKS, loss, self.features))
+            rows.append(MeasurementRow(FEATURES, ALL_TASKS, loss, self.features))
         return rows
 
 
@@ -85,7 +85,7 @@ class _MeasuredTask:
     labels: list[str]
     held_out: str
     predictions: str
-    place: Place
+    place: TaskAnswers
 
 
 def find_production_number(session: Session, model_id: str) -> int | None:
@@ -170,7 +170,7 @@ def _find_measured_tasks(
         ):
             # A dataset numbers its own classes in sorted order, unless the model fixes the list.
             labels = list_label_names(model, task.classes)
-            place = Place(number, task_number, task.answers_key)
+            place = TaskAnswers(number, task_number, task.answers_key)
             measured_tasks.append(
                 _MeasuredTask(task_number, labels, task.held_out_sha256, digest, place)
             )

@@ -59,7 +59,7 @@ MAX_NAME = 63
 
 
 @dataclass(frozen=True)
-class Asked:
+class RebaseRequest:
     """A request for a rebase: the new base, and the new name (None: the old with `-rebased`)."""
 
     base: ModelBase
@@ -70,7 +70,7 @@ def begin_rebase(
     resources: Resources,
     actor: Actor,
     model: str,
-    given: Asked,
+    given: RebaseRequest,
     repeat: idempotency.Request | None = None,
     limits: Limits = NO_LIMITS,
 ) -> tuple[RebaseOut, list[str], bool]:
@@ -167,7 +167,9 @@ def _require_rebasable(session: Session, old: Model) -> None:
         )
 
 
-def _build_new_model_request(session: Session, actor: Actor, old: Model, given: Asked) -> NewModel:
+def _build_new_model_request(
+    session: Session, actor: Actor, old: Model, given: RebaseRequest
+) -> NewModel:
     """Return the request that would create the new model."""
     fields = cast(
         NewModel,
@@ -280,7 +282,7 @@ def _keep_old_decoding(asked: AskedModel, old: Model) -> AskedModel:
 
 
 def _add_model_and_jobs(
-    order: _Order, old: Model, requested: AskedModel, begins: BeginsWith, given: Asked
+    order: _Order, old: Model, requested: AskedModel, begins: BeginsWith, given: RebaseRequest
 ) -> tuple[RebaseOut, list[str]]:
     """Add the new model and its jobs; the caller holds the lock on the old model's row.
 

@@ -19,7 +19,7 @@ from core.ingest.answers import read_encrypted_predictions, read_ranked_predicti
 from core.ingest.dataset import open_dataset
 from core.ingest.findings.traces import read_traces
 from core.rebase.rebase_plan import (
-    Measured,
+    MeasuredTask,
     Plan,
     PlannedTask,
     find_rebase,
@@ -157,7 +157,7 @@ def _compare_images(blobs: Blobs, plan: Plan) -> Comparison:
     return Comparison(replace(plan, tasks=tasks), flips_by_task)
 
 
-def _count_flips(blobs: Blobs, old: Measured, new: Measured) -> tuple[str, Flips | None]:
+def _count_flips(blobs: Blobs, old: MeasuredTask, new: MeasuredTask) -> tuple[str, Flips | None]:
     """Count the flips on the same images; return None with the reason if the images differ."""
     (truth, correct), (new_truth, new_correct) = (
         _read_labels_and_correctness(blobs, side) for side in (old, new)
@@ -174,7 +174,7 @@ def _count_flips(blobs: Blobs, old: Measured, new: Measured) -> tuple[str, Flips
 
 
 def _read_labels_and_correctness(
-    blobs: Blobs, side: Measured
+    blobs: Blobs, side: MeasuredTask
 ) -> tuple[npt.NDArray[np.str_], npt.NDArray[np.bool_]]:
     """Return the true labels of the held-out images, and a mask of those predicted correctly."""
     assert side.predictions is not None, "it is compared image by image"
@@ -194,7 +194,7 @@ def _read_labels_and_correctness(
 
 
 def _map_rows_to_labels(
-    rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: Measured
+    rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: MeasuredTask
 ) -> npt.NDArray[np.str_]:
     if len(predicted) and not 0 <= int(predicted.min()) <= int(predicted.max()) < len(rows):
         raise _make_corrupt_error(
@@ -203,12 +203,12 @@ def _map_rows_to_labels(
     return rows[predicted]
 
 
-def _make_corrupt_error(side: Measured, what: str) -> StoreCorrupt:
+def _make_corrupt_error(side: MeasuredTask, what: str) -> StoreCorrupt:
     key = Blobs.make_blob_key(side.predictions or "")
     return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
 
 
-def _read_paths(blobs: Blobs, side: Measured) -> list[str]:
+def _read_paths(blobs: Blobs, side: MeasuredTask) -> list[str]:
     """Return the paths of the held-out images in their archive, in the order of the dataset."""
     assert side.traces is not None
     try:
@@ -241,7 +241,7 @@ def _rebase_task_to_json(task: PlannedTask, task_flips: Flips | None) -> RebaseT
     }
 
 
-def _build_measured_share(measured: Measured | None) -> Share | None:
+def _build_measured_share(measured: MeasuredTask | None) -> Share | None:
     return None if measured is None else _build_share(measured.correct, measured.total)
 
 

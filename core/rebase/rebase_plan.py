@@ -15,7 +15,7 @@ from core.contract.responses.versions.rebase import Arrival, RebaseSide
 from core.database.label_names import list_label_names
 from core.database.tables import Alias, Model, Result, Task, Version
 from core.errors import NotFound
-from core.ingest.answers import Place
+from core.ingest.answers import TaskAnswers
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, find_numbered_version, read_numbered_tasks
@@ -26,7 +26,7 @@ _UNDER_WAY = (Standing.QUEUED, Standing.RUNNING)
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTask:
     """A task's held-out images as measured for one version in production.
 
     Attributes:
@@ -42,7 +42,7 @@ class Measured:
     total: int
     per_class: Mapping[str, list[int]]
     predictions: str | None
-    place: Place
+    place: TaskAnswers
     held_out: str | None
     traces: str | None
     rows: list[str]
@@ -74,8 +74,8 @@ class PlannedTask:
     new_task: int | None
     standing: str | None
     arrived: bool
-    old: Measured | None
-    new: Measured | None
+    old: MeasuredTask | None
+    new: MeasuredTask | None
     missing: str = ""
     detail: str = ""
     by_image: bool = False
@@ -243,7 +243,7 @@ def _find_measured_results(
 
 def _build_measured(
     model: Model, version: Version | None, task: Task, cells: Mapping[int, Result]
-) -> Measured | None:
+) -> MeasuredTask | None:
     """Return a task's measurements for a version, or None if it was not measured."""
     cell = cells.get(task.number)
     if version is None or cell is None:
@@ -254,12 +254,12 @@ def _build_measured(
         rows = list(head.classes) if head is not None else []
     else:
         rows = list(version.manifest.classes or model.classes or [])
-    return Measured(
+    return MeasuredTask(
         cell.correct,
         cell.total,
         cell.per_class,
         cell.answers,
-        Place(version.number, task.number, task.answers_key),
+        TaskAnswers(version.number, task.number, task.answers_key),
         task.held_out_sha256 if is_kept else None,
         task.traces_sha256 if is_kept else None,
         rows,
@@ -271,7 +271,7 @@ def _describe_task_state(
     rebase: _Rebase,
     task: Task,
     twin: Task | None,
-    measured: tuple[Measured | None, Measured | None],
+    measured: tuple[MeasuredTask | None, MeasuredTask | None],
     same_as: int | None,
 ) -> PlannedTask:
     """Return a task with its state in the new model.
@@ -342,7 +342,7 @@ def _describe_next_task_step(new: Model, twin: Task, standing: Standing) -> str:
 
 
 def _check_task_comparable(
-    task: Task, measured: tuple[Measured | None, Measured | None]
+    task: Task, measured: tuple[MeasuredTask | None, MeasuredTask | None]
 ) -> tuple[str, bool]:
     """Return why a task cannot be compared image by image ("" if it can), and True if it can."""
     old, new = measured
@@ -367,11 +367,13 @@ def _check_task_comparable(
     return "", True
 
 
-def _has_held_out_images(task: Task, old: Measured | None) -> bool:
+def _has_held_out_images(task: Task, old: MeasuredTask | None) -> bool:
     return bool(task.n_held_out) and (old is None or old.total > 0)
 
 
-def _is_measured_equally(task: Task, measured: tuple[Measured | None, Measured | None]) -> bool:
+def _is_measured_equally(
+    task: Task, measured: tuple[MeasuredTask | None, MeasuredTask | None]
+) -> bool:
     """Return True if both models counted the same held-out images of a task, or it has none."""
     old, new = measured
     if not _has_held_out_images(task, old):
@@ -379,7 +381,7 @@ def _is_measured_equally(task: Task, measured: tuple[Measured | None, Measured |
     return old is not None and new is not None and _have_equal_counts(old, new)
 
 
-def _have_equal_counts(old: Measured, new: Measured) -> bool:
+def _have_equal_counts(old: MeasuredTask, new: MeasuredTask) -> bool:
     """Return True if both have as many held-out images of each class.
 
     Without counts by class, equal totals suffice.

@@ -27,7 +27,7 @@ from core.text.plain import describe_allowed_names
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedRecipe:
     """A complete recipe and the warnings about it."""
 
     recipe: RecipeOut
@@ -41,7 +41,7 @@ def resolve_recipe(
     architecture: ArchitectureChoice | None = None,
     stored: bool = False,
     problem: str | None = None,
-) -> Resolved:
+) -> ResolvedRecipe:
     """Return the complete recipe for patches, of which later ones override earlier ones.
 
     Args:
@@ -80,7 +80,7 @@ def resolve_recipe(
         raise _build_error(errors)
     # A stored recipe has every field, as if somebody had asked for all of them.
     ineffective = [] if stored else warn_of_ineffective_fields(catalogue, patch, complete)
-    return Resolved(
+    return ResolvedRecipe(
         complete, [*find_recipe_weaknesses(catalogue, scenario, complete), *ineffective]
     )
 

@@ -30,7 +30,7 @@ _BEHIND_ALL = 2**62
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AuditQuery:
     """Filter and order for rows of the trail.
 
     Attributes:
@@ -46,7 +46,7 @@ class Wanted:
     newest_first: bool = False
 
 
-ALL = Wanted()
+ALL = AuditQuery()
 LOG_OUT = "session.end"
 
 
@@ -106,7 +106,7 @@ def _add_if_key_valid(session: Session, row: dict[str, Any], is_valid: ColumnEle
 
 
 def list_audit(
-    db: Database, actor: Actor, *, limit: int, cursor: str | None, wanted: Wanted = ALL
+    db: Database, actor: Actor, *, limit: int, cursor: str | None, wanted: AuditQuery = ALL
 ) -> AuditPage:
     """Return a page of the trail, of all owners that the caller sees.
 
@@ -172,7 +172,7 @@ def _filter_audit_by_action(
 
 
 def _build_audit_conditions(
-    session: Session, actor: Actor, wanted: Wanted
+    session: Session, actor: Actor, wanted: AuditQuery
 ) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
     if wanted.model is not None:

@@ -21,7 +21,7 @@ from typing import Protocol
 from core.errors import StoreCorrupt, Unavailable
 from core.files import disk
 from core.storage.objects import CHUNK_BYTES, STRAY_AFTER_S, ObjectInfo, Store, make_file_change_tag
-from core.storage.verified import Verified
+from core.storage.verified import VerifiedObjects
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 CACHE_BYTES = 20 << 30
@@ -34,7 +34,7 @@ A job may be about to open it.
 """
 
 _log = logging.getLogger(__name__)
-VERIFIED = Verified()
+VERIFIED = VerifiedObjects()
 """Verified files and objects, shared by all `Blobs` of this process. `open_store` sets its age."""
 _UNTRIMMED: dict[tuple[Path, int], int] = {}
 """Bytes cached since the last trim, by cache folder and size; shared like `VERIFIED`, since each job
@@ -137,7 +137,7 @@ class Blobs:
         """
         try:
             require_object_digest(self._store, self.make_blob_key(sha256), sha256)
-        except Damaged:
+        except DamagedBlob:
             raise self._mark_as_damaged(sha256) from None
 
     def is_readable_whole(self, sha256: str) -> bool:
@@ -253,7 +253,7 @@ class Blobs:
     def _mark_damage_while_reading(self, chunks: Iterator[bytes], sha256: str) -> Iterator[bytes]:
         try:
             yield from chunks
-        except Damaged:
+        except DamagedBlob:
             raise self._mark_as_damaged(sha256) from None
 
     def _locate_cached(self, sha256: str) -> Path:
@@ -339,7 +339,7 @@ def require_object_digest(store: Store, key: str, sha256: str) -> None:
     """Verify an object's digest, unless this process did so recently and the object is unchanged.
 
     Raises:
-        Damaged: the object has another digest.
+        DamagedBlob: the object has another digest.
         StoreCorrupt: the object is missing.
     """
     name = f"{store!r}/{key}"
@@ -358,7 +358,7 @@ def require_object_digest(store: Store, key: str, sha256: str) -> None:
             VERIFIED.remember_verified(name, info.tag)
 
 
-class Damaged(StoreCorrupt):
+class DamagedBlob(StoreCorrupt):
     """Bytes whose digest is not the one in their name."""
 
 
@@ -366,7 +366,7 @@ def verify_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[by
     """Yield the chunks of the whole object `make_blob_key`.
 
     Raises:
-        Damaged: the digest differs; raised in place of the last chunk.
+        DamagedBlob: the digest differs; raised in place of the last chunk.
     """
     digest = hashlib.sha256()
     # One chunk behind, so that the last is yielded only after the digest has matched.
@@ -423,8 +423,8 @@ def _record_last_use(path: Path, status: os.stat_result) -> None:
         ) from None
 
 
-def _build_damage_error(key: str) -> Damaged:
-    return Damaged(
+def _build_damage_error(key: str) -> DamagedBlob:
+    return DamagedBlob(
         f"The stored object {key} is damaged: its bytes have another digest.", extra={"object": key}
     )
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 VERIFIED_S = 3600.0
 
 
-class Verified:
+class VerifiedObjects:
     """The last `limit` verified files and objects. Safe for threads.
 
     The limit bounds memory: a worker that runs for months meets new files with every job.

@@ -11,10 +11,10 @@ from core.admission.applicability import Predecessors, select_last_open_job
 from core.contract.reports.report import Repeats
 from core.database.tables import Job, Model, Task, Version
 from core.lineage.outlook import build_next_task_condition
-from core.recipe.resolve import Resolved
+from core.recipe.resolve import ResolvedRecipe
 from core.requests.actor import Actor, find_model_row
 from core.tasks import repeats
-from core.tasks.class_names import Compared
+from core.tasks.class_names import ComparedClassNames
 from core.trials.plan import PlannedTrial
 
 
@@ -26,7 +26,7 @@ class Plan:
     the recipe, of which `resolved` is the first.
     """
 
-    resolved: Resolved
+    resolved: ResolvedRecipe
     missing: list[str]
     trials: list[PlannedTrial] = field(default_factory=list)
 
@@ -46,13 +46,13 @@ class BatchInModel:
 
     row: dict[str, Any]
     plan: Plan
-    names: Compared
+    names: ComparedClassNames
     expected_s: float | None
     same: list[repeats.Same]
     repeats: Repeats | None
 
     @property
-    def resolved(self) -> Resolved:
+    def resolved(self) -> ResolvedRecipe:
         """The resolved recipe, with its warnings."""
         return self.plan.resolved
 

@@ -8,7 +8,7 @@ from core.contract.catalogue import Catalogue
 from core.contract.jobs.trial import LEAST_FOR_SELECTION
 from core.database.tables import Model
 from core.errors import InvalidRecipe
-from core.recipe.resolve import Resolved, resolve_recipe
+from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.tasks.batch_plan import Past, Plan
 from core.tasks.expected_job import estimate_job_seconds
 from core.tasks.sent_batch import Batch
@@ -19,7 +19,7 @@ from core.trials.rows import has_selection_images
 
 def resolve_batch_recipe(
     session: Session, catalogue: Catalogue, past: Past, batch: Batch, check: Check
-) -> tuple[Resolved, list[PlannedTrial]]:
+) -> tuple[ResolvedRecipe, list[PlannedTrial]]:
     """Return the recipe of a batch with all warnings about it, and its trials.
 
     With trials, it is the recipe of the first of them.
@@ -42,7 +42,7 @@ def resolve_batch_recipe(
         architecture=model.architecture,
         problem=model.problem,
     )
-    return Resolved(resolved.recipe, [*resolved.warnings, *check(resolved)]), []
+    return ResolvedRecipe(resolved.recipe, [*resolved.warnings, *check(resolved)]), []
 
 
 def estimate_plan_seconds(
@@ -80,11 +80,11 @@ def _plan_trials(
     return plan_trials(catalogue, model, batch.trials, trial_batch, check)
 
 
-def _summarise_trials(trials: Sequence[PlannedTrial]) -> Resolved:
+def _summarise_trials(trials: Sequence[PlannedTrial]) -> ResolvedRecipe:
     """Return the first candidate's recipe, with the warnings about all of them."""
     warnings = [
         f"Trial {number}: {text}"
         for number, trial in enumerate(trials, start=1)
         for text in trial.resolved.warnings
     ]
-    return Resolved(trials[0].resolved.recipe, warnings)
+    return ResolvedRecipe(trials[0].resolved.recipe, warnings)

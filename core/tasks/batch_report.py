@@ -27,7 +27,7 @@ from core.ingest.first_report import NAMES_AND_SIZES, build_report_before_decodi
 from core.ingest.inspect import Directory
 from core.ingest.names import quote_name
 from core.requests.actor import Actor, find_model
-from core.tasks.class_names import Compared, compare_class_names
+from core.tasks.class_names import ComparedClassNames, compare_class_names
 
 CHECKED = NAMES_AND_SIZES
 _MOST_WARNINGS = 20
@@ -87,7 +87,10 @@ def read_known_classes(db: Database, actor: Actor, model: str) -> set[str]:
 
 
 def build_task_report(
-    directory: Directory, compared: Compared, policy: DuplicatesPolicy, conflicts: ConflictsPolicy
+    directory: Directory,
+    compared: ComparedClassNames,
+    policy: DuplicatesPolicy,
+    conflicts: ConflictsPolicy,
 ) -> BatchReport:
     """Return the report of a task until its images are decoded.
 
@@ -118,7 +121,7 @@ def build_task_report(
     }
 
 
-def list_batch_warnings(directory: Directory, compared: Compared) -> list[str]:
+def list_batch_warnings(directory: Directory, compared: ComparedClassNames) -> list[str]:
     """Return warnings about names that look alike and about the layout of the batch."""
     batch = set(compared.new)
     sentences = [
@@ -151,7 +154,7 @@ def warn_of_one_class(session: Session, model: Model, directory: Directory) -> l
     ]
 
 
-def warn_of_few_images(directory: Directory, compared: Compared) -> list[str]:
+def warn_of_few_images(directory: Directory, compared: ComparedClassNames) -> list[str]:
     """Warn of new classes with few images, and give the recall measured for so few."""
     few = {
         label: directory.classes[label] for label in compared.new if directory.classes[label] < FEW

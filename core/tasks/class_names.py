@@ -31,7 +31,7 @@ _MIN_STEM = 3
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedClassNames:
     """The class names of a batch, compared with those of a model.
 
     Attributes:
@@ -46,7 +46,7 @@ class Compared:
     look_alike: list[tuple[str, str]]
 
 
-def compare_class_names(batch: Collection[str], known: Collection[str]) -> Compared:
+def compare_class_names(batch: Collection[str], known: Collection[str]) -> ComparedClassNames:
     """Compare the names of a batch with those that a model knows.
 
     Args:
@@ -66,7 +66,7 @@ def compare_class_names(batch: Collection[str], known: Collection[str]) -> Compa
         if similar is not None:
             look_alike.append((name, similar))
         index.add_name(name)
-    return Compared(new, sorted(set(batch) & known_names), look_alike)
+    return ComparedClassNames(new, sorted(set(batch) & known_names), look_alike)
 
 
 def normalise_spelling(name: str) -> str:

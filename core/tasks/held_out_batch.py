@@ -26,7 +26,7 @@ from core.jobs.jobs import build_queued_taskless_job
 from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_audit_entry
-from core.tasks.sent_batch import Done, build_archive_key
+from core.tasks.sent_batch import SentBatch, build_archive_key
 from core.tasks.submission import LockedModel, Submission
 from core.tasks.task_response import build_task_response
 
@@ -43,7 +43,7 @@ def may_have_held_out_alone(db: Database, actor: Actor, model: str) -> bool:
         return find_model(session, actor, model).base == ADOPTED
 
 
-def submit_or_measure_batch(submission: Submission) -> Done[Accepted]:
+def submit_or_measure_batch(submission: Submission) -> SentBatch[Accepted]:
     """Submit a batch: as the next task, or to measure task 1 if its images are all held out.
 
     Raises:
@@ -63,17 +63,17 @@ def submit_or_measure_batch(submission: Submission) -> Done[Accepted]:
     override = build_stored_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
 
-    def add_measuring_job(session: Session, locked: LockedModel) -> Done[Accepted]:
+    def add_measuring_job(session: Session, locked: LockedModel) -> SentBatch[Accepted]:
         model, now = locked.model, locked.now
         task = session.scalars(
             select(Task).where(Task.model_id == model.id, Task.number == ADOPTED_VERSION)
         ).one()
         if (earlier := _find_measuring_job(session, model, batch.sha256)) is not None:
-            known: Accepted = {
+            accepted: Accepted = {
                 "task": build_task_response(session, model, task),
                 "job": build_job_response(session, earlier),
             }
-            return Done(known, earlier.id, is_new=False, needs_archive=False)
+            return SentBatch(accepted, earlier.id, is_new=False, needs_archive=False)
         _require_task_unmeasured(session, model)
         _require_known_classes(task, batch.directory.classes)
         job = build_queued_taskless_job(model, Kind.MEASURE, override, report["recipe"], now)
@@ -84,8 +84,8 @@ def submit_or_measure_batch(submission: Submission) -> Done[Accepted]:
         session.add(job)
         session.flush()
         counts = batch.directory.classes
-        line = job_log.build_validation_log_line(job, sum(counts.values()), len(counts))
-        job_rows.record_job_creation(session, job, now, lines=[line])
+        log_line = job_log.build_validation_log_line(job, sum(counts.values()), len(counts))
+        job_rows.record_job_creation(session, job, now, lines=[log_line])
         data: AuditData = {"model": model.id, "number": ADOPTED_VERSION, "sha256": batch.sha256}
         entry = Entry("task.measure", task.id, data, model=model.id)
         record_audit_entry(session, submission.actor, entry, now)
@@ -93,7 +93,7 @@ def submit_or_measure_batch(submission: Submission) -> Done[Accepted]:
             "task": build_task_response(session, model, task),
             "job": build_job_response(session, job),
         }
-        return Done(response, job.id)
+        return SentBatch(response, job.id)
 
     return submission.store_and_accept_batch(in_model, key, add_measuring_job, submission.upload)
 

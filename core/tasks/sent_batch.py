@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
-class Done(Generic[Answer]):
+class SentBatch(Generic[Answer]):
     """A batch with its response.
 
     Attributes:

@@ -33,7 +33,7 @@ from core.jobs.job_response import is_model_stopped
 from core.lineage.outlook import describe_task_outlook
 from core.lineage.standing import Standing
 from core.lineage.words import can_relearn
-from core.recipe.resolve import Resolved, resolve_recipe
+from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.recipe.stored import build_stored_override
 from core.requests import idempotency
 from core.requests.actor import Actor, find_model, find_model_row
@@ -44,7 +44,7 @@ from core.tasks import batch_report, repeats, retries
 from core.tasks.batch_plan import BatchInModel, Past, Plan, read_model_and_tasks, read_model_columns
 from core.tasks.batch_recipe import estimate_plan_seconds, resolve_batch_recipe
 from core.tasks.class_names import compare_class_names
-from core.tasks.sent_batch import Answer, Batch, Done, build_archive_key, make_task_of_batch
+from core.tasks.sent_batch import Answer, Batch, SentBatch, build_archive_key, make_task_of_batch
 from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
 from core.trials.plan import describe_plan
@@ -68,7 +68,7 @@ class LockedModel:
     is_stopped: bool
 
 
-Add = Callable[[Session, LockedModel], Done[Answer]]
+Add = Callable[[Session, LockedModel], SentBatch[Answer]]
 """Function that adds the rows of an accepted batch to a locked model."""
 
 
@@ -181,7 +181,7 @@ class Submission:
             report["trials"] = describe_plan(there.plan.trials)
         return report
 
-    def submit_as_next_task(self) -> Done[Accepted]:
+    def submit_as_next_task(self) -> SentBatch[Accepted]:
         """Make the batch the model's next task, unless it repeats one (see
         `core.tasks.repeats`).
 
@@ -212,7 +212,7 @@ class Submission:
         task_id: str,
         session: Session,
         locked: LockedModel,
-    ) -> Done[Accepted]:
+    ) -> SentBatch[Accepted]:
         """Add the task and its job; for an equal batch that came meanwhile, respond as to a repeat."""
         model, now = locked.model, locked.now
         unchanged = read_model_columns(model) == there.row
@@ -253,7 +253,7 @@ class Submission:
             "job": shown_job(session, job, model, may_be_stopped=locked.is_stopped),
             "expected_s": there.expected_s,
         }
-        return Done(response, job.id)
+        return SentBatch(response, job.id)
 
     def _make_task(
         self,
@@ -276,7 +276,7 @@ class Submission:
         task.content_turn = repeats.count_up_repeat_number(same, task.content_sha256)
         return task
 
-    def _answer_repeated_batch(self) -> Done[Accepted] | None:
+    def _answer_repeated_batch(self) -> SentBatch[Accepted] | None:
         """Respond to a batch that repeats a task, without its archive.
 
         Return None if there is no such task any more.
@@ -306,7 +306,7 @@ class Submission:
 
     def _respond_to_repeat(
         self, session: Session, model: Model, same: Sequence[repeats.Same], now: float
-    ) -> Done[Accepted] | None:
+    ) -> SentBatch[Accepted] | None:
         """Return the response to a batch that repeats a task.
 
         The caller holds the lock on the model's row. A held task is retried if the request names a
@@ -339,7 +339,7 @@ class Submission:
             "job": shown_job(session, job, model),
             "repeats": repeated_json,
         }
-        return Done(response, job.id, is_new=is_new, needs_archive=False)
+        return SentBatch(response, job.id, is_new=is_new, needs_archive=False)
 
     def _names_other_recipe(self, model: Model, job: Job) -> bool:
         """Return True if the request names a recipe that resolves to another one than the job's."""
@@ -355,7 +355,7 @@ class Submission:
         )
         return requested.recipe != job.recipe
 
-    def _store_response(self, session: Session, done: Done[Any], now: float) -> None:
+    def _store_response(self, session: Session, done: SentBatch[Any], now: float) -> None:
         """Store the response for the idempotency key."""
         response = idempotency.Response(done.status, done.headers, done.response)
         idempotency.store_idempotent_response(session, self.actor, self.repeat, response, now)
@@ -363,7 +363,7 @@ class Submission:
 
     def store_and_accept_batch(
         self, there: BatchInModel, key: str, add: Add[Answer], spent: Whole | None = None
-    ) -> Done[Answer]:
+    ) -> SentBatch[Answer]:
         """Move the archive into the store and accept it in one transaction.
 
         Args:
@@ -472,9 +472,9 @@ class Submission:
             *ahead.missing,
             *ahead.notes,
         ]
-        return Plan(Resolved(resolved.recipe, warnings), ahead.missing, trials)
+        return Plan(ResolvedRecipe(resolved.recipe, warnings), ahead.missing, trials)
 
-    def _check_recipe(self, session: Session, past: Past, resolved: Resolved) -> list[str]:
+    def _check_recipe(self, session: Session, past: Past, resolved: ResolvedRecipe) -> list[str]:
         """Check that the batch can be learned with a recipe, and return warnings about it."""
         model, recipe = past.model, resolved.recipe
         work = Work(max(1, model.next_task), past.learned + self.batch.directory.n_train)
@@ -496,7 +496,7 @@ def _lock_model(session: Session, actor: Actor, model_id: str) -> LockedModel:
     return LockedModel(row[0], float(row[1]), bool(row[2]))
 
 
-def _build_repeated_response(replay: idempotency.Replay) -> Done[Any]:
+def _build_repeated_response(replay: idempotency.Replay) -> SentBatch[Any]:
     """Return the first response again."""
     job = replay.headers.get("Location", "").rpartition("/")[2]
-    return Done(replay.body, job, is_new=replay.status == 202, is_replay=True)
+    return SentBatch(replay.body, job, is_new=replay.status == 202, is_replay=True)

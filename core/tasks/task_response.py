@@ -17,7 +17,7 @@ from core.versions.versions import find_newest_published
 
 
 @dataclass(frozen=True)
-class Learned:
+class TeachingVersions:
     """Versions that were taught a task.
 
     Attributes:
@@ -31,7 +31,7 @@ class Learned:
     accuracy_now: float | None = None
 
 
-NOT_LEARNED = Learned()
+NOT_LEARNED = TeachingVersions()
 
 
 def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) -> list[TaskOut]:
@@ -77,7 +77,7 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
                 task,
                 newest.get(task.id),
                 where[task.number],
-                Learned(version, then, now),
+                TeachingVersions(version, then, now),
             )
         )
     return items
@@ -89,7 +89,11 @@ def build_task_response(session: Session, model: Model, task: Task) -> TaskOut:
 
 
 def task_to_json(
-    model: Model, task: Task, job: Job | None, standing: Standing, learned: Learned = NOT_LEARNED
+    model: Model,
+    task: Task,
+    job: Job | None,
+    standing: Standing,
+    learned: TeachingVersions = NOT_LEARNED,
 ) -> TaskOut:
     """Return a task in the contract's form.
 

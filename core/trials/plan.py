@@ -14,7 +14,7 @@ from core.contract.patch import RecipePatch
 from core.contract.reports.report import TrialPlan
 from core.database.tables import Model
 from core.errors import Invalid, InvalidRecipe, JobTooLarge
-from core.recipe.resolve import Resolved, resolve_recipe
+from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.recipe.stored import build_stored_override
 from core.trials.candidates import Suggestion, list_suggestions
 
@@ -44,7 +44,7 @@ class PlannedTrial:
     """A candidate: override, complete recipe with its warnings, and the reason for it."""
 
     override: RecipePatch
-    resolved: Resolved
+    resolved: ResolvedRecipe
     reason: str
 
 
@@ -63,7 +63,7 @@ class Batch:
     has_selection: bool
 
 
-Check = Callable[[Resolved], list[str]]
+Check = Callable[[ResolvedRecipe], list[str]]
 """Checks that a model can learn its next task with a recipe, and returns warnings."""
 
 
@@ -139,7 +139,7 @@ def _plan_listed(
         for other, known in enumerate(planned, start=1):
             if known.resolved.recipe == trial.resolved.recipe:
                 raise _make_error(f"Recipes {other} and {number} of the list are equal.")
-        resolved = Resolved(trial.resolved.recipe, [*trial.resolved.warnings, *warnings])
+        resolved = ResolvedRecipe(trial.resolved.recipe, [*trial.resolved.warnings, *warnings])
         planned.append(replace(trial, resolved=resolved))
     return planned
 

@@ -65,7 +65,7 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedObject:
     """An object as a row refers to it: key, size in bytes (None if unknown), digest, and a
     description of the row.
     """
@@ -76,27 +76,27 @@ class Named:
     by: str
 
 
-def iterate_referenced_objects(db: Database) -> Iterator[Named]:
+def iterate_referenced_objects(db: Database) -> Iterator[NamedObject]:
     """Yield every object that a row refers to; an object with several rows comes several times."""
     with db.read() as session:
         yield from _iterate_referenced_blobs(session)
         archives = select(Task.archive_key, Task.bytes, Task.sha256, Task.model_id, Task.number)
         query = archives.where(Task.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
         for key, size, sha256, model, number in session.execute(query):
-            yield Named(str(key), size, sha256, f"archive of task {number} of {model}")
+            yield NamedObject(str(key), size, sha256, f"archive of task {number} of {model}")
         columns = (Job.archive_key, Job.archive_bytes, Job.archive_sha256, Job.id)
         uploads = (
             select(*columns).where(Job.archive_key.is_not(None)).execution_options(yield_per=_ROWS)
         )
         for row in session.execute(uploads):
-            yield Named(
+            yield NamedObject(
                 str(row.archive_key), row.archive_bytes, row.archive_sha256, f"archive of {row.id}"
             )
         pieces = select(Chunk.key, Chunk.bytes, Chunk.sha256, Chunk.upload_id, Chunk.offset)
         for key, size, sha256, upload, at in session.execute(
             pieces.execution_options(yield_per=_ROWS)
         ):
-            yield Named(key, size, sha256, f"piece of {upload} from byte {at} on")
+            yield NamedObject(key, size, sha256, f"piece of {upload} from byte {at} on")
         for kind in ("snapshot", "anytime"):
             state = getattr(Job, kind)
             states = (
@@ -104,10 +104,10 @@ def iterate_referenced_objects(db: Database) -> Iterator[Named]:
             )
             for job, value in session.execute(states):
                 for name, (sha256, size) in value.files.items():
-                    yield Named(value.key + name, size, sha256, f"{kind} of {job}")
+                    yield NamedObject(value.key + name, size, sha256, f"{kind} of {job}")
 
 
-def _iterate_referenced_blobs(session: Session) -> Iterator[Named]:
+def _iterate_referenced_blobs(session: Session) -> Iterator[NamedObject]:
     """Yield the blobs that rows refer to."""
     versions = (Version.number, Version.model_id)
     parts = (
@@ -118,24 +118,24 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[Named]:
     for sha256, size, name, number, model in session.execute(
         parts.execution_options(yield_per=_ROWS)
     ):
-        yield Named(
+        yield NamedObject(
             Blobs.make_blob_key(sha256), size, sha256, f"part {name} of version {number} of {model}"
         )
     exports = select(Export.sha256, Export.bytes, *versions).join(Version)
     for sha256, size, number, model in session.execute(exports.execution_options(yield_per=_ROWS)):
-        yield Named(
+        yield NamedObject(
             Blobs.make_blob_key(sha256), size, sha256, f"download of version {number} of {model}"
         )
     bases = select(Base.sha256, Base.bytes, Base.id).execution_options(yield_per=_ROWS)
     for sha256, size, base in session.execute(bases):
-        yield Named(Blobs.make_blob_key(sha256), size, sha256, base)
+        yield NamedObject(Blobs.make_blob_key(sha256), size, sha256, base)
     totals = select(Model.totals_sha256, Model.totals_bytes, Model.id).where(
         Model.totals_sha256.is_not(None)
     )
     for totals_sha256, totals_bytes, model in session.execute(
         totals.execution_options(yield_per=_ROWS)
     ):
-        yield Named(
+        yield NamedObject(
             Blobs.make_blob_key(str(totals_sha256)),
             totals_bytes,
             totals_sha256,
@@ -147,7 +147,7 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[Named]:
     stored = predictions.where(Result.answers.is_not(None)).execution_options(yield_per=_ROWS)
     for row in session.execute(stored):
         by = f"answers of version {row.version} on task {row.task} of {row.model_id}"
-        yield Named(Blobs.make_blob_key(str(row.answers)), row.answers_bytes, row.answers, by)
+        yield NamedObject(Blobs.make_blob_key(str(row.answers)), row.answers_bytes, row.answers, by)
     for column, deleted, content in (
         (Task.train_sha256, Task.train_deleted_at, "training part"),
         (Task.held_out_sha256, Task.held_out_deleted_at, "held-out part"),
@@ -159,7 +159,7 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[Named]:
             column.is_not(None), deleted.is_(None)
         )
         for digest, number, model in session.execute(tasks.execution_options(yield_per=_ROWS)):
-            yield Named(
+            yield NamedObject(
                 Blobs.make_blob_key(str(digest)),
                 None,
                 digest,
@@ -245,7 +245,7 @@ def _find_rows_without_objects(db: Database, store: Store, verify: bool) -> Iter
             )
 
 
-def _is_object_still_wrong(db: Database, store: Store, named: Named, kind: Kind) -> bool:
+def _is_object_still_wrong(db: Database, store: Store, named: NamedObject, kind: Kind) -> bool:
     """Return True if the row still refers to the object and the object still differs."""
     with db.read() as session:
         if not _is_referenced(session, named):
@@ -259,7 +259,7 @@ def _is_object_still_wrong(db: Database, store: Store, named: Named, kind: Kind)
     return not _is_object_sound(store, named)
 
 
-def _is_referenced(session: Session, named: Named) -> bool:
+def _is_referenced(session: Session, named: NamedObject) -> bool:
     """Return True if a row refers to the object."""
     area, _, name = named.key.partition("/")
     if area == "blobs":
@@ -275,7 +275,7 @@ def _is_referenced(session: Session, named: Named) -> bool:
     return any(named.key in state.store_keys for state in states)
 
 
-def _is_object_sound(store: Store, named: Named) -> bool:
+def _is_object_sound(store: Store, named: NamedObject) -> bool:
     """Return True if the object exists and has its digest."""
     digest = hashlib.sha256()
     try:
@@ -326,7 +326,7 @@ def _repair_damaged_blob(db: Database, store: Store, blobs: Blobs, sha256: str) 
             store.put_file(key, copy)
             return
         info = store.stat(key)
-        if info is not None and _is_object_sound(store, Named(key, None, sha256, "")):
+        if info is not None and _is_object_sound(store, NamedObject(key, None, sha256, "")):
             return  # it is there again, and a wrong size in a row cannot be repaired here
         session.execute(delete(Export).where(Export.sha256 == sha256))
         if not references.find_used_digests(session, [sha256]):
@@ -341,9 +341,9 @@ def _update_damage_mark(db: Database, store: Store, key: str) -> None:
         if key.startswith(archives.PREFIX):
             digest = archives.find_archive_digest(session, key) or ""
     # Hashed before the transaction, in which other writers would wait for the store.
-    sound = info is not None and _is_object_sound(store, Named(key, None, digest, ""))
+    sound = info is not None and _is_object_sound(store, NamedObject(key, None, digest, ""))
     with db.write() as session:
-        if sound or not _is_referenced(session, Named(key, None, digest, "")):
+        if sound or not _is_referenced(session, NamedObject(key, None, digest, "")):
             damage.clear_damage_marks(session, [key])
         else:
             kind: damage.Kind = "missing" if info is None else "digest"

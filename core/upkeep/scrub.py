@@ -45,7 +45,7 @@ class _Over(Exception):
 
 
 @dataclass(frozen=True)
-class _Named:
+class _NamedObject:
     """An object as a row refers to it: key and SHA-256 digest."""
 
     key: str
@@ -186,7 +186,7 @@ class Scrubber:
             self._record_progress_if_due()
         self._looked_at = time.monotonic()
 
-    def _check_object(self, named: _Named, marked: bool) -> None:
+    def _check_object(self, named: _NamedObject, marked: bool) -> None:
         """Hash an object, and mark it or remove its mark."""
         kind, tag = self._inspect_object(named)
         # Look twice: the object may have been deleted or replaced during the first look.
@@ -208,7 +208,7 @@ class Scrubber:
             self._delete_unused_blobs(forgotten)
             self._remove_unreferenced(named.key)
 
-    def _inspect_object(self, named: _Named) -> tuple[damage.Kind | None, str]:
+    def _inspect_object(self, named: _NamedObject) -> tuple[damage.Kind | None, str]:
         """Return the kind of damage of an object, or None if it is sound, and the object's tag."""
         info = self._store.stat(named.key)
         if info is None:
@@ -263,26 +263,28 @@ def _is_scrub_due(row: Scrub, now: float, period_s: float) -> bool:
     return now >= row.began_at + period_s
 
 
-def _read_next_objects(session: Session, cursor: str) -> list[_Named]:
+def _read_next_objects(session: Session, cursor: str) -> list[_NamedObject]:
     """Return the next objects after the key `cursor`; empty after the last one."""
     if cursor < _BLOBS:
         rows = archives.list_used_archives_after(session, cursor, archives.PREFIX, _BATCH)
         if rows:
-            return [_Named(key, sha256) for key, sha256 in rows]
+            return [_NamedObject(key, sha256) for key, sha256 in rows]
     last = cursor.rpartition("/")[2] if cursor.startswith(_BLOBS) else ""
     return [
-        _Named(Blobs.make_blob_key(digest), digest)
+        _NamedObject(Blobs.make_blob_key(digest), digest)
         for digest in references.list_used_digests_after(session, last, _BATCH)
     ]
 
 
-def _find_referenced_object(session: Session, key: str) -> _Named | None:
+def _find_referenced_object(session: Session, key: str) -> _NamedObject | None:
     """Return the object as rows refer to it now, or None if no row does."""
     if key.startswith(_BLOBS):
         digest = key.rpartition("/")[2]
-        return _Named(key, digest) if references.find_used_digests(session, [digest]) else None
+        return (
+            _NamedObject(key, digest) if references.find_used_digests(session, [digest]) else None
+        )
     archive = archives.find_archive_digest(session, key)
-    return None if archive is None else _Named(key, archive)
+    return None if archive is None else _NamedObject(key, archive)
 
 
 def _find_marked(session: Session, keys: list[str]) -> set[str]:

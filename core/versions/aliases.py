@@ -39,7 +39,7 @@ _DIGITS = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True)
-class _Moved:
+class _AliasMove:
     """A move that was made.
 
     Attributes:
@@ -106,7 +106,9 @@ def set_alias(
         mover = Mover("set", actor.key_id, decision.reason)
         moved = lineage.point_alias(session, row, alias, version, db.now(session), mover)
         previous = None if current is None else current.version
-        _record_move_in_audit(session, actor, row, _Moved(moved, previous, mover), db.now(session))
+        _record_move_in_audit(
+            session, actor, row, _AliasMove(moved, previous, mover), db.now(session)
+        )
         return _alias_to_json(moved), None
 
 
@@ -149,7 +151,9 @@ def roll_alias_back(
             return _move_production(session, db, actor, row, target, mover)
         previous = current.version
         moved = lineage.point_alias(session, row, alias, target.number, db.now(session), mover)
-        _record_move_in_audit(session, actor, row, _Moved(moved, previous, mover), db.now(session))
+        _record_move_in_audit(
+            session, actor, row, _AliasMove(moved, previous, mover), db.now(session)
+        )
         return _alias_to_json(moved), None
 
 
@@ -177,7 +181,7 @@ def follow_lineage(
             lineage.unpin_production(session, row, mover, db.now(session))
             followed = session.get_one(Alias, (row.id, PRODUCTION))
             _record_move_in_audit(
-                session, actor, row, _Moved(followed, previous, mover), db.now(session)
+                session, actor, row, _AliasMove(followed, previous, mover), db.now(session)
             )
         moved = session.get_one(Alias, (row.id, PRODUCTION))
         return _production_to_json(session, row, moved, []), lineage.find_waiting_job(session, row)
@@ -306,7 +310,7 @@ def _move_production(
     previous, now = current.version, db.now(session)
     uncovered_tasks = lineage.promote_version(session, model, target, mover, now)
     lost_tasks = [task.number for task in uncovered_tasks]
-    moved = _Moved(current, previous, mover, lost_tasks)
+    moved = _AliasMove(current, previous, mover, lost_tasks)
     _record_move_in_audit(session, actor, model, moved, db.now(session))
     response = _production_to_json(session, model, current, uncovered_tasks)
     passed = lineage.rejudge_held_versions(session, model, now)
@@ -405,7 +409,7 @@ def _check_alias_name(alias: str) -> None:
 
 
 def _record_move_in_audit(
-    session: Session, actor: Actor, model: Model, moved: _Moved, now: float
+    session: Session, actor: Actor, model: Model, moved: _AliasMove, now: float
 ) -> None:
     """Add a move of an alias to the audit trail."""
     data: AuditData = {

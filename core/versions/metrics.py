@@ -23,8 +23,8 @@ from core.versions.edited_labels import EditedLabels, mark_cells, read_edited_la
 from core.versions.metrics_summary import (
     AT_ONCE,
     History,
-    Learned,
-    Published,
+    LearnedTask,
+    PublishedVersion,
     build_version_summary,
     read_first_cells,
 )
@@ -107,17 +107,17 @@ class _Basis:
     edits: Sequence[EditedLabels]
 
     @cached_property
-    def published(self) -> dict[int, Published]:
+    def published(self) -> dict[int, PublishedVersion]:
         """All versions by number, in ascending order."""
         return {
-            number: Published(
+            number: PublishedVersion(
                 matrix.Row(number, task, parent), status, size, _compute_duration(start, end)
             )
             for number, task, parent, status, size, start, end in self.versions
         }
 
     @cached_property
-    def learned(self) -> dict[int, Learned | None]:
+    def learned(self) -> dict[int, LearnedTask | None]:
         """Tasks that some version learned, by number in ascending order.
 
         A task that no longer exists is None.
@@ -125,7 +125,7 @@ class _Basis:
         numbers = {one.row.task for one in self.published.values() if one.row.task is not None}
         classes = dict(zip(*parse_lists(self.classes), strict=True))
         tasks_by_number = {
-            number: Learned(name, classes[number], n) for number, name, n in self.tasks
+            number: LearnedTask(name, classes[number], n) for number, name, n in self.tasks
         }
         return {number: tasks_by_number.get(number) for number in sorted(numbers)}
 
@@ -235,7 +235,7 @@ def _build_accuracy_rows(
     return [list(map(accuracies.get(version, {}).get, tasks)) for version in versions]
 
 
-def _build_matrix_row(version: Published) -> MatrixRow:
+def _build_matrix_row(version: PublishedVersion) -> MatrixRow:
     row = version.row
     return {
         "version": row.version,
@@ -245,7 +245,7 @@ def _build_matrix_row(version: Published) -> MatrixRow:
     }
 
 
-def _build_matrix_column(task: Learned | None, number: int, measured: int) -> MatrixColumn:
+def _build_matrix_column(task: LearnedTask | None, number: int, measured: int) -> MatrixColumn:
     if task is None:
         return {"task": number, "name": None, "classes": [], "n": measured}
     return {

@@ -35,7 +35,7 @@ The `adp` row of all tasks has no number; it marks that rows of tasks exist.
 """
 
 
-class Learned(NamedTuple):
+class LearnedTask(NamedTuple):
     """A task that some version learned; `classes` maps labels to counts."""
 
     name: str | None
@@ -43,7 +43,7 @@ class Learned(NamedTuple):
     n_held_out: int | None
 
 
-class Published(NamedTuple):
+class PublishedVersion(NamedTuple):
     """A version with its status, the bytes of its parts, and the seconds that its job took."""
 
     row: matrix.Row
@@ -55,8 +55,8 @@ class Published(NamedTuple):
 class History(NamedTuple):
     """A model's versions and learned tasks, each by number, and the result of `read_first_cells`."""
 
-    published: Mapping[int, Published]
-    tasks: Mapping[int, Learned]
+    published: Mapping[int, PublishedVersion]
+    tasks: Mapping[int, LearnedTask]
     first: matrix.Cells
 
 

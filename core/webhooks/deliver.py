@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from core.database.session import Database
 from core.errors import PerennialError
 from core.failpoints import hit_failpoint
-from core.network.public_address import Refused, Resolver, parse_networks, parse_url_target
+from core.network.public_address import AddressRefused, Resolver, parse_networks, parse_url_target
 from core.settings import Settings
 from core.telemetry import DELIVERY_SECONDS
 from core.webhooks import chat_messages, outbox, webhook_secret
@@ -165,7 +165,7 @@ class Deliverer:
                 response.body or None,
                 explain_refusal(response.status),
             )
-        except (NotSent, Refused) as refused:
+        except (NotSent, AddressRefused) as refused:
             error = str(refused)
         except PerennialError as refused:
             error = refused.detail

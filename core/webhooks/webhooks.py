@@ -338,7 +338,7 @@ def _check_webhook_url(settings: Settings, url: str) -> public_address.Target:
         public_address.resolve_allowed_addresses(
             target, public_address.parse_networks(settings.webhook_allow)
         )
-    except public_address.Refused as refused:
+    except public_address.AddressRefused as refused:
         raise Invalid(str(refused), fields=[{"field": "url", "message": str(refused)}]) from None
     return target
 

@@ -17,7 +17,7 @@ NUMBER = r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?"
 
 
 @dataclass(frozen=True)
-class Place:
+class VersionPlace:
     """A file with the version, after words that a pattern matches, once or more."""
 
     file: str
@@ -33,15 +33,15 @@ class Place:
 
 
 PLACES = (
-    Place("pyproject.toml", r'^version = "'),
-    Place("pyproject.toml", r'"perennial-client=='),
-    Place("client/perennial/__init__.py", r'^__version__ = "'),
-    Place("docker-compose.yml", r"image: perennial:"),
-    Place("client/README.md", r"perennial_client-"),
-    Place("docs/howto/install.md", r"perennial_(?:service|client)-"),
-    Place("docs/howto/train-in-ci.md", r"perennial_client-"),
-    Place("docs/howto/submit-what-you-have.md", r"perennial_client-"),
-    Place("docs/howto/compare-methods.md", r"perennial_service-"),
+    VersionPlace("pyproject.toml", r'^version = "'),
+    VersionPlace("pyproject.toml", r'"perennial-client=='),
+    VersionPlace("client/perennial/__init__.py", r'^__version__ = "'),
+    VersionPlace("docker-compose.yml", r"image: perennial:"),
+    VersionPlace("client/README.md", r"perennial_client-"),
+    VersionPlace("docs/howto/install.md", r"perennial_(?:service|client)-"),
+    VersionPlace("docs/howto/train-in-ci.md", r"perennial_client-"),
+    VersionPlace("docs/howto/submit-what-you-have.md", r"perennial_client-"),
+    VersionPlace("docs/howto/compare-methods.md", r"perennial_service-"),
 )
 CHANGELOG = "CHANGELOG.md"
 UNRELEASED = "## Unreleased\n"

@@ -41,7 +41,7 @@ from core.execution import progress
 from core.execution.kinds import KINDS, Done, Work
 from core.failpoints import hit_failpoint
 from core.files import disk
-from core.ingest.ingest import Stopped
+from core.ingest.ingest import IngestStopped
 from core.jobs.put_off import PutOff
 from core.publishing.publish import publish_result
 from core.publishing.trials import judge_result
@@ -143,7 +143,7 @@ class Attempt:
                 try:
                     self._folder.mkdir(parents=True)
                     self._run_job_of_kind()
-                except Stopped:
+                except IngestStopped:
                     self._handle_stop_or_timeout()
                 except WrongState as error:
                     self._handle_late_control_request(error)

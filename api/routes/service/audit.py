@@ -10,7 +10,7 @@ from api.dependencies import Admin, Db, Page
 from api.description.described import make_router
 from api.problems import describe_problem_responses
 from core.contract.responses.audit import AuditPage
-from core.requests.audit import Wanted, list_audit
+from core.requests.audit import AuditQuery, list_audit
 from core.requests.times import parse_rfc3339
 
 router = make_router("audit")
@@ -54,7 +54,7 @@ def list_audit_entries(
 ) -> Response:
     """List changes and who made them, oldest or newest first."""
     since = None if filters.since is None else parse_rfc3339(filters.since)
-    selection = Wanted(filters.model, filters.action, since, filters.order == "desc")
+    selection = AuditQuery(filters.model, filters.action, since, filters.order == "desc")
     return build_json_response(
         list_audit(db, actor, limit=page.limit, cursor=page.cursor, wanted=selection)
     )

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from perennial._async.http import Ask, AsyncHttp
+from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.waiting import run_in_thread, sleep_seconds
-from perennial.answers import Answer, Meter
+from perennial.answers import ApiResponse, Meter
 from perennial.errors import (
     APIError,
     BadAnswer,
@@ -117,7 +117,9 @@ async def fetch_file(
     return Downloaded(to, size, digest, is_verified=expected_digest is not None)
 
 
-async def _wait_until_ready(http: AsyncHttp, path: str, params: Mapping[str, Any] | None) -> Answer:
+async def _wait_until_ready(
+    http: AsyncHttp, path: str, params: Mapping[str, Any] | None
+) -> ApiResponse:
     """Return the head of the file, waiting while the service builds it.
 
     Raises the service's error if building has failed.
@@ -125,10 +127,10 @@ async def _wait_until_ready(http: AsyncHttp, path: str, params: Mapping[str, Any
     waited_s = 0.0
     while waited_s < LONGEST_MAKING_S:
         try:
-            head = await http.send(Ask("HEAD", path, params))
+            head = await http.send(ApiRequest("HEAD", path, params))
         except APIError:
             # A response to HEAD has no body: GET raises the error with its message.
-            async with http.stream(Ask("GET", path, params)):
+            async with http.stream(ApiRequest("GET", path, params)):
                 raise
         if head.status_code != NOT_READY:
             return head
@@ -162,7 +164,7 @@ async def _fetch_missing_bytes(
     )
     # identity: a proxy that compresses would change the bytes that are counted.
     headers = {"Accept-Encoding": "identity", **ranged}
-    ask = Ask("GET", source.path, source.params, headers=headers)
+    ask = ApiRequest("GET", source.path, source.params, headers=headers)
     async with http.stream(ask) as response:
         is_partial = response.status_code == PARTIAL
         # By If-Range, the service sends the whole file (200) if its bytes have changed: begin

@@ -19,7 +19,7 @@ from perennial.answers import (
     MAX_ANSWER_BYTES,
     MAX_PROBLEM_BYTES,
     SLOWEST_BYTES_S,
-    Answer,
+    ApiResponse,
     Meter,
 )
 from perennial.errors import BadAnswer, NoKey, PerennialError, ServiceUnreachable, build_api_error
@@ -41,7 +41,7 @@ CHECK_S = 3.0
 
 
 @dataclass(frozen=True)
-class Ask:
+class ApiRequest:
     """One request of the client.
 
     Attributes:
@@ -97,7 +97,7 @@ class AsyncHttp:
         if self._owns:
             await self._client.aclose()
 
-    async def send(self, ask: Ask) -> Answer:
+    async def send(self, ask: ApiRequest) -> ApiResponse:
         """Send a request and return the complete response.
 
         Raises:
@@ -122,9 +122,9 @@ class AsyncHttp:
 
     async def get(self, kind: type[T], path: str, params: Params | None = None) -> T:
         """Return the JSON response to a GET request."""
-        return convert_from_json(kind, (await self.send(Ask("GET", path, params))).json())
+        return convert_from_json(kind, (await self.send(ApiRequest("GET", path, params))).json())
 
-    async def send_and_read(self, kind: type[T], ask: Ask) -> T:
+    async def send_and_read(self, kind: type[T], ask: ApiRequest) -> T:
         """Return the JSON response to any request."""
         return convert_from_json(kind, (await self.send(ask)).json())
 
@@ -136,7 +136,7 @@ class AsyncHttp:
         return AsyncPages(self, Listed(kind, path, given_params))
 
     @asynccontextmanager
-    async def stream(self, ask: Ask) -> AsyncIterator[httpx2.Response]:
+    async def stream(self, ask: ApiRequest) -> AsyncIterator[httpx2.Response]:
         """Yield a response whose body is read in chunks, without retries.
 
         Raises:
@@ -176,10 +176,10 @@ class AsyncHttp:
             f"login`, set PERENNIAL_API_KEY, or say api_key=…."
         )
 
-    async def _send_once(self, ask: Ask, headers: Mapping[str, str]) -> Answer:
+    async def _send_once(self, ask: ApiRequest, headers: Mapping[str, str]) -> ApiResponse:
         try:
             async with self._open_response(ask, headers) as response:
-                return Answer(
+                return ApiResponse(
                     response.status_code,
                     response.headers,
                     await self._read_body(response, MAX_ANSWER_BYTES),
@@ -189,7 +189,7 @@ class AsyncHttp:
 
     @asynccontextmanager
     async def _open_response(
-        self, ask: Ask, headers: Mapping[str, str]
+        self, ask: ApiRequest, headers: Mapping[str, str]
     ) -> AsyncIterator[httpx2.Response]:
         """Yield a successful response whose body has not been read yet."""
         options = self._build_request_options(ask, headers)
@@ -235,7 +235,7 @@ class AsyncHttp:
                 f"The service's answer is packed as {quote_refused_value(coding)}; gzip was asked for."
             )
 
-    def _build_headers(self, ask: Ask) -> dict[str, str]:
+    def _build_headers(self, ask: ApiRequest) -> dict[str, str]:
         """Return the headers for all attempts. The Idempotency-Key prevents a repeated
         submission.
         """
@@ -253,7 +253,7 @@ class AsyncHttp:
         # A request's own headers win: an upload brings the Idempotency-Key of its earlier runs.
         return {**headers, **ask.headers}
 
-    def _build_request_options(self, ask: Ask, headers: Mapping[str, str]) -> dict[str, Any]:
+    def _build_request_options(self, ask: ApiRequest, headers: Mapping[str, str]) -> dict[str, Any]:
         # Called for each attempt, because a generator can be read only once.
         body = ask.content() if callable(ask.content) else ask.content
         return {

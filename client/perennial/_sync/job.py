@@ -7,7 +7,7 @@ from collections.abc import Iterator, Callable
 from typing import Literal
 
 from perennial import types
-from perennial._sync.http import Ask, Http
+from perennial._sync.http import ApiRequest, Http
 from perennial._sync.stream import follow_events
 from perennial._sync.waiting import sleep_seconds
 from perennial.bars import open_job_bar
@@ -81,7 +81,7 @@ class JobHandle:
         """Read the job from the service and return it."""
         # Most looks find the job unchanged, and 304 has no body.
         headers = {"If-None-Match": self._etag} if self._etag and self.job else {}
-        response = self._http.send(Ask("GET", self._job_path, headers=headers))
+        response = self._http.send(ApiRequest("GET", self._job_path, headers=headers))
         if response.status_code != NOT_MODIFIED or self.job is None:
             self.job, self._etag = (
                 convert_from_json(types.Job, response.json()),
@@ -95,7 +95,7 @@ class JobHandle:
 
     def choose(self, trial: int) -> types.Trials:
         """Choose the trial whose result becomes the version, while the job waits for it."""
-        ask = Ask("POST", build_api_path("jobs", self.id, "choose"), json={"trial": trial})
+        ask = ApiRequest("POST", build_api_path("jobs", self.id, "choose"), json={"trial": trial})
         return self._http.send_and_read(types.Trials, ask)
 
     def wait(
@@ -229,7 +229,7 @@ class JobHandle:
 
     def _send_job_action(self, verb: str) -> types.Job:
         self.job = self._http.send_and_read(
-            types.Job, Ask("POST", f"{self._job_path}/{verb}")
+            types.Job, ApiRequest("POST", f"{self._job_path}/{verb}")
         )
         # The ETag belongs to the state before the action.
         self._etag = ""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Callable
 from typing import Any
 
-from perennial._sync.http import Ask, Http
+from perennial._sync.http import ApiRequest, Http
 from perennial._sync.waiting import sleep_seconds
 from perennial.errors import PerennialError
-from perennial.events import Lines, Parser
+from perennial.events import LineSplitter, Parser
 
 SILENCE_S = 60.0
 """Timeout of a silent stream; the service sends a sign of life every 15 seconds."""
@@ -39,7 +39,13 @@ def follow_events(
     failures = 0
     while True:
         # New for each connection: half an event must not be joined to the next connection's bytes.
-        parser, line_splitter, after_before, is_last, size = Parser(), Lines(), after, False, 0
+        parser, line_splitter, after_before, is_last, size = (
+            Parser(),
+            LineSplitter(),
+            after,
+            False,
+            0,
+        )
         pause = AGAIN_S
         try:
             headers = {
@@ -49,7 +55,7 @@ def follow_events(
                 **({} if after is None else {"Last-Event-ID": str(after)}),
             }
             with http.stream(
-                Ask("GET", path, params, headers=headers, timeout_s=SILENCE_S)
+                ApiRequest("GET", path, params, headers=headers, timeout_s=SILENCE_S)
             ) as response:
                 is_last = response.status_code == NOTHING_MORE
                 for chunk in response.iter_bytes():

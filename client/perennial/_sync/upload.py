@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perennial._sync.http import Ask, Http, Content
+from perennial._sync.http import ApiRequest, Http, Content
 from perennial._sync.waiting import iterate_in_thread, run_in_thread, sleep_seconds
-from perennial.answers import Answer
+from perennial.answers import ApiResponse
 from perennial.errors import (
     APIError,
     ArchiveRejected,
@@ -101,7 +101,7 @@ def _send_in_one_request(
         headers["Perennial-Recipe"] = json.dumps(batch.recipe)
 
     body = make_body_reader(batch.source, size, progress)
-    ask = Ask(
+    ask = ApiRequest(
         "POST",
         build_api_path("models", batch.model, "tasks"),
         batch.query,
@@ -152,7 +152,7 @@ class _Resumable:
         ):
             return True
         # An unknown model is an error now instead of after hours of uploading.
-        self._http.send(Ask("GET", build_api_path("models", batch.model)))
+        self._http.send(ApiRequest("GET", build_api_path("models", batch.model)))
         try:
             self._create_upload()
         except APIError as error:
@@ -202,7 +202,7 @@ class _Resumable:
         run_in_thread(self._memory.remove_stored_path)
         # The service removes it later by itself, and this error would hide the one to report.
         with contextlib.suppress(PerennialError):
-            self._http.send(Ask("DELETE", self._location, headers=TUS))
+            self._http.send(ApiRequest("DELETE", self._location, headers=TUS))
 
     def _is_upload_known(self, location: str) -> bool:
         """Return True if the service has the upload of an earlier run, or has made a task of it."""
@@ -230,7 +230,7 @@ class _Resumable:
                 f"The service has lost {MOST_CREATED} uploads of this batch, one after the other."
             )
         self._created += 1
-        response = self._http.send(Ask("POST", UPLOADS, headers=headers))
+        response = self._http.send(ApiRequest("POST", UPLOADS, headers=headers))
         self._location = self._check_upload_location(response.headers.get("Location", ""))
         # Stored before the first piece, so that a run that is killed can be resumed.
         run_in_thread(lambda: self._memory.store_upload_path(self._location))
@@ -254,14 +254,14 @@ class _Resumable:
     def _fetch_received_bytes(self, http: Http) -> int | None:
         """Return the number of bytes that the service has; None: it does not know the upload."""
         try:
-            response = http.send(Ask("HEAD", self._location, headers=TUS))
+            response = http.send(ApiRequest("HEAD", self._location, headers=TUS))
         except APIError as error:
             if error.status in GONE:
                 return None
             raise
         return self._parse_upload_offset(response)
 
-    def _parse_upload_offset(self, answer: Answer) -> int:
+    def _parse_upload_offset(self, answer: ApiResponse) -> int:
         offset = parse_header_number(answer.headers.get("Upload-Offset"), "Upload-Offset")
         if offset > self._size:
             raise BadAnswer(f"The service has {offset:,} bytes of an upload of {self._size:,}.")
@@ -321,7 +321,9 @@ class _Resumable:
                 "Upload-Offset": str(offset),
                 "Upload-Checksum": checksum,
             }
-            ask = Ask("PATCH", self._location, content=piece, headers=headers, timeout_s=ANSWER_S)
+            ask = ApiRequest(
+                "PATCH", self._location, content=piece, headers=headers, timeout_s=ANSWER_S
+            )
             reached = self._parse_upload_offset(http.send(ask))
             if reached != offset + len(piece):
                 raise BadAnswer(
@@ -342,7 +344,7 @@ class _Resumable:
         request_text = json.dumps([self._location, body, query], sort_keys=True)
         headers = {"Idempotency-Key": str(uuid.uuid5(uuid.NAMESPACE_URL, request_text))}
         where = build_api_path("models", batch.model, "tasks")
-        ask = Ask("POST", where, query, json=body, headers=headers, timeout_s=ANSWER_S)
+        ask = ApiRequest("POST", where, query, json=body, headers=headers, timeout_s=ANSWER_S)
         response = (self._http.send(ask)).json()
         # After a check the upload stays, for the submit that follows it.
         if "validate" not in query:

@@ -108,7 +108,7 @@ class Root:
                 yield prefix + name
 
 
-class Seen:
+class FileSnapshots:
     """Sizes and modification times of files when listed, to detect changes; 16 bytes per file."""
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class FileImages(Images):
         super().__init__(origin)
         self._folder = folder
         self._paths: list[str] = []  # usually the same strings as the rows' names
-        self._seen = Seen()
+        self._seen = FileSnapshots()
 
     def add_image_file(self, path: str) -> None:
         """Record the file of the next row. Raises PackError."""

@@ -25,7 +25,7 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 from core.bases.hub import unfinished
 from core.bases.hub.guarded_hub import GuardedHub, HubRefused, HubStatus
 from core.contract.document import Document
-from core.contract.jobs.hub import DownloadAsked, DownloadBegun, Downloaded, DownloadFailed
+from core.contract.jobs.hub import DownloadAsked, DownloadBegun, DownloadedFile, DownloadFailed
 from core.files import disk
 
 CHUNK_BYTES = 64 << 10
@@ -40,7 +40,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.
 _FILE = re.compile(r"[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 
-class Failed(Exception):
+class HubDownloadError(Exception):
     """The weights are not available; the text says why, in a sentence without an end mark."""
 
 
@@ -51,7 +51,7 @@ def main() -> int:
     threading.Thread(target=_exit_when_caller_ends, daemon=True).start()
     try:
         _print_event(download_file(request))
-    except Failed as error:
+    except HubDownloadError as error:
         _print_event(DownloadFailed(kind="weights", detail=str(error)))
     except Exception as error:  # noqa: BLE001 - the caller must learn of every failure
         if disk.is_disk_full_error(error):
@@ -62,33 +62,33 @@ def main() -> int:
     return 0
 
 
-def download_file(request: DownloadAsked) -> Downloaded:
+def download_file(request: DownloadAsked) -> DownloadedFile:
     """Download a file from the Hub, or the rest of it, and compare its digest with the Hub's.
 
     Raises:
-        Failed: the file is not available.
+        HubDownloadError: the file is not available.
     """
     if constants.is_offline_mode():
-        raise Failed("HF_HUB_OFFLINE is set where the worker runs")
+        raise HubDownloadError("HF_HUB_OFFLINE is set where the worker runs")
     if not _REPOSITORY.fullmatch(request.repository) or not _FILE.fullmatch(request.file):
-        raise Failed(f"{request.repository!r} is no repository of the Hub")
+        raise HubDownloadError(f"{request.repository!r} is no repository of the Hub")
     token = get_token()
     # The headers are sent wherever a redirect leads, so they are built without the token.
     with GuardedHub(constants.ENDPOINT, build_hf_headers(token=False), token) as hub:
         try:
             return _download_from_hub(hub, request)
         except (HubRefused, HubStatus) as error:
-            raise Failed(str(error)) from None
+            raise HubDownloadError(str(error)) from None
         except httpx2.RequestError as error:
             raise _make_unreachable_error(error) from None
 
 
-def _download_from_hub(hub: GuardedHub, request: DownloadAsked) -> Downloaded:
+def _download_from_hub(hub: GuardedHub, request: DownloadAsked) -> DownloadedFile:
     revision = _find_revision(hub, request)
     path_at_hub = f"/{request.repository}/resolve/{revision}/{quote(request.file)}"
     size, digest = _read_size_and_digest(hub, path_at_hub, request.file)
     if size > request.max_bytes:
-        raise Failed(
+        raise HubDownloadError(
             f"{request.file} has {size} bytes; {request.max_bytes} are taken here "
             f"(PERENNIAL_MAX_FETCH_BYTES)"
         )
@@ -100,17 +100,17 @@ def _download_from_hub(hub: GuardedHub, request: DownloadAsked) -> Downloaded:
         if _compute_digest(path, size, len(digest)) != digest:
             # Otherwise, every further attempt would resume the wrong file.
             path.unlink()
-            raise Failed(
+            raise HubDownloadError(
                 f"What came is not what the Hub names: the digest of {request.file} is another one"
             )
-    return Downloaded(path=path, revision=revision)
+    return DownloadedFile(path=path, revision=revision)
 
 
 def _find_revision(hub: GuardedHub, request: DownloadAsked) -> str:
     """Return the newest commit of the repository, which has the file.
 
     Raises:
-        Failed: there is no such repository, commit or file.
+        HubDownloadError: there is no such repository, commit or file.
     """
     try:
         info = hub.fetch_json_document(
@@ -118,7 +118,7 @@ def _find_revision(hub: GuardedHub, request: DownloadAsked) -> str:
         )
     except HubStatus as error:
         if error.status == 401 or error.code in ("RepoNotFound", "GatedRepo"):
-            raise Failed(
+            raise HubDownloadError(
                 f"The Hub has no repository {request.repository}, or shows it only with a token "
                 f"(HF_TOKEN)"
             ) from None
@@ -126,12 +126,12 @@ def _find_revision(hub: GuardedHub, request: DownloadAsked) -> str:
     revision = _get_text(info, "sha") or ""
     siblings = info.get("siblings") if isinstance(info, dict) else None
     if not _COMMIT.fullmatch(revision):
-        raise Failed(f"The Hub names no commit of {request.repository}")
+        raise HubDownloadError(f"The Hub names no commit of {request.repository}")
     names = (
         {_get_text(one, "rfilename") for one in siblings} if isinstance(siblings, list) else set()
     )
     if request.file not in names:
-        raise Failed(
+        raise HubDownloadError(
             f"The repository {request.repository} has no {request.file}, and nothing else is read"
         )
     return revision
@@ -147,7 +147,7 @@ def _read_size_and_digest(hub: GuardedHub, path_at_hub: str, file: str) -> tuple
     """Return the bytes and the digest of a file as the hub names them.
 
     Raises:
-        Failed: the hub names none, or in another form.
+        HubDownloadError: the hub names none, or in another form.
     """
     timeout_s = constants.HF_HUB_ETAG_TIMEOUT
     # Large files are stored elsewhere, and only the hub's own response has the digest of the file.
@@ -162,7 +162,7 @@ def _read_size_and_digest(hub: GuardedHub, path_at_hub: str, file: str) -> tuple
         )
     # Both come from the hub, and the digest is what the bytes are trusted by.
     if not _SIZE.fullmatch(size) or not _DIGEST.fullmatch(digest):
-        raise Failed(f"The Hub names neither bytes nor digest of {file}")
+        raise HubDownloadError(f"The Hub names neither bytes nor digest of {file}")
     return int(size), digest
 
 
@@ -185,7 +185,7 @@ def _fetch_bytes(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
                 raise
         if os.fstat(fd).st_size == received:
             if idle == TRIES:
-                raise Failed("The Hub sends nothing")
+                raise HubDownloadError("The Hub sends nothing")
             idle += 1
             time.sleep(PAUSE_S)
         else:
@@ -209,7 +209,7 @@ def _download_from_offset(hub: GuardedHub, path_at_hub: str, fd: int, have: int,
             os.write(fd, chunk)
             # Checked at each piece: a server could otherwise fill the disk.
             if os.fstat(fd).st_size > size:
-                raise Failed(f"The Hub sends more than the {size} bytes that it named")
+                raise HubDownloadError(f"The Hub sends more than the {size} bytes that it named")
 
 
 def _compute_digest(path: Path, size: int, digits: int) -> str:
@@ -224,8 +224,8 @@ def _compute_digest(path: Path, size: int, digits: int) -> str:
     return digest.hexdigest()
 
 
-def _make_unreachable_error(error: Exception) -> Failed:
-    return Failed(f"The Hub cannot be reached ({type(error).__name__})")
+def _make_unreachable_error(error: Exception) -> HubDownloadError:
+    return HubDownloadError(f"The Hub cannot be reached ({type(error).__name__})")
 
 
 def _print_event(event: Document) -> None:

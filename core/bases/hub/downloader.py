@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from core.contract.jobs.hub import DownloadAsked, DownloadBegun, Downloaded, DownloadFailed
+from core.contract.jobs.hub import DownloadAsked, DownloadBegun, DownloadedFile, DownloadFailed
 from core.errors import WeightsUnavailable
-from core.ingest.ingest import Stopped
+from core.ingest.ingest import IngestStopped
 from core.processes import helper_process
 
 TICK_S = 0.25
@@ -21,10 +21,10 @@ _KEPT = re.compile(
     r"HF_\w+|HUGGINGFACE_\w+|(?i:(https?|all|no)_proxy)|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
 )
 """Environment variables that the process gets besides those of every helper."""
-_Event = DownloadBegun | Downloaded | DownloadFailed
+_Event = DownloadBegun | DownloadedFile | DownloadFailed
 _EVENTS: dict[str, type[_Event]] = {
     "begun": DownloadBegun,
-    "downloaded": Downloaded,
+    "downloaded": DownloadedFile,
     "failed": DownloadFailed,
 }
 
@@ -34,7 +34,7 @@ def download_in_process(
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
     stall_s: float,
-) -> Downloaded:
+) -> DownloadedFile:
     """Download a file in a process of its own.
 
     Args:
@@ -44,7 +44,7 @@ def download_in_process(
 
     Raises:
         WeightsUnavailable: the file is not available.
-        Stopped: `must_stop` returned True.
+        IngestStopped: `must_stop` returned True.
         OSError: the disk is full.
     """
     hub = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
@@ -73,7 +73,7 @@ def _watch_download(
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
     stall_s: float,
-) -> Downloaded:
+) -> DownloadedFile:
     """Wait until the download process ends, and report its progress meanwhile."""
     begun: DownloadBegun | None = None
     size, grew_at = 0, time.monotonic()
@@ -85,7 +85,7 @@ def _watch_download(
                 return _require_downloaded(event)
             begun = event
         if must_stop():
-            raise Stopped
+            raise IngestStopped
         if begun is not None:
             # Measured on the file, since the process reports only its beginning and its end.
             previous_size, size = size, _read_file_size(begun.path)
@@ -110,9 +110,9 @@ def _parse_event(line: bytes) -> _Event:
     return _EVENTS[document["event"]].from_json(document)
 
 
-def _require_downloaded(event: Downloaded | DownloadFailed) -> Downloaded:
+def _require_downloaded(event: DownloadedFile | DownloadFailed) -> DownloadedFile:
     """Return the finished download, or raise its error."""
-    if isinstance(event, Downloaded):
+    if isinstance(event, DownloadedFile):
         return event
     if event.kind == "disk":
         raise OSError(errno.ENOSPC, "no room for the download")

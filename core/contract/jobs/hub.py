@@ -35,7 +35,7 @@ class DownloadBegun(Document):
     bytes: int
 
 
-class Downloaded(Document):
+class DownloadedFile(Document):
     """A complete file with the digest that the Hub states.
 
     Attributes:

@@ -11,7 +11,7 @@ from core.execution.editing.chain import EditChain
 from core.execution.editing.facts import read_edit_facts
 from core.execution.kinds.kind import Kind, Work
 from core.failpoints import hit_failpoint
-from core.ingest.ingest import Stopped
+from core.ingest.ingest import IngestStopped
 from core.retention.damage import Marks, reword_damage_errors
 from core.storage import Blobs
 
@@ -34,7 +34,7 @@ def _run_edit_job(work: Work) -> None:
         made = work.process(patch[1])
     for number in chain.relearned_tasks:
         if work.must_stop():
-            raise Stopped
+            raise IngestStopped
         with reword_damage_errors(work.db, facts.model.id):
             spec = chain.write_task_spec(line, number)
         made = work.process(spec)

@@ -21,7 +21,7 @@ from core.execution.kinds.kind import Advice, Done, Kind, Work
 from core.export.format import PartFile, Version
 from core.export.registry import FORMATS
 from core.failpoints import hit_failpoint
-from core.ingest.ingest import Stopped
+from core.ingest.ingest import IngestStopped
 from core.jobs.fence import lock_claimed_job
 from core.recipe.catalogue import load_catalogue
 from core.retention import damage, references
@@ -53,7 +53,7 @@ def _make_export(work: Work) -> Done | None:
     spec = prepare_export(work.db, blobs, work.settings, order, work.folder)
     # Fetching may take long, and the process that follows takes even longer.
     if work.must_stop():
-        raise Stopped
+        raise IngestStopped
     out = work.process(spec)
     if out is None:
         return None

@@ -14,7 +14,7 @@ from core.execution.prepare import prepare_job
 from core.execution.trials import Trials, has_trials
 from core.execution.validate import validate_archive
 from core.failpoints import hit_failpoint
-from core.ingest.ingest import Monitor, Stopped
+from core.ingest.ingest import IngestStopped, Monitor
 from core.retention.damage import Marks
 from core.storage import Blobs
 
@@ -24,7 +24,7 @@ def _run_learn_job(work: Work) -> None:
         _decode_job_archive(work)
     # Fetching datasets and parts may take long, and a stopped job needs none.
     if work.must_stop():
-        raise Stopped
+        raise IngestStopped
     if has_trials(work.db, work.claim):
         _learn_trials(work)
     else:
@@ -37,7 +37,7 @@ def _prepare(work: Work, folder: Path) -> Path:
     spec = prepare_job(work.db, work.store, work.claim, work.settings, folder)
     hit_failpoint("prepare-done")
     if work.must_stop():
-        raise Stopped
+        raise IngestStopped
     return spec
 
 
@@ -55,7 +55,7 @@ def _learn_trials(work: Work) -> None:
         trials.store_result(number, made, work.judge(made))
         shutil.rmtree(folder, ignore_errors=True)
         if work.must_stop():
-            raise Stopped
+            raise IngestStopped
     chosen = trials.choose_trial()
     if chosen is None:
         return

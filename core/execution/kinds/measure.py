@@ -23,7 +23,7 @@ from core.execution import batch_lines
 from core.execution.kinds.kind import Kind, Work
 from core.execution.kinds.uploaded_batch import decode_uploaded_batch
 from core.execution.parent_parts import list_own_parts
-from core.ingest.ingest import Ingested, Stopped
+from core.ingest.ingest import IngestedBatch, IngestStopped
 from core.jobs.fence import lock_claimed_job
 from core.lineage import lineage
 from core.retention import damage, references
@@ -41,11 +41,11 @@ def _run_measure_job(work: Work) -> None:
         shutil.rmtree(work.folder / "ingest", ignore_errors=True)
     # Fetching parts may take long, and a stopped job needs none.
     if work.must_stop():
-        raise Stopped
+        raise IngestStopped
     work.begin("prepare")
     spec = _prepare_measurement(work)
     if work.must_stop():
-        raise Stopped
+        raise IngestStopped
     work.train(spec)
 
 
@@ -139,7 +139,7 @@ def _find_measured_task(session: Session, job: Job, *, lock: bool = False) -> Ta
 
 
 def _record_decoded_task(
-    task: Task, made: Ingested, report: BatchCheck, digests: list[str]
+    task: Task, made: IngestedBatch, report: BatchCheck, digests: list[str]
 ) -> None:
     """Write the result of decoding; digests: of the held-out part and the traces."""
     task.sha256, task.bytes, task.media_type = (

@@ -13,7 +13,7 @@ from core.edits.listing import read_class_aliases
 from core.errors import Rejected
 from core.execution.kinds.kind import Work
 from core.execution.validate import Archive, decode_batch, fetch_archive
-from core.ingest.ingest import Ingested, Monitor
+from core.ingest.ingest import IngestedBatch, Monitor
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class DecodedUpload:
     job: Job
     model: Model
     report: BatchCheck
-    made: Ingested
+    made: IngestedBatch
 
 
 def decode_uploaded_batch(

@@ -13,7 +13,7 @@ from core.export.card_code import find_family
 from core.export.format import Format, Version
 from core.export.image_reader import build_reader_files
 from core.export.zip_entries import add_text_entry, add_zip_entry
-from core.files.merged import Merged
+from core.files.merged import MergedTensors
 
 _BASE_PART = "base"
 _CLASSIFIERS = {"dne": "head.", "resnet": "fc.", "vit": "heads.", "convnext": "classifier.2."}
@@ -47,7 +47,7 @@ class SafetensorsZip(Format):
             return None if classifier and name.startswith(classifier) else f"backbone.{name}"
 
         # Parts that a job wrote have the network's names already, so `str` leaves them alone.
-        merged = Merged(
+        merged = MergedTensors(
             [(p.path, p.sha256, of_base if p.name == _BASE_PART else str) for p in version.parts]
         )
         config = json.dumps(

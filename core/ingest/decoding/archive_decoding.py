@@ -21,7 +21,7 @@ from core.ingest.layout import IGNORED, Layout
 from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, Members, copy_unpacked_member
 from core.ingest.reader import Contents
-from core.ingest.report import Decoded, build_crash_refusal, build_slow_refusal
+from core.ingest.report import DecodingResult, build_crash_refusal, build_slow_refusal
 
 CPU_S = 60
 """CPU seconds that a decoder may spend on a few images."""
@@ -68,7 +68,7 @@ class Decoding:
     pool: Pool
     monitor: Monitor
 
-    def decode_archive(self, source: Path, contents: Contents) -> Decoded:
+    def decode_archive(self, source: Path, contents: Contents) -> DecodingResult:
         """Decode every image of an uploaded archive; `source` is the file of its offsets.
 
         Raises Stopped, and Rejected if too many images kill their decoder or decoding takes far too
@@ -80,7 +80,7 @@ class Decoding:
             else self._decode_files(source, contents)
         )
 
-    def _decode_files(self, source: Path, contents: Contents) -> Decoded:
+    def _decode_files(self, source: Path, contents: Contents) -> DecodingResult:
         members, layout = contents.members, contents.layout
         of = np.array(layout.of, np.int64)
         index = np.flatnonzero(of != IGNORED)
@@ -95,7 +95,7 @@ class Decoding:
         test = np.frombuffer(bytes(layout.test), np.uint8)[index].astype(np.bool_)
         return self._collect_decoding_results(get_row_name, of[index], test)
 
-    def _decode_arrays(self, source: Path, contents: Contents) -> Decoded:
+    def _decode_arrays(self, source: Path, contents: Contents) -> DecodingResult:
         members, layout = contents.members, contents.layout
         jobs, names, first = [], [], 0
         for array in contents.arrays:
@@ -192,8 +192,8 @@ class Decoding:
         names: Callable[[int], str],
         labels: npt.NDArray[np.int64],
         test: npt.NDArray[np.bool_],
-    ) -> Decoded:
-        return Decoded(
+    ) -> DecodingResult:
+        return DecodingResult(
             names,
             labels,
             test,

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from core.errors import ImageInvalid
 from core.ingest import images
 from core.ingest.decoding.resizing import Resizing
-from core.ingest.members import Damaged, SizeMismatch, read_member
+from core.ingest.members import DamagedFile, SizeMismatch, read_member
 
 PENDING, GOOD, GOOD_FIRST_FRAME, BAD, LYING, GOOD_SMALL, GOOD_PROFILE_IGNORED = range(7)
 SMALL_SIDE = 48
@@ -108,7 +108,9 @@ class _Decoder:
             try:
                 # The archive's directory may declare any size; memory is limited by this one.
                 if sizes[i] > plan.max_file_bytes or packed[i] > plan.max_file_bytes:
-                    raise Damaged(f"the file has {sizes[i]} bytes, more than {plan.max_file_bytes}")
+                    raise DamagedFile(
+                        f"the file has {sizes[i]} bytes, more than {plan.max_file_bytes}"
+                    )
                 data = read_member(
                     self.archive, offsets[i], packed[i], sizes[i], methods[i], crcs[i]
                 )
@@ -120,7 +122,7 @@ class _Decoder:
                 verdict = GOOD_SMALL if square.longer_side < SMALL_SIDE else GOOD
                 verdict = GOOD_FIRST_FRAME if square.has_frames else verdict
                 verdict = GOOD_PROFILE_IGNORED if square.ignored_profile else verdict
-            except (Damaged, ImageInvalid) as error:
+            except (DamagedFile, ImageInvalid) as error:
                 verdict = self._reject_image_row(start + i, str(error))
             # The limit of address space, see `harden_process`.
             except MemoryError:

@@ -38,7 +38,7 @@ _TICK_S = 0.2
 Range = tuple[int, int]
 
 
-class Stopped(Exception):
+class IngestStopped(Exception):
     """The caller's `stop` returned True; nothing of the batch is stored."""
 
 
@@ -131,7 +131,7 @@ class Pool:
         most_workers = min(self.processes, len(ranges))
         while self._todo or any(w.assigned for w in self._workers):
             if stop():
-                raise Stopped
+                raise IngestStopped
             # Near the end, a decoder that died is replaced only if ranges are waiting.
             while len(self._workers) < min(most_workers, max(1, len(self._todo))):
                 self.start_decoder()

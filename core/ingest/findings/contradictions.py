@@ -37,7 +37,7 @@ traces."""
 
 
 @dataclass
-class _Listed:
+class _ListedContradictions:
     """Count of contradictions with the first `max_listed` of them; the first `PICTURES` have a
     picture."""
 
@@ -57,17 +57,19 @@ class _Listed:
 class Contradictions:
     """Contradictions of a batch: equal pixels under two labels, and nearly equal ones."""
 
-    equal: _Listed = field(default_factory=lambda: _Listed(REPORT_FILES))
-    near: _Listed = field(default_factory=lambda: _Listed(REPORT_FILES))
+    equal: _ListedContradictions = field(
+        default_factory=lambda: _ListedContradictions(REPORT_FILES)
+    )
+    near: _ListedContradictions = field(default_factory=lambda: _ListedContradictions(REPORT_FILES))
 
     @classmethod
     def from_report(cls, report: BatchReport) -> "Contradictions":
         """Return the contradicting labels in a stored report, so that more can be added."""
         return cls(
-            _Listed(
+            _ListedContradictions(
                 REPORT_FILES, report.get("conflicts_count", 0), list(report.get("conflicts", []))
             ),
-            _Listed(
+            _ListedContradictions(
                 REPORT_FILES,
                 report.get("near_conflicts_count", 0),
                 list(report.get("near_conflicts", [])),

@@ -19,7 +19,7 @@ from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsI
 from core.ingest import limits as bounds
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, Damaged, Members, SizeMismatch, read_member_by_row
+from core.ingest.members import DEFLATED, DamagedFile, Members, SizeMismatch, read_member_by_row
 from core.ingest.names import normalise_label, quote_name
 from core.ingest.reader import Contents, ImageArray, Reader
 from core.ingest.readers import npz_remedies
@@ -326,7 +326,7 @@ def _read_label_array(
         raise ArchiveHostile(
             f"The member {quote_name(item.name)} does not unpack to its declared size."
         ) from error
-    except Damaged as error:
+    except DamagedFile as error:
         raise ArchiveInvalid(
             f"The member {quote_name(item.name)} is unreadable: {error}."
         ) from error

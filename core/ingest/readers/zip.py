@@ -25,7 +25,7 @@ from core.ingest.members import (
     DEFLATED,
     NO_CRC,
     STORED,
-    Damaged,
+    DamagedFile,
     Members,
     SizeMismatch,
     read_member,
@@ -459,7 +459,7 @@ def _check_unpacked_size(fd: int, entry: _Entry, data_offset: int, name: str) ->
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared {entry.size} bytes."
         ) from error
-    except Damaged:
+    except DamagedFile:
         return
 
 

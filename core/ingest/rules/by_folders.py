@@ -7,7 +7,7 @@ from core.ingest.rules import foreign, label_files, parts
 from core.ingest.rules.builder import MOST_NOTES, Builder
 from core.ingest.rules.choice import Choice, offer_name_pattern
 from core.ingest.rules.entries import ReadingOptions, RuleError
-from core.ingest.rules.levels import OUTSIDE, Known, Outside, Place, find_class_folders
+from core.ingest.rules.levels import OUTSIDE, FolderPlace, Known, Outside, find_class_folders
 from core.ingest.rules.names import (
     CSV_NAME,
     get_folder,
@@ -39,7 +39,7 @@ def assign_folder_classes(
     places = {folder: levels.find_folder_place(folder) for folder in images}
     images_by_class: Counter[str] = Counter()
     for folder, place in places.items():
-        if isinstance(place, Place):
+        if isinstance(place, FolderPlace):
             images_by_class[place.folder] += images[folder]
     if not images_by_class:
         raise _build_no_folders_error(builder, remaining)
@@ -61,7 +61,7 @@ def assign_folder_classes(
         if folder and folder not in places:
             places[folder] = levels.find_folder_place(folder)
         place = places[folder] if folder else OUTSIDE
-        if not isinstance(place, Place):
+        if not isinstance(place, FolderPlace):
             builder.leave_file_out(index, left_out.count_left_out(name, place))
         elif is_clearly_no_image(name):
             is_empty.setdefault(place.where, True)

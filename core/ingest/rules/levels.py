@@ -32,7 +32,7 @@ Rows = list[tuple[tuple[str, ...], int]]
 _DAY_OR_MONTH = re.compile(r"0[1-9]|[12]\d|3[01]")
 
 
-class Place(NamedTuple):
+class FolderPlace(NamedTuple):
     """Place of a folder's images.
 
     Attributes:
@@ -78,7 +78,7 @@ class Levels:
     warnings: list[str] = field(default_factory=list)
     steps: list[Callable[["Way"], Outside | None]] = field(default_factory=list)
 
-    def find_folder_place(self, folder: str) -> Place | Outside:
+    def find_folder_place(self, folder: str) -> FolderPlace | Outside:
         """Return the place of the images in a folder, or the reason why they have no class."""
         way = Way(folder.split("/"))
         for step in self.steps:
@@ -88,7 +88,7 @@ class Levels:
         if way.at == len(way.names):
             return OUTSIDE
         name = way.names[way.at]
-        return Place(name, f"{way.top}/{name}" if way.top else name, way.part)
+        return FolderPlace(name, f"{way.top}/{name}" if way.top else name, way.part)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from core.ingest import images
 from core.learning.evaluation import predicting
 from core.learning.export.graph import ExportFailed
 from core.predictions.helper.graphs import GraphMaker
-from core.predictions.helper.networks import Loaded, Networks
+from core.predictions.helper.networks import LoadedVersion, Networks
 from core.processes.messages import read_message, write_message
 
 CPU_S = 600
@@ -30,7 +30,7 @@ More would not be faster, and their activations share the memory.
 _DIGITS = 7
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that cannot be answered; `kind` is `invalid` or `gone`."""
 
     def __init__(self, kind: str, detail: str) -> None:
@@ -55,14 +55,14 @@ def predict_request_images(
         raw: images, uint8 [N, size, size, channels] as the manifest's image says.
 
     Raises:
-        Refused: the request cannot be answered, or a file of the version is gone.
+        RequestRefused: the request cannot be answered, or a file of the version is gone.
     """
     try:
         version = networks.load_version(
             header["owner"], header["version_id"], manifest, header["parts"]
         )
     except FileNotFoundError as error:  # deleted after the API had fetched it
-        raise Refused("gone", f"A file of version {header['version']} is gone.") from error
+        raise RequestRefused("gone", f"A file of version {header['version']} is gone.") from error
     size, channels = version.image
     # A copy, since torch warns about arrays that cannot be written to.
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
@@ -87,12 +87,12 @@ def predict_request_images(
 
 
 def _predict_images_as_json(
-    graphs: GraphMaker, version: Loaded, header: Mapping[str, Any], pixels: NDArray[np.uint8]
+    graphs: GraphMaker, version: LoadedVersion, header: Mapping[str, Any], pixels: NDArray[np.uint8]
 ) -> Iterator[bytes]:
     """Yield the label and the most probable labels of each image, as JSON.
 
     Raises:
-        Refused: the version cannot predict for this task.
+        RequestRefused: the version cannot predict for this task.
     """
     promise = header.get("sure")
     sure_from = None if promise is None else promise["threshold"]
@@ -101,7 +101,7 @@ def _predict_images_as_json(
             graphs, version, header["task"], pixels, sure_from
         )
     except ValueError as error:
-        raise Refused("invalid", str(error)) from error
+        raise RequestRefused("invalid", str(error)) from error
     classes = version.network.list_classes(header["task"])
     # Stable, so that equal probabilities keep the order of classes.
     best = (-probabilities).argsort(axis=1, kind="stable")[:, : header["top_k"]]
@@ -119,7 +119,7 @@ def _predict_images_as_json(
 
 def _predict_request_probabilities(
     graphs: GraphMaker,
-    version: Loaded,
+    version: LoadedVersion,
     task: int | None,
     pixels: NDArray[np.uint8],
     sure_from: float | None,
@@ -169,7 +169,7 @@ def serve_prediction_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMak
             notes, graphs.notes = graphs.notes, []
             write_message(sink, json.dumps({"ok": True, "engine": engine, "notes": notes}).encode())
             write_message(sink, b"\n".join(items))
-        except Refused as error:
+        except RequestRefused as error:
             write_message(sink, json.dumps({"kind": error.kind, "detail": error.detail}).encode())
         except MemoryError:
             detail = (

@@ -29,7 +29,7 @@ START_CPU_S = 60
 _NUMBERS = "it must be H×W or H×W×C numbers from 0 to 255"
 
 
-class Refused(Exception):
+class InvalidRequest(Exception):
     """A request without a list of images; its text says why."""
 
 
@@ -93,22 +93,22 @@ def parse_json_images(text: bytes) -> list[Any]:
     """Return the images of a JSON text: nested arrays N×H×W or N×H×W×C, or `{"images": …}`.
 
     Raises:
-        Refused: the text is something else.
+        InvalidRequest: the text is something else.
     """
     try:
         # Repeated names are refused, since parsers disagree about which one counts.
         value = json.loads(text.decode("utf-8"), object_pairs_hook=_build_unique_dict)
     except (ValueError, RecursionError) as error:
-        raise Refused("The body is not JSON in UTF-8, or names something twice.") from error
+        raise InvalidRequest("The body is not JSON in UTF-8, or names something twice.") from error
     if isinstance(value, dict):
         if set(value) != {"images"}:
-            raise Refused(
+            raise InvalidRequest(
                 'The body must be nested arrays, {"images": nested arrays} or {"instances": '
                 '[{"b64": "…"}]}.'
             )
         value = value["images"]
     if not isinstance(value, list) or not 1 <= len(value) <= PREDICT_IMAGES:
-        raise Refused(f"images must be a list of 1 to {PREDICT_IMAGES} images.")
+        raise InvalidRequest(f"images must be a list of 1 to {PREDICT_IMAGES} images.")
     return value
 
 
@@ -136,7 +136,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) ->
                 write_message(sink, message)
                 if message[:1] == b"M":
                     return
-        except Refused as error:
+        except InvalidRequest as error:
             write_message(sink, b"R" + str(error).encode())
         except MemoryError:
             write_message(
@@ -155,7 +155,7 @@ def _build_decoded_messages(
     """Yield the messages after `begun`.
 
     Raises:
-        Refused: before the first message.
+        InvalidRequest: before the first message.
     """
     files = header["kind"] == "files"
     all_images: Sequence[Any] = body if files else parse_json_images(body[0])

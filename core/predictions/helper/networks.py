@@ -25,7 +25,7 @@ KEPT_BYTES = 2 << 30
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedVersion:
     """A version in memory, the owner for whom it was loaded, and its files with their bytes."""
 
     network: Network
@@ -51,12 +51,12 @@ class Networks:
 
     def __init__(self, graphs: GraphMaker) -> None:
         self.graphs = graphs
-        self._kept: OrderedDict[str, Loaded] = OrderedDict()
+        self._kept: OrderedDict[str, LoadedVersion] = OrderedDict()
         self._tensors: dict[str, dict[str, Tensor]] = {}
 
     def load_version(
         self, owner: str, version_id: str, manifest: bytes, parts: Mapping[str, str]
-    ) -> Loaded:
+    ) -> LoadedVersion:
         """Return a version by its id, and load it if it is not in memory.
 
         Args:
@@ -84,7 +84,7 @@ class Networks:
             return _build_fused_run(network, method, document, task)
 
         graph = VersionGraph(version_id, manifest, dict(parts), weight_bytes, build_fused_run)
-        loaded = Loaded(
+        loaded = LoadedVersion(
             network, method, image, document.normalise, document.logit_divisor, owner, files, graph
         )
         self._kept[version_id] = loaded

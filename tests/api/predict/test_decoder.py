@@ -19,7 +19,7 @@ import pytest
 from PIL import Image
 
 from api.predict import decoder as decoders
-from api.predict.decoder import CRASHED, Decoded, ImageDecoder, Wanted
+from api.predict.decoder import CRASHED, DecodedImages, DecodeRequest, ImageDecoder
 from core.errors import Invalid
 from core.ingest.images import decode_image, make_square_array
 from core.ingest.limits import PREDICT_IMAGES, Limits
@@ -98,16 +98,18 @@ def ask(
     size: int,
     channels: int,
     left_s: float = 20.0,
-) -> Decoded:
-    return decoder.decode_images(Wanted(kind, body, 0, PREDICT_IMAGES, size, channels, left_s))
+) -> DecodedImages:
+    return decoder.decode_images(
+        DecodeRequest(kind, body, 0, PREDICT_IMAGES, size, channels, left_s)
+    )
 
 
-def unusable(decoded: Decoded) -> dict[int, str]:
+def unusable(decoded: DecodedImages) -> dict[int, str]:
     """Position of each image that cannot be used, and why."""
     return {position: one for position, one in enumerate(decoded.images) if isinstance(one, str)}
 
 
-def pixels_of(decoded: Decoded, size: int = 8, channels: int = 3) -> np.ndarray:
+def pixels_of(decoded: DecodedImages, size: int = 8, channels: int = 3) -> np.ndarray:
     """Of all others."""
     usable = b"".join(one for one in decoded.images if isinstance(one, bytes))
     return np.frombuffer(usable, np.uint8).reshape(-1, size, size, channels)
@@ -183,14 +185,14 @@ def test_a_decoder_that_has_taken_its_time_pauses_after_an_image_and_goes_on_fro
         for position in range(5):
             files = kind == "files"
             given = body[position:] if files else body
-            wanted = Wanted(kind, given, 0 if files else position, 5, 8, 3, 20.0)
+            wanted = DecodeRequest(kind, given, 0 if files else position, 5, 8, 3, 20.0)
             decoded = hasty.decode_images(wanted)
             assert len(decoded.images) == 1 and decoded.paused == (position < 4)
             found += decoded.images
     finally:
         hasty.close()
     assert np.array_equal(
-        pixels_of(Decoded(5, found)), [make_square_array(one, 8, 3) for one in pixels]
+        pixels_of(DecodedImages(5, found)), [make_square_array(one, 8, 3) for one in pixels]
     )
 
 

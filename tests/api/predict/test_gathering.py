@@ -16,10 +16,10 @@ from fastapi.testclient import TestClient
 
 from api.predict import gathering as gatherings
 from api.predict import predictor as predictors
-from api.predict.decoder import Decoded, Wanted
+from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.gathering import GATHER_IMAGES, SHARED_IMAGES
 from api.predict.images import Images
-from api.predict.network import Answered
+from api.predict.network import PredictionResult
 from api.predict.predictor import Predictor, Question
 from core.contract.manifest import Manifest
 from core.errors import Invalid, Unavailable
@@ -50,14 +50,14 @@ class Network:
 
     def predict_first_images(
         self, header: bytes, manifest: bytes, pixels: Sequence[bytes]
-    ) -> Answered:
+    ) -> PredictionResult:
         self.asked.append(len(pixels))
         assert self.free.wait(60)
         if any(one.startswith(b"die") for one in pixels):
             raise Unavailable("The predict helper stopped while it answered; try again.")
         if any(one.startswith(b"bad") for one in pixels):
             raise Invalid("It cannot be asked that.")
-        return Answered(
+        return PredictionResult(
             [json.dumps({"label": one.decode().strip()}).encode() for one in pixels],
             {"onnxruntime"},
         )
@@ -75,11 +75,11 @@ class Decoder:
     def __init__(self) -> None:
         self.ended = 0
 
-    def decode_images(self, wanted: Wanted) -> Decoded:
+    def decode_images(self, wanted: DecodeRequest) -> DecodedImages:
         found: list[bytes | str] = []
         for data in wanted.body:
             found.append("cut off" if bytes(data).startswith(b"cut") else bytes(data).ljust(PIXELS))
-        return Decoded(len(wanted.body), found)
+        return DecodedImages(len(wanted.body), found)
 
     def end_process(self) -> None:
         self.ended += 1

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 from sqlalchemy import select
 
-from api.predict.decoder import Decoded, Wanted
+from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.images import FILES
 from api.predict.line import PredictLine
 from api.predict.network import NetworkProcess
@@ -61,11 +61,13 @@ while True:
 class FakeDecoder:
     """Takes the bytes of each file for its pixels; a file that begins with "cut" cannot be used."""
 
-    def decode_images(self, wanted: Wanted) -> Decoded:
+    def decode_images(self, wanted: DecodeRequest) -> DecodedImages:
         count = len(wanted.body)
         cut = [bytes(data).startswith(b"cut") for data in wanted.body]
         pixels = [bytes(data[:IMAGE_BYTES]).ljust(IMAGE_BYTES) for data in wanted.body]
-        return Decoded(count, ["cut" if bad else one for bad, one in zip(cut, pixels, strict=True)])
+        return DecodedImages(
+            count, ["cut" if bad else one for bad, one in zip(cut, pixels, strict=True)]
+        )
 
     def close(self) -> None:
         pass

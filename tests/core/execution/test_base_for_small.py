@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 
 from core.execution.validate import suggest_small_base
-from core.ingest.ingest import Ingested
+from core.ingest.ingest import IngestedBatch
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.passes import PASSES
 
 
-def decoded(small: int | None) -> Ingested:
+def decoded(small: int | None) -> IngestedBatch:
     """A batch of 1,000 images, of which so many are small; None: a report from before they were
     counted.
     """
     report: Any = {} if small is None else {"small": small}
-    return Ingested(Path(), Path(), Path(), {"a": 1000}, ["a"], 900, 100, report, [])
+    return IngestedBatch(Path(), Path(), Path(), {"a": 1000}, ["a"], 900, 100, report, [])
 
 
 def test_most_images_being_small_offers_the_small_base_with_the_seconds() -> None:

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from core.execution.batch_lines import list_decoding_log_lines, list_rejection_log_lines
-from core.ingest.ingest import Ingested
+from core.ingest.ingest import IngestedBatch
 
 
 def test_a_clean_batch_is_one_line() -> None:
     report = {"rejected": [], "rejected_count": 0, "ignored": 0, "duplicates": 0, "notes": []}
-    made = Ingested(
+    made = IngestedBatch(
         Path("t"),
         Path("h"),
         Path("r"),
@@ -45,7 +45,7 @@ def test_what_was_left_out_is_told_with_the_first_three_reasons() -> None:
 
 
 def test_warnings_of_a_batch_are_warnings_of_the_log() -> None:
-    made = Ingested(
+    made = IngestedBatch(
         Path("t"),
         Path("h"),
         Path("r"),

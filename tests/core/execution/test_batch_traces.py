@@ -15,7 +15,7 @@ from core.ingest.dataset import write_dataset
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates
 from core.ingest.findings.traces import Traces, write_traces
-from core.ingest.ingest import HELD_OUT, TRACES, TRAIN, Ingested
+from core.ingest.ingest import HELD_OUT, TRACES, TRAIN, IngestedBatch
 from core.statistics import near
 
 SHAPE = (8, 8, 3)
@@ -40,7 +40,7 @@ def make_traces(images: np.ndarray, labels: list[str], folder: str) -> Traces:
     )
 
 
-def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> Ingested:
+def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> IngestedBatch:
     """A batch as decoding leaves it, that asks to be rejected where it contradicts itself or
     others.
     """
@@ -55,7 +55,7 @@ def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> Ingested:
     found |= contradictions.find_batch_contradictions(traces, lambda row: images[row]).to_report()
     found["conflicts_policy"] = "reject"
     paths = folder / TRAIN, folder / HELD_OUT, folder / TRACES
-    return Ingested(*paths, {}, traces.classes, len(images), 0, found, [])
+    return IngestedBatch(*paths, {}, traces.classes, len(images), 0, found, [])
 
 
 def keep_traces(desk: Any, job_id: str, traces: Traces, **values: Any) -> None:
@@ -66,14 +66,14 @@ def keep_traces(desk: Any, job_id: str, traces: Traces, **values: Any) -> None:
 
 
 @pytest.fixture
-def batch(tmp_path: Path) -> Ingested:
+def batch(tmp_path: Path) -> IngestedBatch:
     """Two images: number 1 as a dog, and one that no task has."""
     folder = tmp_path / "batch"
     folder.mkdir()
     return make_batch(folder, draw(1, 9), ["dog", "dog"])
 
 
-def compare(desk: Any, model_id: str, batch: Ingested) -> Any:
+def compare(desk: Any, model_id: str, batch: IngestedBatch) -> Any:
     (model,) = desk.all(Model, id=model_id)
     return compare_with_earlier(desk.db, desk.blobs, model, None, batch)
 
@@ -82,7 +82,7 @@ STANDINGS = ("held", "rolled_back", "skipped", "discarded", None)
 
 
 def test_an_image_that_was_learned_under_another_label_rejects_the_batch(
-    desk: Any, batch: Ingested
+    desk: Any, batch: IngestedBatch
 ) -> None:
     model = desk.model()
     job = desk.submit(model)
@@ -101,7 +101,7 @@ def test_an_image_that_was_learned_under_another_label_rejects_the_batch(
 
 @pytest.mark.parametrize("standing", STANDINGS)
 def test_a_task_that_the_line_was_not_taught_contradicts_nothing(
-    desk: Any, batch: Ingested, standing: str | None
+    desk: Any, batch: IngestedBatch, standing: str | None
 ) -> None:
     model = desk.model()
     job = desk.submit(model)
@@ -110,7 +110,7 @@ def test_a_task_that_the_line_was_not_taught_contradicts_nothing(
 
 
 def test_tasks_of_the_task_scenario_do_not_contradict_each_other(
-    desk: Any, batch: Ingested
+    desk: Any, batch: IngestedBatch
 ) -> None:
     model = desk.model("task")
     job = desk.submit(model)
@@ -118,7 +118,7 @@ def test_tasks_of_the_task_scenario_do_not_contradict_each_other(
     assert compare(desk, model, batch).report["conflicts_count"] == 0
 
 
-def test_a_task_without_digests_is_named_as_not_compared(desk: Any, batch: Ingested) -> None:
+def test_a_task_without_digests_is_named_as_not_compared(desk: Any, batch: IngestedBatch) -> None:
     model = desk.model()
     job = desk.submit(model)
     older = make_traces(draw(1), ["cat"], "old")
@@ -128,7 +128,9 @@ def test_a_task_without_digests_is_named_as_not_compared(desk: Any, batch: Inges
     assert (report["conflicts_count"], report["conflicts_not_compared"]) == (0, [1])
 
 
-def test_a_task_whose_images_were_deleted_contradicts_nothing(desk: Any, batch: Ingested) -> None:
+def test_a_task_whose_images_were_deleted_contradicts_nothing(
+    desk: Any, batch: IngestedBatch
+) -> None:
     model = desk.model()
     job = desk.submit(model)
     traces = make_traces(draw(1), ["cat"], "old")

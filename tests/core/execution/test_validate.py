@@ -14,7 +14,7 @@ from core.errors import LabelsInvalid, LeaseLost, Rejected, StoreCorrupt, WrongS
 from core.execution import validate as validating
 from core.ingest.findings.batch_data import find_near_duplicates
 from core.ingest.findings.traces import Traces, write_traces
-from core.ingest.ingest import Ingested, Monitor
+from core.ingest.ingest import IngestedBatch, Monitor
 from core.retention import damage
 from core.scheduling import claim as claims
 
@@ -22,7 +22,7 @@ from core.scheduling import claim as claims
 def decode(**values: Any) -> Any:
     """A stand-in for `ingest_archive`: what it made of the archive, as two small files."""
 
-    def ingest(archive: Path, media_type: str, folder: Path, options: Any, _: Any) -> Ingested:
+    def ingest(archive: Path, media_type: str, folder: Path, options: Any, _: Any) -> IngestedBatch:
         assert archive.read_bytes() == b"zip"
         for name in ("train", "held"):
             (folder / name).write_text(f"{name} of {archive.name}")
@@ -37,7 +37,7 @@ def decode(**values: Any) -> Any:
             raise LabelsInvalid(
                 f"The model does not know {unknown}; its classes are fixed: {allowed}."
             )
-        return Ingested(
+        return IngestedBatch(
             folder / "train", folder / "held", folder / "traces", classes, allowed or sorted(classes), 4, 1,
             {"rejected": [], "ignored": 1, "duplicates": 0, "data": {"near_duplicates": near}}, ["one warning"],
         )  # fmt: skip
@@ -111,9 +111,11 @@ def test_what_the_submit_said_and_was_told_outlives_the_decoding(
         session.query(Task).one().report = {**GIVEN, "notes": ["before"], "ignored": 9}
     policies: list[str] = []
 
-    def spy(archive: Path, media_type: str, folder: Path, options: Any, monitor: Any) -> Ingested:
+    def spy(
+        archive: Path, media_type: str, folder: Path, options: Any, monitor: Any
+    ) -> IngestedBatch:
         policies.append(options.duplicates)
-        made: Ingested = decode()(archive, media_type, folder, options, monitor)
+        made: IngestedBatch = decode()(archive, media_type, folder, options, monitor)
         return made
 
     monkeypatch.setattr(validating, "ingest_archive", spy)
@@ -131,7 +133,7 @@ def test_what_the_submit_said_is_in_the_report_of_a_rejected_batch_too(
     with desk.db.write() as session:
         session.query(Task).one().report = GIVEN
 
-    def refuse(*_: Any, **__: Any) -> Ingested:
+    def refuse(*_: Any, **__: Any) -> IngestedBatch:
         raise Rejected("Not one.", extra={"report": {"rejected_count": 7}})
 
     monkeypatch.setattr(validating, "ingest_archive", refuse)

@@ -13,7 +13,7 @@ sys.path.append(str(Path(__file__).parent))
 
 import hostile_corpus
 
-from core.ingest.ingest import Ingested, IngestOptions, Monitor, ingest_archive
+from core.ingest.ingest import IngestedBatch, IngestOptions, Monitor, ingest_archive
 from core.ingest.inspect import Directory, inspect_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, detect_format
@@ -38,12 +38,12 @@ def look(tmp_path: Path) -> Callable[..., Directory]:
 
 
 @pytest.fixture
-def take(tmp_path: Path) -> Callable[..., Ingested]:
+def take(tmp_path: Path) -> Callable[..., IngestedBatch]:
     """take(data, size=8, channels=3, limits=…, **options): ingest bytes with one decoder."""
 
     def call(
         data: bytes, size: int = 8, channels: int = 3, limits: Limits | None = None, **options: Any
-    ) -> Ingested:
+    ) -> IngestedBatch:
         path = tmp_path / "archive"
         path.write_bytes(data)
         kind = detect_format(data[:SNIFF_BYTES], None)

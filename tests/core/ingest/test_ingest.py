@@ -21,11 +21,11 @@ from core.errors import ArchiveHostile, LabelsInvalid, Rejected
 from core.ingest.dataset import open_dataset
 from core.ingest.decoding import archive_decoding, pool
 from core.ingest.images import decode_image
-from core.ingest.ingest import Ingested, Stopped, draw_held_out_rows, draw_selection
+from core.ingest.ingest import IngestedBatch, IngestStopped, draw_held_out_rows, draw_selection
 from core.ingest.limits import Limits
 from core.processes import helper_process
 
-Take = Callable[..., Ingested]
+Take = Callable[..., IngestedBatch]
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -319,7 +319,7 @@ def test_progress_rises_to_the_total_and_stop_ends_it(take: Take, tmp_path: Path
     calls: list[tuple[int, int]] = []
     take(mixed({}, 200), progress=lambda done, total: calls.append((done, total)))
     assert calls[-1] == (400, 400) and calls == sorted(calls)
-    with pytest.raises(Stopped):
+    with pytest.raises(IngestStopped):
         take(mixed({}), stop=lambda: True)
     assert list((tmp_path / "out").iterdir()) == []
 

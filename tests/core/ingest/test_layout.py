@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import ArchiveHostile, ArchiveInvalid, LabelsInvalid, PerennialError
-from core.ingest.ingest import Ingested
+from core.ingest.ingest import IngestedBatch
 from core.ingest.inspect import Directory
 from core.ingest.layout import build_layout
 from core.ingest.limits import Limits
@@ -328,7 +328,7 @@ def test_long_and_foreign_names_in_tar_are_read(look: Look) -> None:
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 @pytest.mark.parametrize("zeros", [0, 512, 10240 - 1024, 3 << 18])
 def test_tars_written_one_after_another_are_read_whole(
-    look: Look, take: Callable[..., Ingested], pack: Callable[[bytes], bytes], zeros: int
+    look: Look, take: Callable[..., IngestedBatch], pack: Callable[[bytes], bytes], zeros: int
 ) -> None:
     one, two = (
         tar(pictures(3, ["cat"])) + bytes(zeros),

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from api.predict.decoder import ImageDecoder, Wanted
+from api.predict.decoder import DecodeRequest, ImageDecoder
 from core.contract.architecture import Image as ImageSpec
 from core.contract.manifest import Manifest
 from core.database.tables import Model
@@ -87,7 +87,7 @@ def test_a_prediction_has_these_pixels(right: np.ndarray) -> None:
     try:
         bodies = [kind.data for kind in GOOD]
         found = decoder.decode_images(
-            Wanted("files", bodies, 0, len(bodies), SIDE, 3, 60.0, decoding=LATEST)
+            DecodeRequest("files", bodies, 0, len(bodies), SIDE, 3, 60.0, decoding=LATEST)
         ).images
     finally:
         decoder.close()
@@ -169,7 +169,9 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     decoder = ImageDecoder(Settings(predict_turn_s=60))
     try:
         bodies = [kind.data for kind in OF_PHONES]
-        wanted = Wanted("files", bodies, 0, len(bodies), SIDE, 3, 60.0, decoding=image.decoding)
+        wanted = DecodeRequest(
+            "files", bodies, 0, len(bodies), SIDE, 3, 60.0, decoding=image.decoding
+        )
         assert decoder.decode_images(wanted).images == [one.tobytes() for one in before], (
             "a prediction"
         )

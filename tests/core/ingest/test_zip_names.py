@@ -10,7 +10,7 @@ import pytest
 from hostile_corpus import Entry, png, raw_zip
 
 from core.errors import ArchiveHostile, ArchiveInvalid
-from core.ingest.ingest import Ingested
+from core.ingest.ingest import IngestedBatch
 from core.ingest.inspect import Directory, inspect_archive
 from core.ingest.layout import Reading
 from core.ingest.limits import Limits
@@ -168,7 +168,7 @@ def test_a_name_that_is_not_in_the_encoding_of_the_sender_is_told(tmp_path: Path
 
 
 def test_the_sender_s_encoding_holds_at_check_and_at_ingest(
-    take: Callable[..., Ingested], tmp_path: Path
+    take: Callable[..., IngestedBatch], tmp_path: Path
 ) -> None:
     (tmp_path / "a.zip").write_bytes(zip_of([f"жук/{n}.png".encode("cp866") for n in range(3)]))
     reading = Reading(ReadingOptions(names="cp866"))

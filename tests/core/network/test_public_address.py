@@ -6,7 +6,7 @@ import ipaddress
 import pytest
 
 from core.network.public_address import (
-    Refused,
+    AddressRefused,
     describe_non_public,
     find_embedded_ipv4,
     parse_networks,
@@ -28,14 +28,14 @@ def test_the_corpus_has_more_than_a_hundred_and_fifty_addresses() -> None:
 
 @pytest.mark.parametrize("url", addresses.SPELLINGS)
 def test_an_address_in_another_spelling_is_no_url_of_a_webhook(url: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(AddressRefused) as refused:
         parse_url_target(url)
     assert str(refused.value).isprintable() and len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize("url", [*addresses.LITERALS, *addresses.INSIDE])
 def test_an_address_that_is_not_public_is_refused_with_its_reason(url: str) -> None:
-    with pytest.raises(Refused, match="PERENNIAL_WEBHOOK_ALLOW"):
+    with pytest.raises(AddressRefused, match="PERENNIAL_WEBHOOK_ALLOW"):
         resolve_allowed_addresses(parse_url_target(url), ())
 
 
@@ -43,7 +43,7 @@ def test_an_address_that_is_not_public_is_refused_with_its_reason(url: str) -> N
     "named", addresses.NAMES, ids=lambda named: ",".join(named.answers) or "nothing"
 )
 def test_a_name_of_which_one_address_is_not_public_is_refused(named: Named) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(AddressRefused):
         resolve_allowed_addresses(
             parse_url_target(named.url), (), lambda host, port: list(named.answers)
         )
@@ -69,9 +69,9 @@ def test_what_is_allowed_may_be_reached_by_http_and_nothing_else() -> None:
     assert resolve_allowed_addresses(parse_url_target("https://[fd00::1]/"), allow)
     assert resolve_allowed_addresses(parse_url_target("https://[::ffff:10.1.2.3]/"), allow)
     for url in ("https://10.2.0.1/", "https://[fe80::1]/"):
-        with pytest.raises(Refused):
+        with pytest.raises(AddressRefused):
             resolve_allowed_addresses(parse_url_target(url), allow)
-    with pytest.raises(Refused, match="needs https"):
+    with pytest.raises(AddressRefused, match="needs https"):
         resolve_allowed_addresses(parse_url_target("http://93.184.215.14/"), allow)
 
 

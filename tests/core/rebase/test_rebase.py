@@ -52,7 +52,7 @@ def write(folder: Path) -> Path:
 
 
 def begin(office: Office) -> str:
-    base = rebase.Asked({"model": "other", "version": 0})
+    base = rebase.RebaseRequest({"model": "other", "version": 0})
     try:
         found = rebase.begin_rebase(office.resources, office.actor, "birds", base)[0]
     except (WrongState, NameTaken) as error:

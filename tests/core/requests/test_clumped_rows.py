@@ -79,7 +79,7 @@ def test_pages_of_an_action_hold_all_of_its_rows_and_no_other(
     clumped: Database, newest_first: bool
 ) -> None:
     wanted, seen, cursor = (
-        audit.Wanted(action="version.publish", newest_first=newest_first),
+        audit.AuditQuery(action="version.publish", newest_first=newest_first),
         list[int](),
         None,
     )
@@ -96,7 +96,7 @@ def test_the_last_page_of_an_action_is_the_last(clumped: Database) -> None:
     row: dict[str, Any] = {"owner_id": "own_1", "object": "x", "data": {}, "at": 0.0}
     with clumped.write() as session:
         session.execute(insert(Audit), [{**row, "action": "key.create"}] * 2)
-    wanted = audit.Wanted(action="key.create")
+    wanted = audit.AuditQuery(action="key.create")
     first = audit.list_audit(clumped, ADMIN, limit=1, cursor=None, wanted=wanted)
     last = audit.list_audit(clumped, ADMIN, limit=1, cursor=first["next_cursor"], wanted=wanted)
     assert [one["items"][0]["id"] for one in (first, last)] == ids(clumped, Audit)[-2:]

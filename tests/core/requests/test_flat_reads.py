@@ -184,7 +184,7 @@ READS: Reads = {
 
 
 def trail(db: Database, **wanted: Any) -> object:
-    found = audit.list_audit(db, ADMIN, limit=3, cursor=None, wanted=audit.Wanted(**wanted))
+    found = audit.list_audit(db, ADMIN, limit=3, cursor=None, wanted=audit.AuditQuery(**wanted))
     assert bool(found["items"]) == (wanted.keys() <= {"newest_first", "model"})
     return found
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from core.tasks.class_names import (
     MAX_EDITED,
     MIN_EDITED,
-    Compared,
+    ComparedClassNames,
     compare_class_names,
     list_singular_forms,
     normalise_spelling,
@@ -47,7 +47,7 @@ from core.tasks.class_names import (
     ],
 )
 def test_a_slip_of_the_pen_looks_like_the_known_name(name: str, known: str) -> None:
-    assert compare_class_names([name], [known]) == Compared([name], [], [(name, known)])
+    assert compare_class_names([name], [known]) == ComparedClassNames([name], [], [(name, known)])
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,15 @@ def test_names_of_two_things_do_not_look_alike(name: str, known: str) -> None:
 
 
 def test_two_names_within_one_batch_look_alike() -> None:
-    assert compare_class_names(["hat", "Hat", "cap"], []) == Compared(
+    assert compare_class_names(["hat", "Hat", "cap"], []) == ComparedClassNames(
         ["Hat", "cap", "hat"], [], [("hat", "Hat")]
     )
 
 
 def test_a_known_name_is_never_doubted() -> None:
-    assert compare_class_names(["hat", "Hat"], ["Hat", "hat"]) == Compared([], ["Hat", "hat"], [])
+    assert compare_class_names(["hat", "Hat"], ["Hat", "hat"]) == ComparedClassNames(
+        [], ["Hat", "hat"], []
+    )
 
 
 def test_a_new_name_is_compared_with_known_ones_first() -> None:

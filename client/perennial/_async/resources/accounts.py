@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from perennial import types
-from perennial._async.http import Ask, AsyncHttp
+from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial.guard import build_api_path
 
@@ -63,12 +63,12 @@ class AsyncKeys:
         given_fields = {key: value for key, value in body.items() if value is not None}
         # The service has no Idempotency-Key for keys: a repeated request would create a second one.
         return await self._http.send_and_read(
-            types.NewKey, Ask("POST", "/v1/keys", json=given_fields, is_replayable=False)
+            types.NewKey, ApiRequest("POST", "/v1/keys", json=given_fields, is_replayable=False)
         )
 
     async def delete(self, key: str) -> None:
         """Revoke a key."""
-        await self._http.send(Ask("DELETE", build_api_path("keys", key)))
+        await self._http.send(ApiRequest("DELETE", build_api_path("keys", key)))
 
 
 class AsyncAudit:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial import types
-from perennial._async.http import Ask, AsyncHttp
+from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial._async.upload import ANSWER_S, make_body_reader
 from perennial._async.waiting import run_in_thread
@@ -77,7 +77,7 @@ class AsyncBases:
         }
         with open_transfer_bar(Path(file).name, progress) as show:
             body = make_body_reader(sent, sent.size, show)
-            ask = Ask(
+            ask = ApiRequest(
                 "POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S
             )
             return await self._http.send_and_read(types.Base, ask)
@@ -88,7 +88,7 @@ class AsyncBases:
 
     async def delete(self, base: str) -> None:
         """Delete a base that no model started from."""
-        await self._http.send(Ask("DELETE", build_api_path("bases", base)))
+        await self._http.send(ApiRequest("DELETE", build_api_path("bases", base)))
 
     async def retrieve(self, base: str) -> types.Base:
         """Return one base."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perennial import types
-from perennial._async.http import Ask, AsyncHttp
+from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.job import AsyncJobHandle
 from perennial._async.pages import AsyncPages
 from perennial.guard import build_api_path
@@ -28,7 +28,7 @@ class AsyncEdits:
         Raises:
             Conflict, Invalid, NotFound: see `create`.
         """
-        ask = Ask(
+        ask = ApiRequest(
             "POST",
             build_api_path("models", model, "edits"),
             {"validate": "only"},
@@ -68,7 +68,7 @@ class AsyncEdits:
             body["reason"] = reason
         if parent is not None:
             body["parent"] = parent
-        ask = Ask("POST", build_api_path("models", model, "edits"), json=body)
+        ask = ApiRequest("POST", build_api_path("models", model, "edits"), json=body)
         return await self._http.send_and_read(types.Edit, ask)
 
     def list(self, model: str, *, limit: int | None = None) -> AsyncPages[types.Edit]:
@@ -100,7 +100,7 @@ class AsyncEdits:
         """
         where = build_api_path("models", model, "edits", edit, "undo")
         return await self._http.send_and_read(
-            types.Edit, Ask("POST", where, json={"reason": reason})
+            types.Edit, ApiRequest("POST", where, json={"reason": reason})
         )
 
     async def purge(self, model: str, edit: int) -> types.Edit:
@@ -112,7 +112,7 @@ class AsyncEdits:
             Conflict: it has no version, or the lineage does not go on from it.
         """
         where = build_api_path("models", model, "edits", edit, "purge")
-        return await self._http.send_and_read(types.Edit, Ask("POST", where))
+        return await self._http.send_and_read(types.Edit, ApiRequest("POST", where))
 
 
 class AsyncClassAliases:
@@ -129,4 +129,4 @@ class AsyncClassAliases:
     async def delete(self, model: str, name: str) -> None:
         """Remove a former class name: a batch that uses it brings a new class."""
         where = build_api_path("models", model, "class-aliases")
-        await self._http.send(Ask("DELETE", where, {"name": name}))
+        await self._http.send(ApiRequest("DELETE", where, {"name": name}))

@@ -8,7 +8,7 @@ from typing import Any
 
 from perennial import types
 from perennial._async.download import fetch_file
-from perennial._async.http import Ask, AsyncHttp
+from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.job import AsyncJobHandle
 from perennial._async.pages import AsyncPages
 from perennial.bars import open_transfer_bar
@@ -64,7 +64,7 @@ class AsyncJobs:
             recipe: an override; `{}`: the model's recipe; None: the job's previous recipe.
         """
         # Not replayable, because the service has no Idempotency-Key for retries.
-        ask = Ask(
+        ask = ApiRequest(
             "POST",
             build_api_path("jobs", job, "retry"),
             json={"recipe": recipe},

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perennial import types
-from perennial._async.http import Ask, AsyncHttp
+from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial._async.resources.bases import AsyncBases
 from perennial.errors import Conflict, PerennialError
@@ -95,7 +95,7 @@ class AsyncModels:
         }
         given_fields = {key: value for key, value in fields.items() if value is not None}
         try:
-            ask = Ask(
+            ask = ApiRequest(
                 "POST", "/v1/models", json={"name": name, "scenario": scenario, **given_fields}
             )
             return await self._http.send_and_read(types.Model, ask)
@@ -210,12 +210,12 @@ class AsyncModels:
             }
         )
         return await self._http.send_and_read(
-            types.Model, Ask("PATCH", build_api_path("models", model), json=changes)
+            types.Model, ApiRequest("PATCH", build_api_path("models", model), json=changes)
         )
 
     async def delete(self, model: str) -> None:
         """Delete a model with all its data."""
-        await self._http.send(Ask("DELETE", build_api_path("models", model)))
+        await self._http.send(ApiRequest("DELETE", build_api_path("models", model)))
 
     async def rebase(
         self, model: str, base: str | Mapping[str, Any], *, name: str | None = None
@@ -235,7 +235,7 @@ class AsyncModels:
         """
         body = {"base": base} if name is None else {"base": base, "name": name}
         return await self._http.send_and_read(
-            types.Rebase, Ask("POST", build_api_path("models", model, "rebase"), json=body)
+            types.Rebase, ApiRequest("POST", build_api_path("models", model, "rebase"), json=body)
         )
 
     async def rebase_status(self, model: str) -> types.Rebase:
@@ -263,7 +263,7 @@ class AsyncModels:
         # Not replayable: after the first request, the name belongs to the other model.
         body = {"reason": reason, "missing": missing}
         return await self._http.send_and_read(
-            types.Rebase, Ask("POST", where, json=body, is_replayable=False)
+            types.Rebase, ApiRequest("POST", where, json=body, is_replayable=False)
         )
 
 
@@ -279,4 +279,4 @@ class AsyncMemory:
 
     async def delete(self, model: str) -> None:
         """Delete all retained images of a model."""
-        await self._http.send(Ask("DELETE", build_api_path("models", model, "memory")))
+        await self._http.send(ApiRequest("DELETE", build_api_path("models", model, "memory")))

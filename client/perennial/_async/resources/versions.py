@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perennial import types
 from perennial._async.download import fetch_file
-from perennial._async.http import Ask, AsyncHttp
+from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial._async.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
@@ -42,7 +42,7 @@ class AsyncVersions:
 
     async def update(self, model: str, version: int | str, *, note: str | None) -> types.Version:
         """Set the note of a version."""
-        ask = Ask(
+        ask = ApiRequest(
             "PATCH", build_api_path("models", model, "versions", version), json={"note": note}
         )
         return await self._http.send_and_read(types.Version, ask)
@@ -136,7 +136,7 @@ class AsyncVersions:
             where = build_api_path(
                 "models", model, "tasks", one.task, "images", "held_out", f"{one.index}.png"
             )
-            pictures.append((await self._http.send(Ask("GET", where))).content)
+            pictures.append((await self._http.send(ApiRequest("GET", where))).content)
         try:
             return Comparison(compared, images, pictures)
         except ValueError as error:
@@ -217,7 +217,7 @@ class AsyncVersions:
         params = {"top_k": top_k, "task": task}
         files = await run_in_thread(lambda: read_form_parts(images))
         body = {"images": convert_to_numbers(images)} if files is None else None
-        ask = Ask("POST", where, params, json=body, files=files)
+        ask = ApiRequest("POST", where, params, json=body, files=files)
         return await self._http.send_and_read(types.Predict, ask)
 
 

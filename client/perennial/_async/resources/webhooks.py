@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from perennial import types
-from perennial._async.http import Ask, AsyncHttp
+from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.pages import AsyncPages
 from perennial.fields import NOT_GIVEN, NotGiven, select_given_fields
 from perennial.guard import build_api_path
@@ -45,7 +45,7 @@ class AsyncWebhooks:
         given_fields = {key: value for key, value in body.items() if value is not None}
         # The service has no Idempotency-Key for webhooks: a repeated request would create a second
         # one.
-        ask = Ask("POST", "/v1/webhooks", json=given_fields, is_replayable=False)
+        ask = ApiRequest("POST", "/v1/webhooks", json=given_fields, is_replayable=False)
         return await self._http.send_and_read(types.NewWebhook, ask)
 
     def list(self, *, limit: int | None = None) -> AsyncPages[types.Webhook]:
@@ -72,17 +72,17 @@ class AsyncWebhooks:
             {"url": url, "format": format, "events": event_list, "model": model, "enabled": enabled}
         )
         return await self._http.send_and_read(
-            types.Webhook, Ask("PATCH", build_api_path("webhooks", webhook), json=changes)
+            types.Webhook, ApiRequest("PATCH", build_api_path("webhooks", webhook), json=changes)
         )
 
     async def delete(self, webhook: str) -> None:
         """Remove a webhook with its deliveries."""
-        await self._http.send(Ask("DELETE", build_api_path("webhooks", webhook)))
+        await self._http.send(ApiRequest("DELETE", build_api_path("webhooks", webhook)))
 
     async def test(self, webhook: str) -> types.DeliveryDetail:
         """Send a `webhook.test` event; `retrieve_delivery` returns its result."""
         return await self._http.send_and_read(
-            types.DeliveryDetail, Ask("POST", build_api_path("webhooks", webhook, "test"))
+            types.DeliveryDetail, ApiRequest("POST", build_api_path("webhooks", webhook, "test"))
         )
 
     async def rotate(self, webhook: str) -> types.NewWebhook:
@@ -91,7 +91,7 @@ class AsyncWebhooks:
         """
         # Not replayable: repeated, it would replace the new secret, and the old one would no longer
         # sign.
-        ask = Ask("POST", build_api_path("webhooks", webhook, "rotate"), is_replayable=False)
+        ask = ApiRequest("POST", build_api_path("webhooks", webhook, "rotate"), is_replayable=False)
         return await self._http.send_and_read(types.NewWebhook, ask)
 
     def deliveries(
@@ -109,4 +109,4 @@ class AsyncWebhooks:
     async def redeliver(self, webhook: str, delivery: str) -> types.DeliveryDetail:
         """Send a delivery again at once, under the same id."""
         where = build_api_path("webhooks", webhook, "deliveries", delivery, "redeliver")
-        return await self._http.send_and_read(types.DeliveryDetail, Ask("POST", where))
+        return await self._http.send_and_read(types.DeliveryDetail, ApiRequest("POST", where))

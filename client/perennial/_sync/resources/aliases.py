@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perennial import types
-from perennial._sync.http import Ask, Http
+from perennial._sync.http import ApiRequest, Http
 from perennial._sync.pages import Pages
 from perennial.guard import build_api_path
 
@@ -18,7 +18,7 @@ class Aliases:
         self, model: str, alias: str, version: int, *, reason: str | None = None
     ) -> types.Alias:
         """Point an alias at a version; a held version requires a reason."""
-        ask = Ask(
+        ask = ApiRequest(
             "PUT",
             build_api_path("models", model, "aliases", alias),
             json={"version": version, "reason": reason},
@@ -41,7 +41,9 @@ class Aliases:
 
     def delete(self, model: str, alias: str) -> None:
         """Remove an alias that you created."""
-        self._http.send(Ask("DELETE", build_api_path("models", model, "aliases", alias)))
+        self._http.send(
+            ApiRequest("DELETE", build_api_path("models", model, "aliases", alias))
+        )
 
     def rollback(
         self,
@@ -61,11 +63,12 @@ class Aliases:
             {"version": version, "reason": reason},
         )
         return self._http.send_and_read(
-            types.Alias, Ask("POST", where, json=body, is_replayable=False)
+            types.Alias, ApiRequest("POST", where, json=body, is_replayable=False)
         )
 
     def follow(self, model: str, alias: str = "production") -> types.Alias:
         """Let production follow the lineage again after a rollback."""
         return self._http.send_and_read(
-            types.Alias, Ask("POST", build_api_path("models", model, "aliases", alias, "follow"))
+            types.Alias,
+            ApiRequest("POST", build_api_path("models", model, "aliases", alias, "follow")),
         )

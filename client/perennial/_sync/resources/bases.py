@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial import types
-from perennial._sync.http import Ask, Http
+from perennial._sync.http import ApiRequest, Http
 from perennial._sync.pages import Pages
 from perennial._sync.upload import ANSWER_S, make_body_reader
 from perennial._sync.waiting import run_in_thread
@@ -77,7 +77,7 @@ class Bases:
         }
         with open_transfer_bar(Path(file).name, progress) as show:
             body = make_body_reader(sent, sent.size, show)
-            ask = Ask(
+            ask = ApiRequest(
                 "POST", "/v1/bases", params, content=body, headers=headers, timeout_s=ANSWER_S
             )
             return self._http.send_and_read(types.Base, ask)
@@ -88,7 +88,7 @@ class Bases:
 
     def delete(self, base: str) -> None:
         """Delete a base that no model started from."""
-        self._http.send(Ask("DELETE", build_api_path("bases", base)))
+        self._http.send(ApiRequest("DELETE", build_api_path("bases", base)))
 
     def retrieve(self, base: str) -> types.Base:
         """Return one base."""

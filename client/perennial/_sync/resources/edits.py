@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perennial import types
-from perennial._sync.http import Ask, Http
+from perennial._sync.http import ApiRequest, Http
 from perennial._sync.job import JobHandle
 from perennial._sync.pages import Pages
 from perennial.guard import build_api_path
@@ -28,7 +28,7 @@ class Edits:
         Raises:
             Conflict, Invalid, NotFound: see `create`.
         """
-        ask = Ask(
+        ask = ApiRequest(
             "POST",
             build_api_path("models", model, "edits"),
             {"validate": "only"},
@@ -68,7 +68,7 @@ class Edits:
             body["reason"] = reason
         if parent is not None:
             body["parent"] = parent
-        ask = Ask("POST", build_api_path("models", model, "edits"), json=body)
+        ask = ApiRequest("POST", build_api_path("models", model, "edits"), json=body)
         return self._http.send_and_read(types.Edit, ask)
 
     def list(self, model: str, *, limit: int | None = None) -> Pages[types.Edit]:
@@ -100,7 +100,7 @@ class Edits:
         """
         where = build_api_path("models", model, "edits", edit, "undo")
         return self._http.send_and_read(
-            types.Edit, Ask("POST", where, json={"reason": reason})
+            types.Edit, ApiRequest("POST", where, json={"reason": reason})
         )
 
     def purge(self, model: str, edit: int) -> types.Edit:
@@ -112,7 +112,7 @@ class Edits:
             Conflict: it has no version, or the lineage does not go on from it.
         """
         where = build_api_path("models", model, "edits", edit, "purge")
-        return self._http.send_and_read(types.Edit, Ask("POST", where))
+        return self._http.send_and_read(types.Edit, ApiRequest("POST", where))
 
 
 class ClassAliases:
@@ -129,4 +129,4 @@ class ClassAliases:
     def delete(self, model: str, name: str) -> None:
         """Remove a former class name: a batch that uses it brings a new class."""
         where = build_api_path("models", model, "class-aliases")
-        self._http.send(Ask("DELETE", where, {"name": name}))
+        self._http.send(ApiRequest("DELETE", where, {"name": name}))

@@ -8,7 +8,7 @@ from typing import Any
 
 from perennial import types
 from perennial._sync.download import fetch_file
-from perennial._sync.http import Ask, Http
+from perennial._sync.http import ApiRequest, Http
 from perennial._sync.job import JobHandle
 from perennial._sync.pages import Pages
 from perennial.bars import open_transfer_bar
@@ -64,7 +64,7 @@ class Jobs:
             recipe: an override; `{}`: the model's recipe; None: the job's previous recipe.
         """
         # Not replayable, because the service has no Idempotency-Key for retries.
-        ask = Ask(
+        ask = ApiRequest(
             "POST",
             build_api_path("jobs", job, "retry"),
             json={"recipe": recipe},

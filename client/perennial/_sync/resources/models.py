@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from perennial import types
-from perennial._sync.http import Ask, Http
+from perennial._sync.http import ApiRequest, Http
 from perennial._sync.pages import Pages
 from perennial._sync.resources.bases import Bases
 from perennial.errors import Conflict, PerennialError
@@ -95,7 +95,7 @@ class Models:
         }
         given_fields = {key: value for key, value in fields.items() if value is not None}
         try:
-            ask = Ask(
+            ask = ApiRequest(
                 "POST", "/v1/models", json={"name": name, "scenario": scenario, **given_fields}
             )
             return self._http.send_and_read(types.Model, ask)
@@ -210,12 +210,12 @@ class Models:
             }
         )
         return self._http.send_and_read(
-            types.Model, Ask("PATCH", build_api_path("models", model), json=changes)
+            types.Model, ApiRequest("PATCH", build_api_path("models", model), json=changes)
         )
 
     def delete(self, model: str) -> None:
         """Delete a model with all its data."""
-        self._http.send(Ask("DELETE", build_api_path("models", model)))
+        self._http.send(ApiRequest("DELETE", build_api_path("models", model)))
 
     def rebase(
         self, model: str, base: str | Mapping[str, Any], *, name: str | None = None
@@ -235,7 +235,7 @@ class Models:
         """
         body = {"base": base} if name is None else {"base": base, "name": name}
         return self._http.send_and_read(
-            types.Rebase, Ask("POST", build_api_path("models", model, "rebase"), json=body)
+            types.Rebase, ApiRequest("POST", build_api_path("models", model, "rebase"), json=body)
         )
 
     def rebase_status(self, model: str) -> types.Rebase:
@@ -263,7 +263,7 @@ class Models:
         # Not replayable: after the first request, the name belongs to the other model.
         body = {"reason": reason, "missing": missing}
         return self._http.send_and_read(
-            types.Rebase, Ask("POST", where, json=body, is_replayable=False)
+            types.Rebase, ApiRequest("POST", where, json=body, is_replayable=False)
         )
 
 
@@ -279,4 +279,4 @@ class Memory:
 
     def delete(self, model: str) -> None:
         """Delete all retained images of a model."""
-        self._http.send(Ask("DELETE", build_api_path("models", model, "memory")))
+        self._http.send(ApiRequest("DELETE", build_api_path("models", model, "memory")))

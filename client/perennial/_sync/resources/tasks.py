@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Unpack
 
 from perennial import types
-from perennial._sync.http import Ask, Http
+from perennial._sync.http import ApiRequest, Http
 from perennial._sync.job import JobHandle
 from perennial._sync.pages import Pages
 from perennial._sync.upload import Batch, send_batch
@@ -170,7 +170,7 @@ class Tasks:
 
     def relearn(self, model: str, task: int, *, recipe: Recipe = None) -> JobHandle:
         """Learn again a task that the lineage lacks, before all waiting ones."""
-        ask = Ask(
+        ask = ApiRequest(
             "POST",
             build_api_path("models", model, "tasks", task, "relearn"),
             json={"recipe": recipe},
@@ -180,7 +180,9 @@ class Tasks:
 
     def delete_data(self, model: str, task: int) -> None:
         """Delete a batch's images; the learned versions stay."""
-        self._http.send(Ask("DELETE", build_api_path("models", model, "tasks", task, "data")))
+        self._http.send(
+            ApiRequest("DELETE", build_api_path("models", model, "tasks", task, "data"))
+        )
 
     def images(
         self,
@@ -203,12 +205,12 @@ class Tasks:
     ) -> bytes:
         """Return one image of a task as a lossless PNG."""
         where = build_api_path("models", model, "tasks", task, "images", split, f"{index}.png")
-        return (self._http.send(Ask("GET", where))).content
+        return (self._http.send(ApiRequest("GET", where))).content
 
     def _send_settling_request(
         self, model: str, task: int, verb: str, reason: str | None
     ) -> types.Task:
-        ask = Ask(
+        ask = ApiRequest(
             "POST", build_api_path("models", model, "tasks", task, verb), json={"reason": reason}
         )
         return self._http.send_and_read(types.Task, ask)
@@ -267,4 +269,4 @@ class Uploads:
 
     def delete(self, upload: str) -> None:
         """Remove an upload and its received bytes."""
-        self._http.send(Ask("DELETE", build_api_path("uploads", upload)))
+        self._http.send(ApiRequest("DELETE", build_api_path("uploads", upload)))

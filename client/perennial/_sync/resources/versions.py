@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perennial import types
 from perennial._sync.download import fetch_file
-from perennial._sync.http import Ask, Http
+from perennial._sync.http import ApiRequest, Http
 from perennial._sync.pages import Pages
 from perennial._sync.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
@@ -42,7 +42,7 @@ class Versions:
 
     def update(self, model: str, version: int | str, *, note: str | None) -> types.Version:
         """Set the note of a version."""
-        ask = Ask(
+        ask = ApiRequest(
             "PATCH", build_api_path("models", model, "versions", version), json={"note": note}
         )
         return self._http.send_and_read(types.Version, ask)
@@ -136,7 +136,7 @@ class Versions:
             where = build_api_path(
                 "models", model, "tasks", one.task, "images", "held_out", f"{one.index}.png"
             )
-            pictures.append((self._http.send(Ask("GET", where))).content)
+            pictures.append((self._http.send(ApiRequest("GET", where))).content)
         try:
             return Comparison(compared, images, pictures)
         except ValueError as error:
@@ -217,7 +217,7 @@ class Versions:
         params = {"top_k": top_k, "task": task}
         files = run_in_thread(lambda: read_form_parts(images))
         body = {"images": convert_to_numbers(images)} if files is None else None
-        ask = Ask("POST", where, params, json=body, files=files)
+        ask = ApiRequest("POST", where, params, json=body, files=files)
         return self._http.send_and_read(types.Predict, ask)
 
 

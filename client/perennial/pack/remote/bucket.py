@@ -10,13 +10,13 @@ from perennial.pack.remote.address import Address, parse_bucket_address
 from perennial.pack.remote.fetching import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
-    Changed,
+    EntryChanged,
     FetchedImages,
     Progress,
     require_positive_limit,
 )
 from perennial.pack.remote.names import is_safe_file_name
-from perennial.pack.remote.stores import Listed, StoreOptions, open_store
+from perennial.pack.remote.stores import ListedObject, StoreOptions, open_store
 from perennial.pack.rules.entries import ReadingOptions, RuleError
 from perennial.pack.rules.plan import IGNORED, Plan
 from perennial.pack.rules.tables import MAX_TABLE_BYTES
@@ -75,7 +75,7 @@ class BucketImages(FetchedImages):
         require_positive_limit(max_entries)
         super().__init__(f"{quote_name(str(self._address))}", max_bad)
         self._store = open_store(self._address, StoreOptions(endpoint, profile, anonymous))
-        self._objects: list[Listed] = []
+        self._objects: list[ListedObject] = []
         layout_options = {
             "layout": layout,
             "one_class": one_class,
@@ -109,7 +109,7 @@ class BucketImages(FetchedImages):
     def _plan_object_classes(
         self,
         names: list[str],
-        object_by_name: dict[str, Listed],
+        object_by_name: dict[str, ListedObject],
         options: ReadingOptions,
         known_classes: Collection[str],
     ) -> Plan:
@@ -123,14 +123,14 @@ class BucketImages(FetchedImages):
                 )
             try:
                 return self._store.read_object(table)
-            except Changed as changed:
+            except EntryChanged as changed:
                 raise RuleError(f"The object {quote_name(table.key)} {changed}.") from changed
 
         return plan_folder_reading(
             names, options, read_object_by_number, known_classes, self.origin
         )
 
-    def _add_listed_object(self, name: str, listed: Listed, label: str, part: str) -> None:
+    def _add_listed_object(self, name: str, listed: ListedObject, label: str, part: str) -> None:
         size = listed.size
         if not 0 < size <= MAX_ENTRY_BYTES:
             self._bad.add_bad_entry(
@@ -146,11 +146,11 @@ class BucketImages(FetchedImages):
             name = f"{folder}/{build_numbered_name(len(self.rows))}".removeprefix("/")
         self.rows.append(Image(name, label, part))
 
-    def _list_objects(self, max_entries: int, progress: Progress | None) -> dict[str, Listed]:
+    def _list_objects(self, max_entries: int, progress: Progress | None) -> dict[str, ListedObject]:
         """Return the objects by their names in the batch, adding invalid names as bad. Raises
         PackError.
         """
-        object_by_name: dict[str, Listed] = {}
+        object_by_name: dict[str, ListedObject] = {}
         keys = 0
         for number, page in enumerate(self._store.list_object_pages()):
             keys += len(page)
@@ -172,7 +172,9 @@ class BucketImages(FetchedImages):
             raise PackError(f"{self.origin} has {problem}")
         return object_by_name
 
-    def _register_listed_object(self, listed: Listed, object_by_name: dict[str, Listed]) -> None:
+    def _register_listed_object(
+        self, listed: ListedObject, object_by_name: dict[str, ListedObject]
+    ) -> None:
         prefix = self._address.prefix
         name = listed.key.removeprefix(prefix)
         if name.endswith("/") and not listed.size:

@@ -37,7 +37,7 @@ def require_positive_limit(max_entries: object) -> None:
         )
 
 
-class Changed(Exception):
+class EntryChanged(Exception):
     """An entry has changed since listing; the message is the end of a sentence."""
 
 
@@ -86,7 +86,7 @@ class FetchedImages(Images):
         Raises:
             SourceChanged: an image has changed whose bytes were already sent.
         """
-        ahead: deque[tuple[int, Future[bytes | Changed]]] = deque()
+        ahead: deque[tuple[int, Future[bytes | EntryChanged]]] = deque()
         waiting, following = 0, first
         with ThreadPoolExecutor(AT_ONCE, "perennial-fetch") as pool:
             try:
@@ -114,22 +114,24 @@ class FetchedImages(Images):
                     future.cancel()
         self._is_read |= first == 0
 
-    def _try_fetch_image(self, number: int) -> bytes | Changed:
+    def _try_fetch_image(self, number: int) -> bytes | EntryChanged:
         # Once replaced by zeros, always: each reading must give the same bytes.
         if number in self._empty:
-            return Changed("")
+            return EntryChanged("")
         try:
             content = self.fetch_image(number)
-        except Changed as changed:
+        except EntryChanged as changed:
             return changed
         if len(content) == self._sizes[number]:
             return content
         has = "more" if len(content) > self._sizes[number] else f"{len(content):,}"
-        return Changed(
+        return EntryChanged(
             f"had {self._sizes[number]:,} bytes when it was listed, and now it has {has}"
         )
 
-    def _replace_with_zeros(self, number: int, changed: Changed, is_cut: bool) -> Iterable[bytes]:
+    def _replace_with_zeros(
+        self, number: int, changed: EntryChanged, is_cut: bool
+    ) -> Iterable[bytes]:
         """Yield zeros in place of an image. Raises SourceChanged, or PackError if too many
         are bad.
         """

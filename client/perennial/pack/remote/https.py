@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import httpcore2
 
 from perennial.public_address import (
+    AddressRefused,
     IPAddress,
-    Refused,
     Resolver,
     Target,
     describe_non_public,
@@ -193,7 +193,7 @@ def parse_https_url(url: str) -> Target:
         raise Unfetchable(f"is of {scheme[0] if scheme else 'no scheme'}; only https:// is fetched")
     try:
         return parse_url_target(url, MAX_URL_CHARS)
-    except Refused:
+    except AddressRefused:
         raise Unfetchable(
             "is no URL in its plain form: https://host/path in ASCII, other characters as %xx, "
             "without a user name "

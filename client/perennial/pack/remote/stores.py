@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 from perennial.pack.errors import PackError
 from perennial.pack.extras import import_optional_module
 from perennial.pack.remote.address import Address
-from perennial.pack.remote.fetching import Changed
+from perennial.pack.remote.fetching import EntryChanged
 from perennial.pack.text import quote_name
 
 PAGE_KEYS = 1000
 _GONE = "is there no more, or has been replaced"
 
 
-class Listed(NamedTuple):
+class ListedObject(NamedTuple):
     """An object of a listing: its key, size in bytes, and version (an ETag or a generation)."""
 
     key: str
@@ -47,7 +47,7 @@ class Store(ABC):
         self.address = address
         self.errors: tuple[type[Exception], ...] = (OSError, ValueError)
 
-    def list_object_pages(self) -> Iterator[list[Listed]]:
+    def list_object_pages(self) -> Iterator[list[ListedObject]]:
         """Yield the objects below the prefix, page by page. Raises PackError if it cannot be
         listed.
         """
@@ -71,7 +71,7 @@ class Store(ABC):
                 )
             token = following
 
-    def read_object(self, listed: Listed) -> bytes:
+    def read_object(self, listed: ListedObject) -> bytes:
         """Return the bytes of an object, at most one more than listed. Raises Changed or
         PackError.
         """
@@ -79,10 +79,10 @@ class Store(ABC):
             # One byte more than listed reveals an object that has grown.
             return self._read_object_start(listed, listed.size + 1)
         except FileNotFoundError:
-            raise Changed(_GONE) from None
+            raise EntryChanged(_GONE) from None
         except self.errors as error:
             if self._is_changed_error(error):
-                raise Changed(_GONE) from error
+                raise EntryChanged(_GONE) from error
             raise PackError(
                 f"The object {quote_name(listed.key)} of {quote_name(str(self.address))} cannot be "
                 f"read: {_format_store_error(error)}. Send the "
@@ -90,11 +90,11 @@ class Store(ABC):
             ) from error
 
     @abstractmethod
-    def _read_listing_page(self, token: str | None) -> tuple[list[Listed], str | None]:
+    def _read_listing_page(self, token: str | None) -> tuple[list[ListedObject], str | None]:
         """Return a page of the listing, and the token of the next page, or None."""
 
     @abstractmethod
-    def _read_object_start(self, listed: Listed, most: int) -> bytes:
+    def _read_object_start(self, listed: ListedObject, most: int) -> bytes:
         """Return the first `most` bytes of the listed version."""
 
     def _is_changed_error(self, error: Exception) -> bool:
@@ -122,7 +122,7 @@ class S3Store(Store):
             use_listings_cache=False, skip_instance_cache=True, **file_system_options
         )
 
-    def _read_listing_page(self, token: str | None) -> tuple[list[Listed], str | None]:
+    def _read_listing_page(self, token: str | None) -> tuple[list[ListedObject], str | None]:
         more = {"ContinuationToken": token} if token else {}
         response = self._fs.call_s3(
             "list_objects_v2",
@@ -132,12 +132,12 @@ class S3Store(Store):
             **more,
         )
         rows = [
-            Listed(row["Key"], int(row["Size"]), row.get("ETag", ""))
+            ListedObject(row["Key"], int(row["Size"]), row.get("ETag", ""))
             for row in response.get("Contents", ())
         ]
         return rows, response.get("NextContinuationToken") if response.get("IsTruncated") else None
 
-    def _read_object_start(self, listed: Listed, most: int) -> bytes:
+    def _read_object_start(self, listed: ListedObject, most: int) -> bytes:
         # A replaced object is refused instead of being sent under the size of the old one.
         match = {"IfMatch": listed.version} if listed.version else {}
         response = self._fs.call_s3(
@@ -177,7 +177,7 @@ class GoogleStore(Store):
             **file_system_options,
         )
 
-    def _read_listing_page(self, token: str | None) -> tuple[list[Listed], str | None]:
+    def _read_listing_page(self, token: str | None) -> tuple[list[ListedObject], str | None]:
         response = self._fs.call(
             "GET",
             "b/{}/o",
@@ -188,12 +188,12 @@ class GoogleStore(Store):
             **({"pageToken": token} if token else {}),
         )
         rows = [
-            Listed(row["name"], int(row["size"]), str(row["generation"]))
+            ListedObject(row["name"], int(row["size"]), str(row["generation"]))
             for row in response.get("items", ())
         ]
         return rows, response.get("nextPageToken")
 
-    def _read_object_start(self, listed: Listed, most: int) -> bytes:
+    def _read_object_start(self, listed: ListedObject, most: int) -> bytes:
         path = f"{self.address.bucket}/{listed.key}"
         content: bytes = self._fs.cat_file(path, start=0, end=most, generation=listed.version)
         return content
@@ -226,13 +226,13 @@ class AzureStore(Store):
                 "a token as the tools of Azure take it, or AZURE_STORAGE_CONNECTION_STRING."
             ) from error
 
-    def _read_listing_page(self, token: str | None) -> tuple[list[Listed], str | None]:
-        page: tuple[list[Listed], str | None] = self._sync(
+    def _read_listing_page(self, token: str | None) -> tuple[list[ListedObject], str | None]:
+        page: tuple[list[ListedObject], str | None] = self._sync(
             self._fs.loop, self._fetch_listing_page, token
         )
         return page
 
-    async def _fetch_listing_page(self, token: str | None) -> tuple[list[Listed], str | None]:
+    async def _fetch_listing_page(self, token: str | None) -> tuple[list[ListedObject], str | None]:
         client = self._fs.service_client.get_container_client(self.address.bucket)
         listing = client.list_blobs(
             name_starts_with=self.address.prefix or None, results_per_page=PAGE_KEYS
@@ -241,15 +241,15 @@ class AzureStore(Store):
         # Only the first page is read: the token leads to the next one.
         async for page in pages:
             return [
-                Listed(one.name, one.size, one.etag) async for one in page
+                ListedObject(one.name, one.size, one.etag) async for one in page
             ], pages.continuation_token
         return [], None
 
-    def _read_object_start(self, listed: Listed, most: int) -> bytes:
+    def _read_object_start(self, listed: ListedObject, most: int) -> bytes:
         content: bytes = self._sync(self._fs.loop, self._fetch_first_bytes, listed, most)
         return content
 
-    async def _fetch_first_bytes(self, listed: Listed, most: int) -> bytes:
+    async def _fetch_first_bytes(self, listed: ListedObject, most: int) -> bytes:
         client = self._fs.service_client.get_blob_client(self.address.bucket, listed.key)
         # As in S3Store: a replaced object is refused.
         condition = self._core.MatchConditions.IfNotModified

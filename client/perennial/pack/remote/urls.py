@@ -18,7 +18,7 @@ from perennial.pack.names import build_numbered_name
 from perennial.pack.remote.fetching import (
     AT_ONCE,
     MAX_ENTRIES,
-    Changed,
+    EntryChanged,
     FetchedImages,
     Progress,
     require_positive_limit,
@@ -36,7 +36,7 @@ _NO_LABELS = ("", "nan", "-1")
 _T = TypeVar("_T")
 
 
-class _Found(NamedTuple):
+class _RemoteImage(NamedTuple):
     """An image found at a row's URL: its size in bytes, and its ETag, time or digest."""
 
     row: Row
@@ -72,7 +72,7 @@ class UrlImages(FetchedImages):
         super().__init__(f"the list {quote_name(file.name)}", max_bad)
         require_positive_limit(max_entries)
         self._fetcher = fetcher or Fetcher(allow_private)
-        self._found: list[_Found] = []
+        self._found: list[_RemoteImage] = []
         rows = self._read_url_rows(file, max_entries)
         as_taken = parts.map_parts_to_splits((row.part for row in rows), quote_name(file))
         for image in self._request_images(rows, progress):
@@ -140,7 +140,7 @@ class UrlImages(FetchedImages):
             raise PackError(f"{quote_name(file)} lists no images: {FORM}.")
         return list(rows.values())
 
-    def _request_images(self, rows: list[Row], progress: Progress | None) -> Iterator[_Found]:
+    def _request_images(self, rows: list[Row], progress: Progress | None) -> Iterator[_RemoteImage]:
         """Yield the image at each URL in order, adding unavailable ones as bad."""
         with ThreadPoolExecutor(AT_ONCE, "perennial-ask") as pool:
             done = 0
@@ -150,7 +150,7 @@ class UrlImages(FetchedImages):
                     row_group, pool.map(self._request_image, row_group), strict=True
                 ):
                     done += 1
-                    if isinstance(result, _Found):
+                    if isinstance(result, _RemoteImage):
                         yield result
                     else:
                         self._bad.add_bad_entry(
@@ -159,7 +159,7 @@ class UrlImages(FetchedImages):
                 if progress is not None:
                     progress(done, len(rows))
 
-    def _request_image(self, row: Row) -> _Found | Unfetchable:
+    def _request_image(self, row: Row) -> _RemoteImage | Unfetchable:
         try:
             try:
                 head = _call_with_retries(lambda: self._fetcher.fetch_size_and_version(row.url))
@@ -184,7 +184,7 @@ class UrlImages(FetchedImages):
                 f"has {more}{min(size, MAX_IMAGE_BYTES):,} bytes; an image has 1 to "
                 f"{MAX_IMAGE_BYTES:,}"
             )
-        return _Found(row, size, version)
+        return _RemoteImage(row, size, version)
 
     def fetch_image(self, number: int) -> bytes:
         """Fetch the image with a number from its URL; see FetchedImages."""
@@ -195,7 +195,7 @@ class UrlImages(FetchedImages):
                 lambda: self._fetcher.fetch_first_bytes(listed_image.row.url, listed_image.size + 1)
             )
         except Unfetchable as error:
-            raise Changed(str(error)) from error
+            raise EntryChanged(str(error)) from error
         if listed_image.version.startswith(_SAID):
             is_same = hashlib.sha256(content).hexdigest() == listed_image.version.removeprefix(
                 _SAID
@@ -206,7 +206,7 @@ class UrlImages(FetchedImages):
                 not head.version or not listed_image.version or head.version == listed_image.version
             )
         if not is_same:
-            raise Changed("has been replaced since it was listed")
+            raise EntryChanged("has been replaced since it was listed")
         return content
 
     def describe_image_place(self, number: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from perennial.pack.rules.builder import IGNORED, Builder
 from perennial.pack.rules.by_folders import count_images_by_folder
 from perennial.pack.rules.entries import ReadingOptions, RuleError
-from perennial.pack.rules.levels import Place, find_class_folders
+from perennial.pack.rules.levels import FolderPlace, find_class_folders
 from perennial.pack.rules.names import CSV_NAME, is_clearly_no_image, is_image_path, quote_name
 from perennial.pack.rules.sentences import format_count
 from perennial.pack.rules.tables import FoundTable, resolve_entry_images, select_held_out_parts
@@ -70,7 +70,9 @@ def _are_clearly_class_folders(
     except RuleError:
         return False
     class_folders = {
-        place.folder for place in map(levels.find_folder_place, images) if isinstance(place, Place)
+        place.folder
+        for place in map(levels.find_folder_place, images)
+        if isinstance(place, FolderPlace)
     }
     return len(class_folders) > 1 and not all(map(is_container_folder, class_folders))
 

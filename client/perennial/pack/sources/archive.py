@@ -7,7 +7,7 @@ from perennial._formats import FORMATS
 from perennial.formats import FIRST_BYTES
 from perennial.pack.batch import Batch
 from perennial.pack.errors import PackError
-from perennial.pack.files import Seen
+from perennial.pack.files import FileSnapshots
 from perennial.pack.text import quote_name
 
 _PIECE = 1 << 20
@@ -43,7 +43,7 @@ class Archive(Batch):
             PackError: it is not an archive that the service reads.
         """
         # Recorded for an archive as well, since the file may change while it is sent.
-        self._source, self._seen = source, Seen()
+        self._source, self._seen = source, FileSnapshots()
         if isinstance(source, Path):
             self._seen.record_file_state(str(source))
             with source.open("rb") as file:

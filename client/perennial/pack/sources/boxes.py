@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError, SourceChanged
 from perennial.pack.extras import import_optional_module
-from perennial.pack.files import FileImages, Seen
+from perennial.pack.files import FileImages, FileSnapshots
 from perennial.pack.images import Image, Images
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import build_numbered_name
@@ -183,9 +183,9 @@ class CropImages(Images):
         super().__init__(origin)
         self._pillow = import_optional_module("PIL.Image", "Cropping boxes")
         self._counted, self._bad, self._said = boxes, bad, notices
-        self._pictures: list[_Listed] = []
+        self._pictures: list[_ListedPicture] = []
         self._first: list[int] = []  # for each picture, the row of its first box
-        self._seen = Seen()
+        self._seen = FileSnapshots()
         self._guessed = 0
         self._without = self._empty = 0
         for picture in sorted(pictures, key=lambda picture: picture.name):
@@ -229,7 +229,7 @@ class CropImages(Images):
                 quote_name(picture.name), f"names an image that is not there: {error}"
             )
             return
-        self._pictures.append(_Listed(picture, len(self._pictures)))
+        self._pictures.append(_ListedPicture(picture, len(self._pictures)))
         self._first.append(len(self.rows))
         # Crops of one picture share its name, so that a person finds the picture of a crop.
         stem = picture.name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
@@ -241,7 +241,12 @@ class CropImages(Images):
         """Crop everything once, because a PNG's size is known only then, leaving out bad images and
         boxes.
         """
-        sizes, rows, pictures, first = array("q"), list[Image](), list[_Listed](), list[int]()
+        sizes, rows, pictures, first = (
+            array("q"),
+            list[Image](),
+            list[_ListedPicture](),
+            list[int](),
+        )
         for (picture, number), at in zip(self._pictures, self._first, strict=True):
             try:
                 image = self._decode_image(number, picture)
@@ -262,7 +267,7 @@ class CropImages(Images):
                 rows.append(self.rows[row])
                 sizes.append(len(_encode_png(image.cut_upright_crop(area))))
             if usable:
-                pictures.append(_Listed(picture._replace(boxes=usable), number))
+                pictures.append(_ListedPicture(picture._replace(boxes=usable), number))
                 first.append(len(rows) - len(usable))
             self._guessed += image.is_guessed
         # Replaced together, since positions in one refer to the others.
@@ -322,7 +327,7 @@ class _Unusable(Exception):
     """An image that is left out; the message is the end of a sentence."""
 
 
-class _Listed(NamedTuple):
+class _ListedPicture(NamedTuple):
     """A picture, and the number of its file."""
 
     picture: Picture

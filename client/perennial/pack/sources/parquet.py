@@ -16,7 +16,7 @@ from perennial.pack import parts
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
 from perennial.pack.extras import import_optional_module
-from perennial.pack.files import Root, Seen
+from perennial.pack.files import FileSnapshots, Root
 from perennial.pack.images import Image, Images
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import build_numbered_name
@@ -73,7 +73,7 @@ class ParquetImages(Images):
         files = find_parquet_files(root.list_files()) if source.is_dir() else [source.name]
         super().__init__(f"{format_count(len(files), 'parquet file')} in {quote_name(source.name)}")
         self._files = [root.resolve_named_path(file) for file in files]
-        self._seen, self._columns = Seen(), list[Columns]()
+        self._seen, self._columns = FileSnapshots(), list[Columns]()
         self._bad = BadEntries(self.origin, max_bad)
         self._rows_of: list[array[int]] = []  # for each file, the rows that have a label
         self._unlabelled = 0

@@ -16,7 +16,7 @@ from typing import IO
 from perennial.pack import parts, tar
 from perennial.pack.bad import MAX_BAD, BadEntries
 from perennial.pack.errors import PackError
-from perennial.pack.files import Root, Seen
+from perennial.pack.files import FileSnapshots, Root
 from perennial.pack.images import Image, Images
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import IMAGE_SUFFIXES, build_numbered_name, is_junk_path
@@ -71,7 +71,7 @@ class ShardImages(Images):
             f"{format_count(len(shards), 'WebDataset shard')} in {quote_name(source.name)}"
         )
         self._shards = [root.resolve_named_path(shard) for shard in shards]
-        self._seen = Seen()
+        self._seen = FileSnapshots()
         self._shard_of, self._offsets, self._sizes = array("l"), array("q"), array("q")
         self._without: list[str] = []
         self._bad = BadEntries(self.origin, max_bad)

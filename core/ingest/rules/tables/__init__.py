@@ -8,8 +8,8 @@ from core.ingest.rules.tables.file_names import suggest_name_pattern
 from core.ingest.rules.tables.found import MAX_TABLE_BYTES, FoundTable
 from core.ingest.rules.tables.reading import MOST_ENTRIES, find_label_table, may_be_table_name
 from core.ingest.rules.tables.resolving import (
-    Placed,
-    Resolved,
+    LabelledImage,
+    ResolvedEntries,
     resolve_entry_images,
     select_held_out_parts,
 )
@@ -18,8 +18,8 @@ __all__ = [
     "MAX_TABLE_BYTES",
     "MOST_ENTRIES",
     "FoundTable",
-    "Placed",
-    "Resolved",
+    "LabelledImage",
+    "ResolvedEntries",
     "find_label_table",
     "may_be_table_name",
     "resolve_entry_images",

@@ -13,7 +13,7 @@ from core.bases.hub import unfinished
 from core.bases.hub.downloader import download_in_process
 from core.contract.jobs.hub import DownloadAsked
 from core.errors import WeightsUnavailable
-from core.ingest.ingest import Stopped
+from core.ingest.ingest import IngestStopped
 
 REPOSITORY = "timm/net"
 DATA = bytes(range(256)) * 4096
@@ -128,7 +128,7 @@ def test_a_download_is_stopped_in_its_middle_and_one_that_does_not_grow_is_ended
     asked = DownloadAsked(
         repository=REPOSITORY, file="model.safetensors", folder=tmp_path, max_bytes=1 << 21
     )
-    with pytest.raises(Stopped):
+    with pytest.raises(IngestStopped):
         download_in_process(
             asked, lambda: sum(seen) > 0, lambda done, _all: seen.append(done), 20.0
         )

@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from core.bases.hub import download as process
 from core.bases.hub import guarded_hub
 from core.bases.hub.guarded_hub import GuardedHub, HubRefused
-from core.contract.jobs.hub import DownloadAsked, Downloaded
+from core.contract.jobs.hub import DownloadAsked, DownloadedFile
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DATA = b"weights " * 1000
@@ -115,7 +115,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         server.shutdown()
 
 
-def fetched(folder: Path, repository: str = "timm/net") -> Downloaded:
+def fetched(folder: Path, repository: str = "timm/net") -> DownloadedFile:
     asked = DownloadAsked(
         repository=repository, file="w.safetensors", folder=folder, max_bytes=1 << 20
     )
@@ -197,7 +197,7 @@ def test_a_hostile_hub_ends_as_a_sentence_and_leaves_nothing_outside(
 ) -> None:
     HOSTILE[name](hub)
     folder = tmp_path / "downloads"
-    with pytest.raises(process.Failed) as failed:
+    with pytest.raises(process.HubDownloadError) as failed:
         fetched(folder)
     said = str(failed.value)
     assert said.isprintable() and len(said) < 300 and TOKEN not in said
@@ -216,7 +216,7 @@ def test_a_hostile_hub_ends_as_a_sentence_and_leaves_nothing_outside(
 def test_what_is_no_repository_is_asked_of_no_hub(
     hub: Hub, repository: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(process.Failed, match="no repository"):
+    with pytest.raises(process.HubDownloadError, match="no repository"):
         fetched(tmp_path, repository)
     assert hub.asked == []
 

@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.predictions.helper import networks as kept
-from core.predictions.helper.answers import Refused, predict_request_images
+from core.predictions.helper.answers import RequestRefused, predict_request_images
 from core.predictions.helper.graphs import GraphMaker
-from core.predictions.helper.networks import Loaded, Networks
+from core.predictions.helper.networks import LoadedVersion, Networks
 
 ARCHITECTURE = {"name": "mlp", "hidden": [5]}
 ASKED = {"owner": "own", "task": None, "top_k": 10, "turn_s": 60}
@@ -26,7 +26,7 @@ def said(networks: Networks, header: dict, pixels: np.ndarray) -> list[dict]:
     return [json.loads(item) for item in items]
 
 
-def loaded(networks: Networks, header: dict) -> Loaded:
+def loaded(networks: Networks, header: dict) -> LoadedVersion:
     manifest = json.dumps(header["manifest"]).encode()
     return networks.load_version(header["owner"], header["version_id"], manifest, header["parts"])
 
@@ -72,7 +72,7 @@ def test_a_version_whose_file_was_deleted_is_refused_and_does_not_end_the_helper
         "version_id": "ver", "version": 1, "manifest": manifest, **ASKED,
         "parts": {"head": str(tmp_path / "deleted")},
     }  # fmt: skip
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         said(Networks(GraphMaker(1)), header, np.zeros((1, 4, 4, 1), np.uint8))
     assert refused.value.kind == "gone"
 

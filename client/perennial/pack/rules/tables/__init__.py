@@ -8,8 +8,8 @@ from perennial.pack.rules.tables.file_names import suggest_name_pattern
 from perennial.pack.rules.tables.found import MAX_TABLE_BYTES, FoundTable
 from perennial.pack.rules.tables.reading import MOST_ENTRIES, find_label_table, may_be_table_name
 from perennial.pack.rules.tables.resolving import (
-    Placed,
-    Resolved,
+    LabelledImage,
+    ResolvedEntries,
     resolve_entry_images,
     select_held_out_parts,
 )
@@ -18,8 +18,8 @@ __all__ = [
     "MAX_TABLE_BYTES",
     "MOST_ENTRIES",
     "FoundTable",
-    "Placed",
-    "Resolved",
+    "LabelledImage",
+    "ResolvedEntries",
     "find_label_table",
     "may_be_table_name",
     "resolve_entry_images",

@@ -13,7 +13,7 @@ from perennial.pack.rules.tables.values import find_part_in_path
 from perennial.pack.rules.tables.words import format_share
 
 
-class Placed(NamedTuple):
+class LabelledImage(NamedTuple):
     """An image of the batch, by its number, and the entry that labels it."""
 
     number: int
@@ -21,7 +21,7 @@ class Placed(NamedTuple):
 
 
 @dataclass
-class Resolved:
+class ResolvedEntries:
     """Entries assigned to images.
 
     Attributes:
@@ -30,7 +30,7 @@ class Resolved:
         unlabelled: entries that say that they have no label, and repetitions of an entry.
     """
 
-    placed: list[Placed] = field(default_factory=list)
+    placed: list[LabelledImage] = field(default_factory=list)
     bad: list[BadEntry] = field(default_factory=list)
     unlabelled: list[BadEntry] = field(default_factory=list)
 
@@ -42,7 +42,7 @@ def resolve_entry_images(
     options: ReadingOptions,
     *,
     images: ImageNames | None = None,
-) -> Resolved:
+) -> ResolvedEntries:
     """Return the images of a table's entries.
 
     An image that is named twice with one label counts once. With two labels it is left out, since
@@ -54,7 +54,7 @@ def resolve_entry_images(
     files = set(table.files)
     if images is None:
         images = ImageNames(names, [i for i in remaining if i not in files])
-    resolved = Resolved(bad=list(table.bad), unlabelled=list(table.unlabelled))
+    resolved = ResolvedEntries(bad=list(table.bad), unlabelled=list(table.unlabelled))
     by_image: dict[int, TableRow | None] = {}
     for row, of in zip(table.rows, table.of, strict=True):
         folder = table.folders[of] if table.folders else ""
@@ -79,7 +79,9 @@ def resolve_entry_images(
         if first is not None:
             resolved.bad.append(BadEntry(first.where, _describe_label_contradiction(first, row)))
             by_image[number] = None
-    resolved.placed = [Placed(number, row) for number, row in by_image.items() if row is not None]
+    resolved.placed = [
+        LabelledImage(number, row) for number, row in by_image.items() if row is not None
+    ]
     _require_enough_resolved(table, resolved, options)
     return resolved
 
@@ -105,7 +107,7 @@ def _describe_label_contradiction(row: TableRow, rival: TableRow | None) -> str:
 
 
 def _require_enough_resolved(
-    table: FoundTable, resolved: Resolved, options: ReadingOptions
+    table: FoundTable, resolved: ResolvedEntries, options: ReadingOptions
 ) -> None:
     bad, good = len(resolved.bad), len(resolved.placed)
     first = (resolved.bad or resolved.unlabelled or [BadEntry(table.title, "has no entries")])[0]
