@@ -16,6 +16,8 @@ import pyte
 ROOT = Path(__file__).parents[2]
 COLUMNS, ROWS = 80, 40
 LIMIT_S = 60
+CTRL_C = b"\x03"
+CTRL_C_AGAIN_S = 5
 LEADER = """
 import fcntl, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that ^C reaches this process
@@ -74,7 +76,17 @@ def record(
     screen = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.ByteStream(screen)
     screens: list[list[str]] = [[]]
-    while select.select([ours], [], [], limit_s)[0]:
+    silent_s, was_interrupted = 0.0, False
+    while silent_s < limit_s:
+        step_s = CTRL_C_AGAIN_S if was_interrupted else limit_s
+        if not select.select([ours], [], [], step_s)[0]:
+            silent_s += step_s
+            if was_interrupted:
+                # Python's input() overlooks a signal that comes just before it begins to wait.
+                # A person presses the keys once more.
+                os.write(ours, CTRL_C)
+            continue
+        silent_s = 0.0
         try:
             stream.feed(os.read(ours, 1 << 16))
         except OSError:  # the other end is closed
@@ -84,6 +96,7 @@ def record(
             screens.append(lines)
         if typed is not None and typed[0] in "\n".join(screen.display):
             os.write(ours, typed[1])
+            was_interrupted = typed[1] == CTRL_C
             typed = None
     os.close(ours)
     return Recording(process.wait(limit_s), screens)
