@@ -23,10 +23,10 @@ ROOMS = {
     "core.network": "",
     "core.contract": "",
     "core.statistics": "contract",
-    "core.learning": "contract statistics",
+    "core.learning": "contract statistics text",
     "core.packaged": "contract",
     "core.files": "core",
-    "core.database": "core contract",
+    "core.database": "core contract text",
     "core.processes": "core database files",
     "core.storage": "core files",
     "core.ingest": "core contract files processes statistics text",
@@ -72,7 +72,7 @@ ROOMS = {
     ),
     "core.execution": (
         "core bases bases.hub contract database edits export files ingest jobs lineage "
-        "packaged processes recipe retention storage trials usage versions"
+        "packaged processes recipe retention storage text trials usage versions"
     ),
     "core.publishing": (
         "core contract database edits execution files ingest jobs lineage packaged recipe retention "

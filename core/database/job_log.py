@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from core.contract.responses.event import LogData, StateData
 from core.database.states import Action, State
 from core.database.tables import Event, Job, Task
+from core.text.counts import format_count
 
 Level = Literal["info", "warning", "error"]
 Line = tuple[Level, str]
@@ -25,7 +26,7 @@ def add_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
 def list_batch_log_lines(task: Task) -> list[Line]:
     """Return the first lines of a job's log, about the submitted batch and its warnings."""
     named = f" ({task.name})" if task.name else ""
-    counts_text = _format_counts(sum(task.classes.values()), len(task.classes))
+    counts_text = _format_size(sum(task.classes.values()), len(task.classes))
     accepted = (
         f"Accepted as task {task.number}{named}: {counts_text} by their names, "
         f"{task.bytes:,} bytes."
@@ -35,7 +36,7 @@ def list_batch_log_lines(task: Task) -> list[Line]:
 
 def build_validation_log_line(job: Job, images: int, classes: int) -> Line:
     """Return the first line of a job that checks a batch and learns nothing."""
-    counts_text = _format_counts(images, classes)
+    counts_text = _format_size(images, classes)
     text = (
         f"Accepted to be checked: {counts_text} by their names, {job.archive_bytes:,} bytes; "
         f"nothing is learned."
@@ -49,11 +50,8 @@ def build_log_event_data(line: Line) -> LogData:
     return {"level": level, "message": message}
 
 
-def _format_counts(images: int, classes: int) -> str:
-    return (
-        f"{images:,} image{'' if images == 1 else 's'} of {classes:,} "
-        f"class{'' if classes == 1 else 'es'}"
-    )
+def _format_size(images: int, classes: int) -> str:
+    return f"{format_count(images, 'image')} of {format_count(classes, 'class', 'classes')}"
 
 
 def build_state_log_line(job: Job, before: State, action: Action, data: StateData) -> Line | None:

@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from core.database import job_log
 from core.database.job_log import Line
 from core.ingest.ingest import IngestedBatch
+from core.text.counts import format_count
 
 EXAMPLES = 3
 """Maximum number of rejected images named in the log; the task's report has more."""
@@ -21,7 +22,7 @@ def list_decoding_log_lines(made: IngestedBatch) -> list[Line]:
     """Return log lines about a decoded batch: images to learn, rejected images, and warnings."""
     total = made.n_train + made.n_held_out + made.n_selection
     content = (
-        f"{_format_count(total, 'image')} of {_format_count(len(made.classes), 'class', 'classes')}"
+        f"{format_count(total, 'image')} of {format_count(len(made.classes), 'class', 'classes')}"
     )
     held_out = (
         f"{made.n_held_out:,} held out to measure"
@@ -44,10 +45,10 @@ def list_rejection_log_lines(report: Mapping[str, Any]) -> list[Line]:
     count = int(report.get("rejected_count") or 0)
     if count:
         examples = _format_rejected_examples(report.get("rejected") or [], count)
-        log_lines.append(("warning", f"{_format_count(count, 'image')} rejected: {examples}."))
+        log_lines.append(("warning", f"{format_count(count, 'image')} rejected: {examples}."))
     if ignored := int(report.get("ignored") or 0):
         log_lines.append(
-            ("info", f"{_format_count(ignored, 'file')} ignored: not an image of a class.")
+            ("info", f"{format_count(ignored, 'file')} ignored: not an image of a class.")
         )
     if duplicates := int(report.get("duplicates") or 0):
         text = "image repeats another one" if duplicates == 1 else "images repeat others"
@@ -77,10 +78,6 @@ def _format_rejected_examples(rejected: Sequence[Mapping[str, Any]], count: int)
             f"and {more:,} more, see the task's report" if named else "see the task's report"
         )
     return "; ".join(named)
-
-
-def _format_count(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def _format_as_sentence(text: str) -> str:

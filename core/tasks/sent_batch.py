@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import BatchReport, ConflictsPolicy, DuplicatesPolicy
 from core.database.tables import Model, Task
 from core.ingest.inspect import Directory
+from core.requests import idempotency
 from core.retention import archives
 from core.tasks import repeats
 from core.trials.plan import TrialsAsked
@@ -117,3 +118,9 @@ def make_task_of_batch(
         warnings=warnings,
         created_at=now,
     )
+
+
+def build_repeated_response(replay: idempotency.Replay) -> SentBatch[Any]:
+    """Return the first response again."""
+    job = replay.headers.get("Location", "").rpartition("/")[2]
+    return SentBatch(replay.body, job, is_new=replay.status == 202, is_replay=True)

@@ -44,7 +44,14 @@ from core.tasks import batch_report, repeats, retries
 from core.tasks.batch_plan import BatchInModel, Past, Plan, read_model_and_tasks, read_model_columns
 from core.tasks.batch_recipe import estimate_plan_seconds, resolve_batch_recipe
 from core.tasks.class_names import compare_class_names
-from core.tasks.sent_batch import Answer, Batch, SentBatch, build_archive_key, make_task_of_batch
+from core.tasks.sent_batch import (
+    Answer,
+    Batch,
+    SentBatch,
+    build_archive_key,
+    build_repeated_response,
+    make_task_of_batch,
+)
 from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
 from core.trials.plan import describe_plan
@@ -286,7 +293,7 @@ class Submission:
             now = db.now(session)
             replay = idempotency.find_earlier_response(session, self.actor, self.repeat)
             if replay is not None:
-                return _build_repeated_response(replay)
+                return build_repeated_response(replay)
             model = find_model(session, self.actor, self.model, lock=True)
             same = repeats.find_same_batches(session, model, self.batch.sent)
             response = self._respond_to_repeat(session, model, same, now)
@@ -391,7 +398,7 @@ class Submission:
             if replay is not None:
                 # No row names this copy of the archive, whose key is new with each request.
                 self.store.delete(key)
-                return _build_repeated_response(replay)
+                return build_repeated_response(replay)
             # By id, since the name may belong to another model by now.
             locked = _lock_model(session, actor, there.model_id)
             model, now = locked.model, locked.now
@@ -494,9 +501,3 @@ def _lock_model(session: Session, actor: Actor, model_id: str) -> LockedModel:
     query = select(Model, build_clock_expression(session), is_model_stopped(Model.id))
     row = find_model_row(session, actor, model_id, query, lock=True)
     return LockedModel(row[0], float(row[1]), bool(row[2]))
-
-
-def _build_repeated_response(replay: idempotency.Replay) -> SentBatch[Any]:
-    """Return the first response again."""
-    job = replay.headers.get("Location", "").rpartition("/")[2]
-    return SentBatch(replay.body, job, is_new=replay.status == 202, is_replay=True)

@@ -8,13 +8,12 @@ job's files are made while its row is locked, so that a retry cannot slip in bet
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from sqlalchemy import Select, and_, delete, exists, func, or_, select, union
+from sqlalchemy import Select, and_, delete, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from core.bases.hub import unfinished
 from core.contract.jobs.snapshot import StoredState
 from core.database import jobs as job_rows
-from core.database.kinds import Kind
 from core.database.session import Database
 from core.database.states import TERMINAL, UNFINISHED, State
 from core.database.tables import (
@@ -31,12 +30,12 @@ from core.database.tables import (
     Version,
 )
 from core.execution.snapshots import parse_fence_and_number
-from core.execution.validate import delete_task_archive
 from core.files import spool
-from core.retention import answers, archives, references, retention
+from core.retention import archives, references, retention
 from core.scheduling.eligible import build_eligible_condition
 from core.settings import Settings
 from core.storage import Blobs, Store
+from core.upkeep.task_files import delete_expired_task_files
 from core.uploads import chunks, upload_removal
 from core.webhooks import outbox
 
@@ -107,7 +106,7 @@ def build_sweep_steps(
         "best state of a job that is over, or superseded": lambda: _delete_unneeded_states(
             db, store, settings, "anytime", "anytime/"
         ),
-        "file of a task whose time is over": lambda: _delete_expired_task_files(
+        "file of a task whose time is over": lambda: delete_expired_task_files(
             db, store, blobs, settings
         ),
         "file before an edit that can no longer be undone": lambda: _delete_expired_edit_files(
@@ -246,102 +245,6 @@ def _may_be_retried(db: Database, session: Session, job: Job, days: float) -> bo
     if session.execute(erased).first() is not None:
         return False  # replayed images of that task may be in it
     return job.finished_at >= db.now(session) - days * retention.DAY_S
-
-
-def _delete_expired_task_files(
-    db: Database, store: Store, blobs: Blobs, settings: Settings
-) -> None:
-    """Delete raw archives, training images and held-out images whose time is over."""
-    for task_id in _select_tasks_with_files(db):
-        _delete_task_files(db, store, blobs, settings, task_id)
-
-
-def _select_tasks_with_files(db: Database) -> list[str]:
-    """Return ids of tasks with files that need not be retained for ever and that no open job needs.
-
-    Each select uses an index of such files, or the models that do not retain them. It does not walk
-    through all tasks, nor through those whose training images have an end date in the future.
-    """
-    unfinished = exists().where(Job.task_id == Task.id, job_rows.is_unfinished(Job.state))
-    deleted = Model.deleted_at.is_not(None)
-    no_train = select(Model.id).where(Model.keep_training_data.is_(False) | deleted)
-    no_held_out = select(Model.id).where((Model.held_out == retention.COUNTS) | deleted)
-    archives = Task.archive_key.is_not(None) & (Task.train_sha256.is_not(None) | ~unfinished)
-    train = Task.train_sha256.is_not(None) & Task.train_deleted_at.is_(None)
-    held_out = Task.held_out_sha256.is_not(None) & Task.held_out_deleted_at.is_(None)
-    with db.read() as session:
-        over = Task.train_until <= db.now(session)
-        query = union(
-            select(Task.id).where(archives),
-            select(Task.id).where(
-                Task.model_id.in_(no_train), train, over, ~Task.stops, ~unfinished
-            ),
-            select(Task.id).where(
-                Task.model_id.in_(no_train),
-                train,
-                Task.train_until.is_(None),
-                ~Task.stops,
-                ~unfinished,
-            ),
-            select(Task.id).where(
-                Task.model_id.in_(select(Model.id).where(deleted)), train, ~unfinished
-            ),
-            select(Task.id).where(Task.model_id.in_(no_held_out), held_out, ~unfinished),
-        )
-        return list(session.execute(query).scalars())
-
-
-def _delete_task_files(
-    db: Database, store: Store, blobs: Blobs, settings: Settings, task_id: str
-) -> None:
-    """Delete the files of one task whose time is over."""
-    with db.write() as session:
-        query = select(Job).where(Job.task_id == task_id).with_for_update(key_share=True)
-        jobs = list(session.execute(query).scalars())
-        task = session.get_one(Task, task_id, with_for_update=True)
-        open_one = select(Job.id).where(Job.task_id == task_id, job_rows.is_unfinished(Job.state))
-        if session.scalar(open_one.limit(1)) is not None and all(
-            State(j.state) in TERMINAL for j in jobs
-        ):
-            return  # it is being learned again since: a retry takes the lock on the task's row
-        if task.came_with_model and session.scalar(_find_open_measurement(task)) is not None:
-            return  # its images are held out to measure the classifier, whatever stays afterwards
-        model = session.get_one(Model, task.model_id)
-        # A version that came with its model has no job.
-        came = and_(
-            *(Version.model_id == task.model_id, Version.task_number == task.number),
-            Version.job_id.is_(None),
-        )
-        status = select(Version.status).where(
-            or_(Version.job_id.in_([job.id for job in jobs]), came)
-        )
-        published = "published" in session.execute(status).scalars().all()
-        now = db.now(session)
-        due = retention.find_deletable_files(
-            model, task, jobs, published, now, settings.failed_days
-        )
-        marked, forgotten = False, list[str]()
-        if due.train and task.train_sha256 is not None and task.train_deleted_at is None:
-            task.train_deleted_at, marked = now, True
-        if due.held_out and task.held_out_sha256 is not None and task.held_out_deleted_at is None:
-            task.held_out_deleted_at, marked = now, True
-            forgotten = answers.remove_predictions(session, model.id, task.number)
-        archive_key = task.archive_key if due.archive else None
-    delete_task_archive(db, store, task_id, archive_key)
-    if marked:
-        # After the commit: from then on no row refers to the files, and a crash leaves blobs for
-        # the sweep.
-        retention.delete_task_blobs(db, blobs, task_id)
-        retention.delete_unused_blobs(db, blobs, forgotten)
-
-
-def _find_open_measurement(task: Task) -> Select[str]:
-    """Return the query for an unfinished job that measures a classifier on the task's images."""
-    return select(Job.id).where(
-        Job.model_id == task.model_id,
-        Job.kind == str(Kind.MEASURE),
-        job_rows.is_unfinished(Job.state),
-    )
 
 
 _DELETED_TASKS = (

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from core.contract.reports.data_report import DataReport, Finding, FindingKind, Near, NearDuplicates
+from core.text.counts import format_count
 
 CONFLICTS = 0.01
 """Share of images whose pixels have two classes, from which it is a finding."""
@@ -83,7 +84,7 @@ def _find_mislabelled(data: DataReport) -> Finding | None:
     more = (
         ""
         if num_others < 1
-        else f", and others for {num_others} more class{'' if num_others == 1 else 'es'}"
+        else f", and others for {format_count(num_others, 'more class', 'more classes')}"
     )
     right, held_out = (sum(one[key] for one in doubted) for key in ("right", "held_out"))
     these = "this class" if len(doubted) == 1 else "these classes"
@@ -143,7 +144,7 @@ def _find_repeated_images(near: NearDuplicates, images: int) -> Finding | None:
         return None
     repeats = "repeats another one" if count == 1 else "repeat others"
     text = (
-        f"{count:,} image{'' if count == 1 else 's'} ({_format_share(count, images)}) nearly "
+        f"{format_count(count, 'image')} ({_format_share(count, images)}) nearly "
         f"{repeats} of the batch{_format_duplicate_example(near['within'])}: they teach little more."
     )
     return {"kind": "near_duplicates", "holds": False, "text": text}

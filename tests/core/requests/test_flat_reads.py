@@ -36,7 +36,7 @@ from core.retention import archives, references
 from core.scheduling import claim
 from core.settings import Settings
 from core.tasks import submission, tasks
-from core.upkeep import sweep
+from core.upkeep import sweep, task_files
 from core.uploads import upload_removal
 from core.usage import usage_lists
 from core.usage.usage_sums import measure_owner_usage
@@ -179,7 +179,7 @@ READS: Reads = {
     ),
     "memories to sweep": lambda db: sweep._delete_affected_memories(db, EMPTY),
     "deleted models to sweep": lambda db: sweep._delete_deleted_models_data(db, EMPTY),
-    "files to sweep": lambda db: sweep._select_tasks_with_files(db),
+    "files to sweep": lambda db: task_files.select_tasks_with_files(db),
 }
 
 
