@@ -93,7 +93,7 @@ from core.jobs.doorbell import Doorbell
 from core.jobs.job_response import EncodedJobs
 from core.keys.keys import ADMIN_OWNER, ensure_admin_key
 from core.logging import configure_logging
-from core.predictions.predictions import AskedVersions
+from core.predictions.predictions import VersionCache
 from core.processes.garbage import exclude_imports_from_gc
 from core.processes.start import check_startup_conditions, find_sqlite_file
 from core.recipe.catalogue import Catalogue
@@ -274,7 +274,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.uploads = {}
     app.state.predict_line = PredictLine(settings)
     app.state.predictor = Predictor(settings)
-    app.state.asked_versions = AskedVersions(app.state.database)
+    app.state.asked_versions = VersionCache(app.state.database)
     app.state.predict_limits = PredictLimits(db)
     # A process that was killed could not remove the files of its uploads.
     await to_thread.run_sync(spool.remove_abandoned_uploads, settings.make_folder("spool"))

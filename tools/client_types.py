@@ -58,7 +58,7 @@ def generate_types_source(of: Schema) -> str:
     schemas: dict[str, Schema] = of["components"]["schemas"]
     names = {name: _get_class_name(name, schemas) for name in schemas}
     used_names = sorted(_find_reachable_schemas(of, schemas), key=lambda name: names[name])
-    types = _Types(schemas, names)
+    types = _SchemaRenderer(schemas, names)
     classes = [
         types.render_class(name)
         for name in used_names
@@ -132,7 +132,7 @@ def _parse_schema_reference(reference: str) -> str:
     return reference.rpartition("/")[2]
 
 
-class _Types:
+class _SchemaRenderer:
     """Python types of schemas."""
 
     def __init__(self, schemas: Mapping[str, Schema], names: Mapping[str, str]) -> None:

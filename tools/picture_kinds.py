@@ -1224,7 +1224,7 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[Kind]:
     )
 
 
-def describe_vips_difference(kind: Kind) -> str:
+def describe_difference_from_picture(kind: Kind) -> str:
     """Return how libvips reads a picture differently, or ""."""
     assert kind.pixels is not None
     try:
@@ -1289,7 +1289,7 @@ def main() -> None:
         add_file("kinds.json", json.dumps(entries, indent=1).encode())
     # The other kinds have an oracle already, often libvips itself.
     lossless = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
-    differs = {kind.name: by for kind in lossless if (by := describe_vips_difference(kind))}
+    differs = {kind.name: by for kind in lossless if (by := describe_difference_from_picture(kind))}
     print(
         f"libvips sees {len(lossless) - len(differs)} of {len(lossless)} lossless kinds alike, and "
         f"otherwise: {differs}"

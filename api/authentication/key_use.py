@@ -20,7 +20,7 @@ PERIOD_S = 30.0
 
 
 class KeyUse:
-    """A background task that runs as long as the application."""
+    """A background task that regularly stores the last-use times of keys and sessions."""
 
     def __init__(self, db: Database, access: Access) -> None:
         self._db = db

@@ -40,7 +40,7 @@ class FairShare:
         owner.
         """
 
-    async def take_owner_slot(self, owner: str) -> None:
+    async def wait_for_owner_slot(self, owner: str) -> None:
         """Take a slot of this owner, waiting until one is free."""
         self._record_latest_owner(owner)
         if self._held[owner] < self._compute_owner_limit(owner):
@@ -97,7 +97,7 @@ class Working:
     async def take_work_slot(self) -> None:
         """Take a slot for this request, waiting until one is free."""
         if self._holds is None:
-            await self._share.take_owner_slot(self._owner)
+            await self._share.wait_for_owner_slot(self._owner)
             self._holds = asyncio.get_running_loop().call_later(HOLD_S, self.release_work_slot)
 
     def release_work_slot(self) -> None:
@@ -109,7 +109,7 @@ class Working:
 
 
 def release_current_slot() -> None:
-    """Release the current request's slot while it waits for something outside this process."""
+    """Release the current request's slot before it waits for something outside this process."""
     working = _working.get()
     if working is not None:
         working.release_work_slot()

@@ -223,7 +223,7 @@ async def show_images(
     images, why = None, ""
     try:
         found = await to_thread.run_sync(
-            task_images.find_task_part, db, actor, model_response["id"], n, part
+            task_images.find_task_split, db, actor, model_response["id"], n, part
         )
 
         def list_images() -> Any:

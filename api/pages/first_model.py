@@ -71,7 +71,7 @@ async def learn_samples(request: Request, actor: Write, service: Service) -> Res
             for name in sample_pictures.BATCHES:
                 path = sample_pictures.locate_sample_archive(name)
                 async with _copy_file_to_spool(path, service.settings) as file:
-                    await _submit_order_file(
+                    await _submit_uploaded_batch(
                         _build_batch_order(service, upload, model["id"], name), file
                     )
     return RedirectResponse(_build_first_model_path(request, model["id"]), 303)
@@ -96,7 +96,7 @@ async def learn_own(request: Request, actor: Write, service: Service) -> Respons
                 async with _delete_model_on_error(service, actor, model["id"]):
                     order = _build_batch_order(service, upload, model["id"], None)
                     await to_thread.run_sync(order.refuse_batch_by_length, file.size)
-                    await _submit_order_file(order, replace(file, kind=kind, fields={}))
+                    await _submit_uploaded_batch(order, replace(file, kind=kind, fields={}))
     except PerennialError as error:
         return await to_thread.run_sync(render_models_with_error, request, actor, service, error)
     return RedirectResponse(_build_first_model_path(request, model["id"]), 303)
@@ -189,7 +189,7 @@ def _build_batch_order(
     )
 
 
-async def _submit_order_file(order: Order, file: ReceivedUpload) -> None:
+async def _submit_uploaded_batch(order: Order, file: ReceivedUpload) -> None:
     """Submit a batch and wake a worker.
 
     Raises:

@@ -12,7 +12,7 @@ from api.predict.predictor import Predictor, Question
 from core.database.session import Database
 from core.errors import Invalid, StoreCorrupt
 from core.predictions.predictions import (
-    AskedVersions,
+    VersionCache,
     explain_stored_object_error,
     find_version_to_predict,
 )
@@ -40,7 +40,7 @@ async def predict_requested_images(
 
     Raises:
         Invalid: more labels per image are requested than allowed.
-        PerennialError: see `AskedVersions.find_version`, `read_declared_kind`,
+        PerennialError: see `VersionCache.find_version`, `read_declared_kind`,
             `PredictLine.take_request_place`, `read_request_images`,
             `PredictLimits.charge_further_images`, `Question.fetch_question` and
             `Predictor.predict_and_encode_response`.
@@ -51,7 +51,7 @@ async def predict_requested_images(
     if actor.bound is not None:
         model = actor.bound.model_id
     # First of all, so that no other error reveals that a version exists.
-    versions: AskedVersions = request.app.state.asked_versions
+    versions: VersionCache = request.app.state.asked_versions
     predictable_version = await to_thread.run_sync(
         versions.find_version, actor, model, version, task
     )

@@ -1100,7 +1100,7 @@ class Gate(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck(Shape):
-    """The result of one check.
+    """The result of one check of the gate.
 
     - `value`: null if the figure is undefined (the check passes) or not a finite number (it fails).
     - `limit`: null if there is no limit.
@@ -2820,7 +2820,7 @@ class TaskAccuracy(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFlips(Shape):
-    """Counts on the held-out images of one task."""
+    """Flips on the held-out images of one task."""
 
     n: int
     both_right: int

@@ -201,7 +201,7 @@ def _rank_shape_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int
 def _build_shape_reader(kind: type[Any]) -> Read:
     plan: list[tuple[str, str, Read]] = []
 
-    def read_shape(value: Any) -> Any:
+    def build_dataclass_from_json(value: Any) -> Any:
         _require_type(dict, value)
         # Build it at first use, because shapes may refer to each other in a cycle.
         if not plan:
@@ -221,7 +221,7 @@ def _build_shape_reader(kind: type[Any]) -> Read:
         keys = {key for _, key, _ in plan}
         return kind(**values, extra={key: one for key, one in value.items() if key not in keys})
 
-    return read_shape
+    return build_dataclass_from_json
 
 
 def _get_json_name(name: str) -> str:

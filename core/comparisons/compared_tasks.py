@@ -252,7 +252,7 @@ def _read_stored_predictions(
 def _list_classes(pair: Pair, side: ComparisonSide, task: ComparedTask) -> list[str]:
     """Return the classes that the output rows of a version stand for on a task."""
     if pair.scenario == "task":
-        head = side.manifest.find_task_head(task.number)
+        head = side.manifest.find_head_entry(task.number)
         return list(head.classes) if head is not None else []
     # version 0 of the data scenario may name no classes
     return list(side.manifest.classes or pair.classes)

@@ -74,7 +74,7 @@ class CheckPicture(TypedDict):
 
 
 class GateCheck(TypedDict):
-    """The result of one check.
+    """The result of one check of the gate.
 
     - `value`: null if the figure is undefined (the check passes) or not a finite number (it fails).
     - `limit`: null if there is no limit.

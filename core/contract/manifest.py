@@ -236,6 +236,6 @@ class Manifest(Document):
         """Number by which a version's logits are divided before the softmax; 1 in older versions."""
         return 1.0 if self.temperature is None else self.temperature.value
 
-    def find_task_head(self, task: int) -> Head | None:
+    def find_head_entry(self, task: int) -> Head | None:
         """Return the head of a task, or None."""
         return next((head for head in self.heads or [] if head.task == task), None)

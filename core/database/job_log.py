@@ -23,7 +23,7 @@ def add_log_line(session: Session, job_id: str, line: Line, now: float) -> None:
     session.add(Event(job_id=job_id, type="log", data=build_log_event_data(line), at=now))
 
 
-def list_batch_log_lines(task: Task) -> list[Line]:
+def build_first_log_lines(task: Task) -> list[Line]:
     """Return the first lines of a job's log, about the submitted batch and its warnings."""
     named = f" ({task.name})" if task.name else ""
     counts_text = _format_size(sum(task.classes.values()), len(task.classes))

@@ -84,7 +84,7 @@ def build_measurement_rows(figures: Figures, without: Collection[int] = ()) -> l
         document = values.get(name)
         if document is None:
             continue
-        summary, by_task = _split_document(name, document)
+        summary, by_task = _split_measurements_by_task(name, document)
         by_task = {task: of_task for task, of_task in by_task.items() if int(task) not in without}
         detail = summary if isinstance(summary, dict) else None
         result.append(
@@ -160,7 +160,7 @@ def read_version_measurements(
     }
 
 
-def _split_document(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
+def _split_measurements_by_task(name: str, document: Any) -> tuple[Any, dict[str, Any]]:
     """Split a document into the part about all tasks and the parts by task."""
     if name in _BY_TASK:
         return {}, document

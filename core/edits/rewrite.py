@@ -46,7 +46,7 @@ class EditedLabels:
         """True if any image has another label or is removed."""
         return list(self.before) != list(self.after)
 
-    def is_more_than_renamed(self, renames: Mapping[str, str]) -> bool:
+    def is_relabelled_or_removed(self, renames: Mapping[str, str]) -> bool:
         """Return True if an image counts for another class or is removed, other than by a new name
         of its class."""
         return [renames.get(label, label) for label in self.before] != list(self.after)

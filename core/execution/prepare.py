@@ -61,7 +61,9 @@ class StoredAnswers:
     place: TaskAnswers
 
 
-def prepare_job(db: Database, store: Store, claim: Claim, settings: Settings, folder: Path) -> Path:
+def write_job_inputs(
+    db: Database, store: Store, claim: Claim, settings: Settings, folder: Path
+) -> Path:
     """Write a job's specification `spec.json` and fetch its files; return the path.
 
     Args:

@@ -99,7 +99,7 @@ def apply_job_action(db: Database, actor: Actor, job_id: str, action: Action) ->
         WrongState: the action is not possible now; `extra["state"]` is the present state.
     """
     with db.write() as session:
-        job = lock_owned_job(session, actor, job_id)
+        job = lock_visible_job(session, actor, job_id)
         now = db.now(session)
         before = job.state
         state = change_job_state(session, job, action, now)
@@ -205,7 +205,7 @@ def build_queued_taskless_job(
     )
 
 
-def lock_owned_job(session: Session, actor: Actor, job_id: str) -> Job:
+def lock_visible_job(session: Session, actor: Actor, job_id: str) -> Job:
     """Return the job of that id and lock its row.
 
     Raises:

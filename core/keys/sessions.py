@@ -36,7 +36,7 @@ def append_place_to_token(token: str, place: str) -> str:
 
 
 def digest_token(token: str) -> str:
-    """Return the digest to store of a token with its place: its SHA-256, in hexadecimal."""
+    """Return the SHA-256 of a token in hexadecimal, which is stored in place of the token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

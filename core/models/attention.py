@@ -59,7 +59,7 @@ class Waiting:
 def list_attention_items(
     session: Session, models: Sequence[Model]
 ) -> dict[str, list[AttentionOut]]:
-    """Return model id → its items, in a fixed number of queries."""
+    """Return model id → the items that wait for a person, in a fixed number of queries."""
     by_id = {model.id: model for model in models}
     items = {
         model: [_build_missing_base_item(by_id[model], job)]

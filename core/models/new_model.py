@@ -54,7 +54,7 @@ _FOR_PHOTOS = (
 
 
 @dataclass(frozen=True)
-class BeginsWith:
+class InitialWeights:
     """Weights that a new model begins with, and their terms.
 
     `weights` is None if no job has to fetch them.
@@ -82,7 +82,7 @@ NO_LIMITS = Limits()
 
 def find_model_weights(
     resources: Resources, actor: Actor, asked: AskedModel, terms: pretrained.Terms
-) -> BeginsWith:
+) -> InitialWeights:
     """Find the weights of a new model before its transaction begins.
 
     A packaged base is stored here.
@@ -98,14 +98,14 @@ def find_model_weights(
         )
         pretrained.require_room_for_weights(resources.db, actor, weights, terms)
     packaged.store_packaged_base(resources.blobs, asked.base, asked.images.image)
-    return BeginsWith(weights, terms)
+    return InitialWeights(weights, terms)
 
 
 def add_model(
     transaction: Transaction,
     blobs: Blobs,
     asked: AskedModel,
-    begins: BeginsWith,
+    begins: InitialWeights,
     audit: tuple[str, AuditData],
     *,
     owner_id: str | None = None,

@@ -61,7 +61,7 @@ class Predictable:
 
     def count_classes(self, task: int | None) -> int:
         """Return the number of classes that the version, or its head of a task, tells apart."""
-        head = None if task is None else self.manifest.find_task_head(task)
+        head = None if task is None else self.manifest.find_head_entry(task)
         return len(head.classes if head is not None else self.manifest.classes or [])
 
 
@@ -100,7 +100,7 @@ def find_version_to_predict(
     return Predictable(version_id, number, manifest, manifest_json, used, sure)
 
 
-class AskedVersions:
+class VersionCache:
     """Cache of recently used versions; their manifests and parts never change.
 
     Each request still asks the database, in one statement, for the version's id. Where that finds

@@ -242,7 +242,7 @@ class _Comparison:
     def _list_prediction_classes(self, version: _Answering, task: int) -> list[str]:
         """Return the classes that a version's rows on a task stand for."""
         if self._facts.model.scenario == "task":
-            head = version.manifest.find_task_head(task)
+            head = version.manifest.find_head_entry(task)
             return list(head.classes) if head is not None else []
         return list(version.manifest.classes or self._facts.model.classes or [])
 

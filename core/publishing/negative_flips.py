@@ -128,7 +128,7 @@ def _count_negative_flips(
         if number == job.parent_version and job.kind != Kind.EDIT:
             retained_tasks = {n for n, task in tasks.items() if task.data_deleted_at is None}
             return ProductionComparison(
-                number, _read_parent_flips(number, result.document, retained_tasks)
+                number, _sum_flips_against_parent(number, result.document, retained_tasks)
             )
         if result.document.problem is not None:  # its predictions are no rows of classes
             return ProductionComparison(number, None)
@@ -147,7 +147,7 @@ def _count_negative_flips(
     )
 
 
-def _read_parent_flips(number: int, result: JobResult, tasks: set[int]) -> Production:
+def _sum_flips_against_parent(number: int, result: JobResult, tasks: set[int]) -> Production:
     """Return the counts that the job itself made against its parent."""
     changes = [change for task, change in (result.changes or {}).items() if int(task) in tasks]
     return Production(number, sum(c.regressed for c in changes), sum(c.total for c in changes))
@@ -198,7 +198,7 @@ def _count_stored_flips(
         _, labels = open_dataset(blobs.fetch_verified_file(task.held_out))
         # By labels and not by rows: the two versions may number their classes differently.
         truth = np.array(task.labels, object)[labels]
-        old_head = manifest.find_task_head(task.number)
+        old_head = manifest.find_head_entry(task.number)
         old_rows, _ = read_encrypted_predictions(
             blobs.fetch_verified_file(task.predictions), task.place
         )

@@ -34,7 +34,7 @@ from core.publishing.version_rows import (
     Publishing,
     begin_publishing,
     delete_unnamed_objects,
-    store_files,
+    store_result_files,
     write_version,
 )
 from core.publishing.version_warnings import Findings, describe_missing_tasks, find_version_warnings
@@ -69,7 +69,7 @@ def publish_result(
     done = _find_published_version(db, claim)
     if done is None:
         blobs = Blobs(store, cache or result / "cache", marks=Marks(db))
-        made = store_files(db, blobs, claim, result)
+        made = store_result_files(db, blobs, claim, result)
         # Read before the transaction replaces them: afterwards, no row names their blob.
         former = _find_former_digests(db, claim, made.edit)
         hit_failpoint("publish-stored")

@@ -21,7 +21,7 @@ from core.publishing.version_rows import (
     Made,
     begin_publishing,
     delete_unnamed_objects,
-    store_files,
+    store_result_files,
     write_version,
 )
 from core.retention.damage import Marks
@@ -44,7 +44,7 @@ def judge_result(
         LeaseLost, WrongState, ValueError: see `publish_result`.
     """
     blobs = Blobs(store, cache, marks=Marks(db))
-    made = store_files(db, blobs, claim, result)
+    made = store_result_files(db, blobs, claim, result)
     judged: TrialFigures | None = None
     while judged is None:  # None: production moved while the versions were compared
         comparison = negative_flips.compare_with_production(db, blobs, claim, made.folder)

@@ -93,7 +93,7 @@ class Publishing:
     now: float
 
 
-def store_files(db: Database, blobs: Blobs, claim: Claim, result: Path) -> Made:
+def store_result_files(db: Database, blobs: Blobs, claim: Claim, result: Path) -> Made:
     """Store the files of a result: parts, predictions, features and totals."""
     result_folder = read_result(result)
     stored = []

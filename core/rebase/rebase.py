@@ -32,7 +32,7 @@ from core.jobs import jobs
 from core.lineage.coverage import list_taught_tasks
 from core.models.new_model import (
     NO_LIMITS,
-    BeginsWith,
+    InitialWeights,
     Limits,
     add_model,
     build_gate_limits,
@@ -282,7 +282,7 @@ def _keep_old_decoding(asked: AskedModel, old: Model) -> AskedModel:
 
 
 def _add_model_and_jobs(
-    order: _Order, old: Model, requested: AskedModel, begins: BeginsWith, given: RebaseRequest
+    order: _Order, old: Model, requested: AskedModel, begins: InitialWeights, given: RebaseRequest
 ) -> tuple[RebaseOut, list[str]]:
     """Add the new model and its jobs; the caller holds the lock on the old model's row.
 

@@ -250,7 +250,7 @@ def _build_measured(
         return None
     is_kept = task.held_out_deleted_at is None and task.data_deleted_at is None
     if model.scenario == "task":
-        head = version.manifest.find_task_head(task.number)
+        head = version.manifest.find_head_entry(task.number)
         rows = list(head.classes) if head is not None else []
     else:
         rows = list(version.manifest.classes or model.classes or [])

@@ -21,10 +21,10 @@ from core.storage.objects import (
     CHUNK_BYTES,
     STRAY_AFTER_S,
     ObjectInfo,
-    check_byte_range,
     check_key_prefix,
     check_object_key,
     make_file_change_tag,
+    require_nonnegative_range,
 )
 
 # The dot excludes the folder from keys and listings.
@@ -78,7 +78,7 @@ class FolderStore:
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
-        check_byte_range(offset, length)
+        require_nonnegative_range(offset, length)
         path = self._locate_object(key)
         with self._translate_disk_errors():
             try:

@@ -132,7 +132,7 @@ def check_key_prefix(prefix: str) -> str:
     return prefix
 
 
-def check_byte_range(offset: int, length: int | None) -> None:
+def require_nonnegative_range(offset: int, length: int | None) -> None:
     """Raise ValueError for a negative offset or length."""
     if offset < 0 or (length is not None and length < 0):
         raise ValueError(f"not a range: offset {offset}, length {length}")

@@ -32,9 +32,9 @@ from core.storage.objects import (
     CHUNK_BYTES,
     STRAY_AFTER_S,
     ObjectInfo,
-    check_byte_range,
     check_key_prefix,
     check_object_key,
+    require_nonnegative_range,
 )
 
 PART_BYTES = 8 << 20
@@ -186,7 +186,7 @@ class S3Store:
 
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
-        check_byte_range(offset, length)
+        require_nonnegative_range(offset, length)
         name = self._get_object_name(key)
         # For the client, a length of 0 means the rest of the object.
         if length == 0:

@@ -34,7 +34,7 @@ from core.jobs.job_response import build_job_response
 from core.jobs.jobs import (
     build_queued_task_job,
     copy_recipe_resources,
-    lock_owned_job,
+    lock_visible_job,
     make_missing_error,
 )
 from core.jobs.run_again import requeue_ended_job
@@ -103,7 +103,7 @@ def retry_job(
     override = None if override is None else build_stored_override(catalogue, override)
     with db.write() as session:
         # Locked in the order of a publish (job, model, task); another order could deadlock.
-        job = lock_owned_job(session, actor, job_id)
+        job = lock_visible_job(session, actor, job_id)
         model = lineage.lock_model(session, job.model_id)
         if model.deleted_at is not None:
             raise make_missing_error(job_id)

@@ -245,7 +245,7 @@ class Submission:
         session.add(job)
         session.flush()
         add_trials(session, job, plan.trials, self.batch.trials)
-        job_rows.record_job_creation(session, job, now, lines=job_log.list_batch_log_lines(task))
+        job_rows.record_job_creation(session, job, now, lines=job_log.build_first_log_lines(task))
         data: AuditData = {
             "model": model.id,
             "number": task.number,

@@ -1,6 +1,6 @@
 """Images of a task: a list, one image as a picture, and several on a sheet.
 
-They are read from the task's dataset by memory map, once the blob is verified. `find_task_part`
+They are read from the task's dataset by memory map, once the blob is verified. `find_task_split`
 uses only the database. The other functions read the blob, so they run where an API process does its
 heavy work.
 """
@@ -52,7 +52,7 @@ class Part:
         return f'"{hashlib.sha256(named.encode()).hexdigest()[:32]}"'
 
 
-def find_task_part(db: Database, actor: Actor, model: str, number: int, split: Split) -> Part:
+def find_task_split(db: Database, actor: Actor, model: str, number: int, split: Split) -> Part:
     """Return a part of a task's data.
 
     Raises:
@@ -80,14 +80,14 @@ def translate_deleted_part_errors(
 
     Raises:
         NotFound, Gone: raised in place of `StoreCorrupt` if the part has been deleted meanwhile,
-        see `find_task_part`.
+        see `find_task_split`.
         StoreCorrupt: otherwise; the message says what is damaged and what to do.
     """
     try:
         with translate_deleted_file_errors(db, actor, model):
             yield
     except StoreCorrupt:
-        find_task_part(db, actor, model, part.task, part.split)
+        find_task_split(db, actor, model, part.task, part.split)
         raise
 
 
@@ -193,7 +193,7 @@ def _open_part_arrays(blobs: Blobs, part: Part) -> tuple[Images, Labels]:
 
 
 def _find_part_digest(model: Model, task: Task, split: Split) -> str:
-    """Return the digest of a part's dataset; for errors see `find_task_part`."""
+    """Return the digest of a part's dataset; for errors see `find_task_split`."""
     if task.data_deleted_at is not None:
         raise NotFound(
             f"The data of task {task.number} was deleted on {format_rfc3339(task.data_deleted_at)}."

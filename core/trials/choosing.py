@@ -9,7 +9,7 @@ from core.database.session import Database
 from core.database.states import Action, State
 from core.database.tables import Job, Trial
 from core.errors import NotFound, WrongState
-from core.jobs.jobs import lock_owned_job
+from core.jobs.jobs import lock_visible_job
 from core.requests.actor import Actor
 from core.requests.audit import Entry, record_audit_entry
 from core.trials.listing import build_trials_response, require_trials
@@ -27,7 +27,7 @@ def choose_trial(db: Database, actor: Actor, job_id: str, number: int) -> tuple[
         WrongState: the job does not wait for a choice, or the trial was not measured.
     """
     with db.write() as session:
-        job = lock_owned_job(session, actor, job_id)
+        job = lock_visible_job(session, actor, job_id)
         require_trials(job)
         if job.chosen_trial == number:
             return build_trials_response(session, job), False

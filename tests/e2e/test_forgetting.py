@@ -18,7 +18,7 @@ from sqlalchemy.engine import make_url
 
 from core.contract.manifest import FEATURES
 from core.ingest.findings.traces import read_traces
-from core.learning.analytic.rows import digest_images
+from core.learning.analytic.rows import digest_each_image
 from core.statistics.near import hash_images
 from tests.e2e.small import WEEKS, create, learn, pack
 from tests.e2e.test_deleted_data import contents, png
@@ -68,7 +68,7 @@ def list_marks(pixels: Pixels, seed: int) -> list[bytes]:
         pixels.tobytes()[16:48],
         encoded[len(encoded) // 2 :][:32],
         hash_images(pixels[None])[0].tobytes(),
-        bytes(digest_images(torch.from_numpy(pixels[None]), seed)[0].tolist()),
+        bytes(digest_each_image(torch.from_numpy(pixels[None]), seed)[0].tolist()),
         hashlib.sha256(encoded).digest(),
         hashlib.sha256(encoded).hexdigest().encode(),
         hashlib.sha256(pixels.tobytes()).digest(),

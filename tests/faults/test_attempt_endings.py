@@ -63,7 +63,7 @@ def run(
         device_warning: str | None = None,
     ) -> Any:
         monkeypatch.setattr(learn, "validate_archive", raise_or(validating, None))
-        monkeypatch.setattr(learn, "prepare_job", raise_or(ending, Path("/spec")))
+        monkeypatch.setattr(learn, "write_job_inputs", raise_or(ending, Path("/spec")))
         monkeypatch.setattr(attempts, "supervise_child", lambda *_given: ending)
         child = SimpleNamespace(pid=1)
         zygote = SimpleNamespace(fork_child=lambda _spec, _bound: child)

@@ -21,7 +21,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Sample:
-    """The size of a comparison.
+    """Sampling settings of a comparison: number of batches, limits of images, seed.
 
     Attributes:
         batches: number of batches of new classes; None for the usual number.
@@ -35,7 +35,7 @@ class Sample:
     seed: int = 0
 
     def compute_max_learned(self, classes: int) -> int:
-        """Return the largest number of learned images of each class."""
+        """Return the limit on training images of each class."""
         return self.images or max(LEAST_IMAGES, min(MAX_LEARNED, ALL_LEARNED // classes))
 
     def compute_max_held_out(self, classes: int) -> int:

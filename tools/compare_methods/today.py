@@ -14,7 +14,7 @@ from core.learning.networks import Network
 from tools.compare_methods.base import Base
 from tools.compare_methods.outcome import Outcome, count_correct_by_class
 from tools.compare_methods.pixels import Data
-from tools.compare_methods.training import extract_features, predict_labels, train_network
+from tools.compare_methods.training import extract_features, predict_labels, train_all_weights
 
 Features = npt.NDArray[np.float32]
 MAX_ITERATIONS = 1000
@@ -67,7 +67,7 @@ class Today:
             begun = time.perf_counter()
             current_batch = slice(number, number + 1)
             self._add_classes_to_network(network, current_batch, number)
-            train_network(
+            train_all_weights(
                 network,
                 self.base.build_inputs(),
                 self.data.get_batch_images(current_batch),
@@ -92,7 +92,7 @@ class Today:
         network = self._build_network()
         begun = time.perf_counter()
         self._add_classes_to_network(network, ALL, 0)
-        train_network(
+        train_all_weights(
             network,
             self.base.build_inputs(),
             self.data.get_batch_images(ALL),

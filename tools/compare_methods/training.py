@@ -74,7 +74,9 @@ def count_epoch_batches(count: int) -> int:
     return max(1, round(count / BATCH))
 
 
-def train_network(network: Network, inputs: Inputs, images: Images, epochs: int, seed: int) -> None:
+def train_all_weights(
+    network: Network, inputs: Inputs, images: Images, epochs: int, seed: int
+) -> None:
     """Train all weights of a network on images."""
     trainer = Trainer(network, inputs, epochs, count_epoch_batches(len(images)), seed)
     for _ in range(epochs):

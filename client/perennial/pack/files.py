@@ -28,8 +28,7 @@ class Root:
         self.hidden: list[str] = []  # the first hidden folders left out by a walk
 
     def resolve_named_path(self, relative: str, said_by: str = "") -> str:
-        """Return the path of a file or folder that a source names, relative to the folder or
-        absolute.
+        """Resolve a path that a source names, against the folder of that source.
 
         Args:
             said_by: the place that names it, for the message.

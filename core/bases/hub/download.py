@@ -50,15 +50,15 @@ def main() -> int:
     # A killed worker closes the pipe, and nobody else would end this process.
     threading.Thread(target=_exit_when_caller_ends, daemon=True).start()
     try:
-        _print_event(download_file(request))
+        _print_json_event(download_file(request))
     except HubDownloadError as error:
-        _print_event(DownloadFailed(kind="weights", detail=str(error)))
+        _print_json_event(DownloadFailed(kind="weights", detail=str(error)))
     except Exception as error:  # noqa: BLE001 - the caller must learn of every failure
         if disk.is_disk_full_error(error):
-            _print_event(DownloadFailed(kind="disk", detail="No space left"))
+            _print_json_event(DownloadFailed(kind="disk", detail="No space left"))
         else:
             # The type alone: a message may contain an address or a token.
-            _print_event(DownloadFailed(kind="code", detail=type(error).__name__))
+            _print_json_event(DownloadFailed(kind="code", detail=type(error).__name__))
     return 0
 
 
@@ -95,8 +95,8 @@ def _download_from_hub(hub: GuardedHub, request: DownloadAsked) -> DownloadedFil
     folder = unfinished.get_download_folder(request.folder, request.repository) / revision
     path = folder / f"{request.file}{unfinished.SUFFIX}"
     with unfinished.open_locked_file(path) as fd:
-        _print_event(DownloadBegun(path=path, bytes=size))
-        _fetch_bytes(hub, path_at_hub, fd, size)
+        _print_json_event(DownloadBegun(path=path, bytes=size))
+        _resume_download(hub, path_at_hub, fd, size)
         if _compute_digest(path, size, len(digest)) != digest:
             # Otherwise, every further attempt would resume the wrong file.
             path.unlink()
@@ -166,7 +166,7 @@ def _read_size_and_digest(hub: GuardedHub, path_at_hub: str, file: str) -> tuple
     return int(size), digest
 
 
-def _fetch_bytes(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
+def _resume_download(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> None:
     """Download the rest of a file, resuming after interruptions, until it has `size` bytes."""
     idle = 0
     while (received := os.fstat(fd).st_size) != size:
@@ -228,7 +228,7 @@ def _make_unreachable_error(error: Exception) -> HubDownloadError:
     return HubDownloadError(f"The Hub cannot be reached ({type(error).__name__})")
 
 
-def _print_event(event: Document) -> None:
+def _print_json_event(event: Document) -> None:
     print(event.model_dump_json(), flush=True)
 
 

@@ -339,7 +339,7 @@ class EditChain:
             measured_otherwise=[
                 number
                 for number, labels in held_out.items()
-                if labels.is_more_than_renamed(renames)
+                if labels.is_relabelled_or_removed(renames)
             ],
             reports={data.after.number: data.describe_report(facts.changes) for data in edited},
             removed_paths=[path for data in edited for path in data.removed_paths],

@@ -10,7 +10,7 @@ from pathlib import Path
 from core.database.kinds import Kind as Name
 from core.database.states import State
 from core.execution.kinds.kind import Kind, Work
-from core.execution.prepare import prepare_job
+from core.execution.prepare import write_job_inputs
 from core.execution.trials import Trials, has_trials
 from core.execution.validate import validate_archive
 from core.failpoints import hit_failpoint
@@ -34,7 +34,7 @@ def _run_learn_job(work: Work) -> None:
 def _prepare(work: Work, folder: Path) -> Path:
     """Write the specification of the learning process into a folder, and return its path."""
     work.begin("prepare")
-    spec = prepare_job(work.db, work.store, work.claim, work.settings, folder)
+    spec = write_job_inputs(work.db, work.store, work.claim, work.settings, folder)
     hit_failpoint("prepare-done")
     if work.must_stop():
         raise IngestStopped

@@ -267,8 +267,8 @@ def _count_leading_zero_blocks(data: bytes) -> int:
     return len(data) if not without_zeros else (len(data) - len(without_zeros)) // BLOCK * BLOCK
 
 
-def _scan_tar(source: Source, limits: Limits) -> "_Scan":
-    scan = _Scan(source, limits)
+def _scan_tar(source: Source, limits: Limits) -> "_TarScan":
+    scan = _TarScan(source, limits)
     scan.scan_tar_entries()
     return scan
 
@@ -279,7 +279,7 @@ def _list_gzip_contents(source: GzipSource, limits: Limits) -> Contents:
     return Contents(scan.members, Layout("folders"), read=scan.tables.read_retained_file)
 
 
-class _Scan:
+class _TarScan:
     """One pass over a tar: its regular files, and for a gzip the bytes of possible label tables.
 
     Offsets are positions in the (unpacked) tar. Raises ArchiveHostile, ArchiveTooLarge,

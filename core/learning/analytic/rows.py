@@ -25,7 +25,7 @@ class Rows:
     Attributes:
         features: float32 [n, D], of the backbone.
         classes: int64 [n], numbered over all heads.
-        keys: uint8 [n, 16], of `digest_images`.
+        keys: uint8 [n, 16], of `digest_each_image`.
     """
 
     features: Tensor
@@ -54,7 +54,7 @@ class Rows:
         )
 
 
-def digest_images(images: Tensor, seed: int) -> Tensor:
+def digest_each_image(images: Tensor, seed: int) -> Tensor:
     """Return keyed BLAKE2b digests of uint8 images [n, S, S, C], uint8 [n, 16].
 
     The key is the recipe's seed.

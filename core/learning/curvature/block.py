@@ -208,7 +208,7 @@ class TKfac(Block):
         return self.p.multiply_rows(self.q.multiply_rows(d.T).T / self._positive_delta)
 
     def pad_to_outputs(self, outputs: int) -> Block:
-        """Return the block with zeros in Q for the new rows."""
+        """Return the block with its output factor Q padded with zeros for new outputs."""
         if outputs == self.q.size:
             return self
         return TKfac(self.p, factor.make_dense(_pad_zeros(self.q.to_dense(), outputs)), self.delta)

@@ -131,7 +131,7 @@ def _adjust_sharpness(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _rotate(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Rotate by up to 30 degrees."""
+    """Rotate by `level` × 30 degrees, in the direction of `sign`."""
     angle, zero = level * sign * math.radians(30), torch.zeros_like(level)
     cos, sin = angle.cos(), angle.sin()
     return _warp_affine(x, (cos, -sin, zero), (sin, cos, zero))

@@ -116,7 +116,7 @@ class Ancestors:
         """Apply `evaluate.can_predict_task` to the manifest alone, without building a network."""
         manifest = self.get_manifest(which)
         if manifest.scenario == "task":
-            return manifest.find_task_head(task) is not None
+            return manifest.find_head_entry(task) is not None
         # Without images no class is present, and nothing can be measured.
         return bool(names) and set(names) <= set(manifest.classes or [])
 

@@ -73,7 +73,7 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
         }
         # A base taken from another model's version has no head.
         if first and parts.keys() == backbone:
-            network.load_backbone_parts(parts)
+            network.copy_backbone_parts(parts)
         else:
             network.load_parts(parts)
     else:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from core.learning.memory.reservoir import Items, rescale_reservoir_counters
+from core.learning.memory.reservoir import ReplayItems, rescale_reservoir_counters
 from core.learning.state import Section
 from core.learning.training.context import Batch
 
@@ -70,12 +70,12 @@ class TaskMemory:
             for name, value in new.items():
                 stored[name] = torch.cat([stored[name], value]) if name in stored else value
 
-    def get_task_examples(self, tasks: Iterable[int]) -> Items:
+    def get_task_examples(self, tasks: Iterable[int]) -> ReplayItems:
         """Return all examples of these tasks."""
         is_selected = torch.isin(
             self._section.copy_tensor_to_host("tasks"), torch.tensor(list(tasks))
         )
-        return Items.get_section_rows(self._section, is_selected.nonzero().squeeze(1))
+        return ReplayItems.get_section_rows(self._section, is_selected.nonzero().squeeze(1))
 
     def remove_items_of_tasks(self, tasks: set[int]) -> None:
         """Remove all examples of these tasks."""

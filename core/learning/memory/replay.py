@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.data.transfer import move_tensor_to_device
-from core.learning.memory.reservoir import Items, Reservoir
+from core.learning.memory.reservoir import ReplayItems, Reservoir
 from core.learning.methods.method import Method
 from core.learning.training.context import Context
 
@@ -21,8 +21,8 @@ Groups = list[tuple[Tensor | None, Tensor]]
 """Pairs (rows, logits [b, C] in float32) for each head involved; rows None means all of them."""
 
 
-Draw = tuple[Items, Tensor, Items]
-"""Items of a slice, their augmentation table [b, columns], and the items of all slices."""
+Draw = tuple[ReplayItems, Tensor, ReplayItems]
+"""ReplayItems of a slice, their augmentation table [b, columns], and the items of all slices."""
 
 
 def draw_replay_items(ctx: Context, reservoir: Reservoir, size: int, count: int) -> list[Draw]:
@@ -45,7 +45,7 @@ def draw_replay_items(ctx: Context, reservoir: Reservoir, size: int, count: int)
     return draws
 
 
-def make_inputs_of_items(ctx: Context, items: Items, table: Tensor) -> Tensor:
+def make_inputs_of_items(ctx: Context, items: ReplayItems, table: Tensor) -> Tensor:
     """Return augmented, normalised inputs of the items, or their cached features.
 
     Args:

@@ -26,7 +26,7 @@ SEEN = "seen_by_class"
 
 
 @dataclass(frozen=True)
-class Items:
+class ReplayItems:
     """Items of a buffer: images uint8 [B, S, S, C], labels int64 [B], logits [B, W], widths int64
     [B].
 
@@ -40,7 +40,7 @@ class Items:
     widths: Tensor | None
 
     @staticmethod
-    def get_section_rows(section: Section, rows: Tensor) -> Items:
+    def get_section_rows(section: Section, rows: Tensor) -> ReplayItems:
         """Return the rows int64 [B], on the CPU, of a section's buffer."""
         tensors = section.tensors
         tasks = section.copy_tensor_to_host("tasks").index_select(0, rows)
@@ -50,15 +50,15 @@ class Items:
             for name, tensor in tensors.items()
             if name != "tasks"
         }
-        return Items(
+        return ReplayItems(
             picked["images"], picked["labels"], tasks, picked.get("logits"), picked.get("widths")
         )
 
-    def slice_item_rows(self, rows: slice) -> Items:
+    def slice_item_rows(self, rows: slice) -> ReplayItems:
         """Return the items of a range of rows."""
         logits = None if self.logits is None else self.logits[rows]
         widths = None if self.widths is None else self.widths[rows]
-        return Items(self.images[rows], self.labels[rows], self.tasks[rows], logits, widths)
+        return ReplayItems(self.images[rows], self.labels[rows], self.tasks[rows], logits, widths)
 
 
 class Reservoir:
@@ -174,12 +174,12 @@ class Reservoir:
                 # Written on both sides: reading it back would make the host wait for the GPU.
                 self._section.store_host_copy("tasks", tasks)
 
-    def draw_items(self, n: int, columns: int = COLUMNS) -> tuple[Items, Tensor]:
+    def draw_items(self, n: int, columns: int = COLUMNS) -> tuple[ReplayItems, Tensor]:
         """Draw min(n, size) different items, and a table rand(B, columns) for their
         augmentation."""
         rows = self._choose_random_rows(n)
         table = torch.rand(rows.numel(), columns, generator=self.generator, dtype=torch.float64)
-        return Items.get_section_rows(self._section, rows), table
+        return ReplayItems.get_section_rows(self._section, rows), table
 
     def _choose_random_rows(self, n: int) -> Tensor:
         """Return min(n, size) different random rows, int64."""

@@ -44,7 +44,7 @@ from core.learning.analytic.offsets import fit_class_offsets
 from core.learning.analytic.rows import (
     FIELDS,
     Rows,
-    digest_images,
+    digest_each_image,
     draw_rows_per_class,
     order_by_key,
 )
@@ -269,7 +269,7 @@ class Analytic(Method):
             keys = (
                 images.reshape(len(phi), -1)
                 if ctx.has_keys
-                else digest_images(images, ctx.recipe.seed)
+                else digest_each_image(images, ctx.recipe.seed)
             )
             batches.append(Rows(phi.cpu(), batch.y.cpu() + first, keys))
         assert sums is not None, "a task has images"

@@ -258,7 +258,7 @@ class Network(nn.Module):
         }
 
     def copy_parameters(self, without: Collection[str] = ()) -> dict[str, Tensor]:
-        """Return the parameters by name, except for those named in `without`."""
+        """Return copies of the parameters by name, on the CPU, except for those named in `without`."""
         return {
             # Copied and on the CPU: training changes the parameters in place.
             name: p.detach().cpu().contiguous().clone()
@@ -273,7 +273,7 @@ class Network(nn.Module):
         """
         self._load_exact_parts(parts, self.list_part_names())
 
-    def load_backbone_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def copy_backbone_parts(self, parts: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Copy in the backbone's parts alone: a base taken from another model's version.
 
         Raises ValueError as `load_parts` does.

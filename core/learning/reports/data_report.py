@@ -35,7 +35,7 @@ from core.learning.reports.shift import (
     measure_data_shift,
 )
 from core.learning.reports.suspects import find_suspect_labels
-from core.learning.reports.would_say import Parent, find_frequent_predictions
+from core.learning.reports.would_say import ParentPredictor, find_frequent_predictions
 
 MOST_IMAGES = 20_000
 """Most training images that are looked at, evenly spaced."""
@@ -116,9 +116,9 @@ class Looker:
         report["findings"] = build_findings(report, len(data), num_held_out, spec.settled)
         return report
 
-    def _build_parent_predictor(self) -> Parent:
+    def _build_parent_predictor(self) -> ParentPredictor:
         """Return the version that the job starts from, as the shift tests use it."""
-        return Parent(
+        return ParentPredictor(
             self.network,
             self.ancestors.load_predict("parent"),
             self.inputs,

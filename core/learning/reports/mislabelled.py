@@ -20,7 +20,7 @@ from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import choose_batch_size
 from core.learning.evaluation.probe import choose_evenly_spaced
 from core.learning.problems.class_answers import choose_highest_rows
-from core.learning.reports.would_say import Parent
+from core.learning.reports.would_say import ParentPredictor
 
 MOST_IMAGES = 1000
 """Most images of the batch that are predicted before any class is doubted, over all classes."""
@@ -59,7 +59,7 @@ class Doubts(NamedTuple):
 
 
 def find_mislabelled_classes(
-    parent: Parent, data: Dataset, rows: Tensor, earlier: Earlier
+    parent: ParentPredictor, data: Dataset, rows: Tensor, earlier: Earlier
 ) -> Doubts:
     """Return the known classes of a batch whose labels look swapped or wrong.
 
@@ -109,7 +109,7 @@ def find_mislabelled_classes(
     )
 
 
-def _map_labels_to_rows(parent: Parent, data: Dataset) -> Tensor:
+def _map_labels_to_rows(parent: ParentPredictor, data: Dataset) -> Tensor:
     """Return the version's row of each label of `data`, int64 [labels]; -1: it does not know it."""
     places = {name: row for row, name in enumerate(parent.network.classes)}
     return torch.tensor([places.get(name, -1) for name in data.names], dtype=torch.int64)
@@ -127,7 +127,7 @@ def _select_rows_per_class(data: Dataset, rows: Tensor) -> Tensor:
 
 
 def _find_often_confused_labels(
-    parent: Parent, data: Dataset, rows: Tensor, row_of_label: Tensor
+    parent: ParentPredictor, data: Dataset, rows: Tensor, row_of_label: Tensor
 ) -> dict[int, int]:
     """Return, by label, another class that the version predicts for at least `TAKEN` of its images.
 
@@ -158,7 +158,9 @@ def _find_often_confused_labels(
     }
 
 
-def _count_correct(parent: Parent, names: set[str], earlier: Earlier) -> dict[str, tuple[int, int]]:
+def _count_correct(
+    parent: ParentPredictor, names: set[str], earlier: Earlier
+) -> dict[str, tuple[int, int]]:
     """Return, by class, its correct and all held-out images in earlier tasks."""
     counts: dict[str, tuple[int, int]] = {}
     for data, rows in earlier():
@@ -175,7 +177,7 @@ def _count_correct(parent: Parent, names: set[str], earlier: Earlier) -> dict[st
 
 
 def _score_predictions(
-    parent: Parent, data: Dataset, rows: Tensor, row_of_label: Tensor
+    parent: ParentPredictor, data: Dataset, rows: Tensor, row_of_label: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the predicted rows of the head, int64 [n], and how many times more probable they are
     than the images' own labels, float64 [n]."""

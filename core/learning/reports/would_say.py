@@ -28,7 +28,7 @@ SURELY = 0.9
 
 
 @dataclass(frozen=True)
-class Parent:
+class ParentPredictor:
     """A version with its prediction function. sure_from: None: `SURELY` is used."""
 
     network: Network
@@ -49,7 +49,7 @@ class Parent:
             yield
 
 
-def find_frequent_predictions(parent: Parent, data: Dataset) -> list[WouldSay]:
+def find_frequent_predictions(parent: ParentPredictor, data: Dataset) -> list[WouldSay]:
     """Return the most frequent prediction for each class of `data` that the version does not know.
 
     Classes with the largest share of sure predictions come first.
@@ -84,7 +84,7 @@ def find_frequent_predictions(parent: Parent, data: Dataset) -> list[WouldSay]:
 
 
 def _predict_selected_images(
-    parent: Parent, data: Dataset, rows: torch.Tensor
+    parent: ParentPredictor, data: Dataset, rows: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the predicted rows int64 [n], and their probabilities float16 [n]."""
     parts: list[tuple[torch.Tensor, torch.Tensor]] = []

@@ -37,7 +37,7 @@ async def settled() -> None:
 
 
 async def entering(share: FairShare, owner: str, times: int) -> list["asyncio.Task[None]"]:
-    tasks = [asyncio.create_task(share.take_owner_slot(owner)) for _ in range(times)]
+    tasks = [asyncio.create_task(share.wait_for_owner_slot(owner)) for _ in range(times)]
     await settled()
     return tasks
 
@@ -108,11 +108,11 @@ def test_requests_of_an_owner_are_worked_on_in_the_order_of_their_coming() -> No
         order: list[int] = []
 
         async def one(number: int) -> None:
-            await share.take_owner_slot("a")
+            await share.wait_for_owner_slot("a")
             order.append(number)
             share.release_owner_slot("a")
 
-        await share.take_owner_slot("a")
+        await share.wait_for_owner_slot("a")
         tasks = [asyncio.create_task(one(number)) for number in range(9)]
         await settled()
         share.release_owner_slot("a")
@@ -124,7 +124,7 @@ def test_requests_of_an_owner_are_worked_on_in_the_order_of_their_coming() -> No
 
 def test_a_request_that_is_given_up_while_it_waits_leaves_no_gap() -> None:
     async def scene(share: FairShare) -> None:
-        await share.take_owner_slot("a")
+        await share.wait_for_owner_slot("a")
         gone, waits = await entering(share, "a", 2)
         gone.cancel()
         await settled()
@@ -139,7 +139,7 @@ def test_a_request_that_is_given_up_while_it_waits_leaves_no_gap() -> None:
 
 def test_a_request_that_is_given_up_when_its_slot_has_just_come_gives_it_on() -> None:
     async def scene(share: FairShare) -> None:
-        await share.take_owner_slot("a")
+        await share.wait_for_owner_slot("a")
         gone, waits = await entering(share, "a", 2)
         share.release_owner_slot("a")  # the slot is `gone`'s, which has not noticed
         gone.cancel()
@@ -191,7 +191,7 @@ def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it() -> None:
 def test_nothing_is_kept_of_owners_who_have_gone() -> None:
     async def scene(share: FairShare) -> None:
         for number in range(1000):
-            await share.take_owner_slot(str(number))
+            await share.wait_for_owner_slot(str(number))
             share.release_owner_slot(str(number))
         assert not share._held and not share._waiting
 

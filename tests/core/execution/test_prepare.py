@@ -11,13 +11,13 @@ from sqlalchemy import update
 
 from core.database.tables import Part, Result, Task
 from core.errors import Invalid, InvalidRecipe, LeaseLost, StoreCorrupt
-from core.execution.prepare import prepare_job
+from core.execution.prepare import write_job_inputs
 from core.retention import damage
 from core.storage import Blobs
 
 
 def spec_of(desk: Any, claim: Any) -> dict[str, Any]:
-    path = prepare_job(
+    path = write_job_inputs(
         desk.db, desk.store, claim, desk.settings, desk.folder / f"job-{claim.fence}"
     )
     return json.loads(path.read_text())

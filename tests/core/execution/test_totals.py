@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy.orm import Session
 
 from core.database.tables import Model
-from core.execution.prepare import prepare_job
+from core.execution.prepare import write_job_inputs
 from core.models import memory
 from core.publishing.publish import publish_result
 from core.retention import references
@@ -42,7 +42,7 @@ def inherited(desk: Desk, model: str, method: str = "analytic") -> list[str]:
     """Names of the parts, but for the head, that the model's next job reads."""
     desk.submit(model, recipe={"method": {"name": method}, "seed": 0})
     claim = desk.claim()
-    path = prepare_job(desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id)
+    path = write_job_inputs(desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id)
     return [part["name"] for part in json.loads(path.read_text())["parent"]["parts"]][1:]
 
 

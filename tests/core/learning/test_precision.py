@@ -11,7 +11,7 @@ from core.learning.evaluation import evaluate, predicting, probe
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbones.mlp import Mlp
 from core.learning.precision import Inputs
-from core.learning.reports.would_say import Parent, find_frequent_predictions
+from core.learning.reports.would_say import ParentPredictor, find_frequent_predictions
 
 CPU = torch.device("cpu")
 KNOWN = ("cat", "dog")
@@ -48,7 +48,7 @@ PATHS: dict[str, Callable[[Network], object]] = {
     ),
     "predicting": lambda n: predicting.predict_images(n, known().images.numpy()),
     "data report": lambda n: find_frequent_predictions(
-        Parent(n, Network.forward, INPUTS, 1.0, 1, None), data()
+        ParentPredictor(n, Network.forward, INPUTS, 1.0, 1, None), data()
     ),
 }
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from core.database.tables import Part, Result, Task
-from core.execution.prepare import prepare_job
+from core.execution.prepare import write_job_inputs
 from core.ingest.answers import TaskAnswers, decrypt_prediction_file, read_encrypted_predictions
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import predict_answers
@@ -124,7 +124,7 @@ def test_a_job_gets_the_answers_of_its_parent_also_from_blobs_of_older_releases(
         session.get_one(Result, (model, 2, 1)).answers = digest
     desk.submit(model)
     spec = json.loads(
-        prepare_job(
+        write_job_inputs(
             desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job"
         ).read_text()
     )
@@ -139,7 +139,7 @@ def test_a_job_asks_its_parent_where_the_stored_answers_are_damaged(desk: Desk) 
     desk.store.put_bytes(desk.blobs.make_blob_key(digest), b"rot")
     desk.submit(model)
     spec = json.loads(
-        prepare_job(
+        write_job_inputs(
             desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job"
         ).read_text()
     )

@@ -11,7 +11,12 @@ from core.learning.networks import ImageSpec, build_network
 from tools.compare_methods.base import Base
 from tools.compare_methods.pixels import Data, Part
 from tools.compare_methods.today import Today
-from tools.compare_methods.training import BATCH, extract_features, predict_labels, train_network
+from tools.compare_methods.training import (
+    BATCH,
+    extract_features,
+    predict_labels,
+    train_all_weights,
+)
 
 CLASSES, SIZE = 4, 8
 NETWORK = {"name": "mlp", "hidden": [32]}
@@ -107,7 +112,9 @@ def test_the_same_seed_trains_the_same_network(data: Data, base: Base) -> None:
     for _ in range(2):
         network = base.build_network(0)
         network.add_task_classes(1, data.classes, "default", torch.Generator().manual_seed(0))
-        train_network(network, base.build_inputs(), data.get_batch_images(slice(None)), 1, seed=3)
+        train_all_weights(
+            network, base.build_inputs(), data.get_batch_images(slice(None)), 1, seed=3
+        )
         answers.append(
             predict_labels(network, base.build_inputs(), data.all_held_out_images).tolist()
         )

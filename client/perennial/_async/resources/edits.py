@@ -84,7 +84,7 @@ class AsyncEdits:
     async def wait(
         self, model: str, edit: int, timeout: float | None = None, *, progress: bool = False
     ) -> types.Edit:
-        """Wait until an edit has its version, and return it: see `JobHandle.wait`."""
+        """Wait until the job of an edit has ended, and return the edit. Options: `JobHandle.wait`."""
         job = (await self.retrieve(model, edit)).job
         await AsyncJobHandle(self._http, job).wait(timeout, progress=progress)
         return await self.retrieve(model, edit)

@@ -48,8 +48,9 @@ class Store(ABC):
         self.errors: tuple[type[Exception], ...] = (OSError, ValueError)
 
     def list_object_pages(self) -> Iterator[list[ListedObject]]:
-        """Yield the objects below the prefix, page by page. Raises PackError if it cannot be
-        listed.
+        """Yield lists of the objects below the prefix, one list per page of the store.
+
+        Raises PackError if it cannot be listed.
         """
         token: str | None = None
         while True:

@@ -194,9 +194,9 @@ class CropImages(Images):
             self._without += not boxes_in
             if boxes_in:
                 self._add_picture(picture._replace(boxes=boxes_in))
-        self._update_left_out_warnings()
+        self._set_left_out_warnings()
 
-    def _update_left_out_warnings(self) -> None:
+    def _set_left_out_warnings(self) -> None:
         """Set the warnings about entries left out so far. Raises PackError if there are too
         many.
         """
@@ -272,7 +272,7 @@ class CropImages(Images):
             self._guessed += image.is_guessed
         # Replaced together, since positions in one refer to the others.
         self.rows[:], self._pictures, self._first = rows, pictures, first
-        self._update_left_out_warnings()
+        self._set_left_out_warnings()
         return sizes
 
     def read_images(self, first: int) -> Iterator[Iterable[bytes]]:

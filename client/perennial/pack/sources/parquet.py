@@ -87,11 +87,11 @@ class ParquetImages(Images):
                 self._list_labelled_rows(file, number, part_of[number])
         # After all files: only parts with labelled rows decide how the batch is split.
         parts_present = {row.part for row in self.rows}
-        self._update_left_out_warnings()
+        self._set_left_out_warnings()
         as_taken = parts.map_parts_to_splits(parts_present, quote_name(source))
         self.rows = [row._replace(part=as_taken[row.part]) for row in self.rows]
 
-    def _update_left_out_warnings(self) -> None:
+    def _set_left_out_warnings(self) -> None:
         """Set the warnings about rows left out so far. Raises PackError if there are too many."""
         self.warnings = self._bad.warn_of_bad_entries(len(self.rows))
         if not self.rows:
@@ -152,7 +152,7 @@ class ParquetImages(Images):
                     at += 1
             self._rows_of[number] = rows_with_images
         self.rows[:] = rows
-        self._update_left_out_warnings()
+        self._set_left_out_warnings()
         return sizes
 
     def read_images(self, first: int) -> Iterator[Iterable[bytes]]:

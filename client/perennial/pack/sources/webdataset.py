@@ -244,7 +244,7 @@ def _add_member_to_sample(
 
 
 def _parse_label_file(data: bytes, suffix: str, where: str) -> str | int | None:
-    """Return the label in a file. Raises PackError."""
+    """Parse the one label in the bytes of a label file, text or JSON. Raises PackError."""
     try:
         text = data.decode("utf-8-sig").strip()
         value = json.loads(text) if suffix == ".json" else text

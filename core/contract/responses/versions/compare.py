@@ -32,7 +32,7 @@ class Flips(FlipCounts):
 
 
 class TaskFlips(Flips):
-    """Counts on the held-out images of one task."""
+    """Flips on the held-out images of one task."""
 
     task: int
     name: str | None

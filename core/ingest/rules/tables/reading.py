@@ -261,7 +261,7 @@ class _Search:
         if mapping is None or not synsets.has_synset_folders(self._names, pictures):
             return None
         rows = Rows(synsets.TITLE, self._max_entries)
-        if not synsets.read_synset_labels(mapping, self._names, pictures, rows):
+        if not synsets.label_by_synset(mapping, self._names, pictures, rows):
             return None
         for file in files:
             if file.name.rpartition("/")[2].lower() == synsets.VALIDATION:

@@ -22,7 +22,7 @@ def has_synset_folders(names: Sequence[str], remaining: Sequence[int]) -> bool:
     return any(_ID.fullmatch(folder) for i in remaining for folder in names[i].split("/")[:-1])
 
 
-def read_synset_labels(
+def label_by_synset(
     file: TableFile, names: Sequence[str], remaining: Sequence[int], rows: Rows
 ) -> bool:
     """Read the mapping of ids to names and label the images of each folder.

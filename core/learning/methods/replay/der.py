@@ -31,26 +31,26 @@ from core.learning.memory.replay import (
     draw_replay_items,
     make_inputs_of_items,
 )
-from core.learning.memory.reservoir import Items
+from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import Footprint
 from core.learning.methods.registration import register
 from core.learning.methods.replay.with_reservoir import BufferHyper, WithReservoir
 from core.learning.recipe import NotNegative, Strict
 from core.learning.training.context import Batch, Context
 
-ItemsLoss = Callable[[Groups, Items], Tensor]
+ItemsLoss = Callable[[Groups, ReplayItems], Tensor]
 """Loss of items as a scalar, from (present logits, items)."""
 
 CHUNK = 256  # images per forward pass without gradient
 
 
-def compute_stored_logits_loss(groups: Groups, items: Items) -> Tensor:
+def compute_stored_logits_loss(groups: Groups, items: ReplayItems) -> Tensor:
     """Return the mean squared difference from the logits stored with the items."""
     assert items.logits is not None
     return compute_items_distillation(groups, items.logits)
 
 
-def compute_stored_labels_loss(groups: Groups, items: Items) -> Tensor:
+def compute_stored_labels_loss(groups: Groups, items: ReplayItems) -> Tensor:
     """Return the mean cross-entropy with the labels stored with the items."""
     return compute_items_cross_entropy(groups, items.labels)
 
@@ -177,7 +177,7 @@ class Der(WithReservoir):
         with torch.no_grad(), ctx.use_exact_evaluation_mode():
             for part in index.split(CHUNK):  # type: ignore[no-untyped-call]
                 ctx.alive()
-                items = Items.get_section_rows(self.state["buffer"], part)
+                items = ReplayItems.get_section_rows(self.state["buffer"], part)
                 for rows, logits in compute_logits_by_head(
                     self, ctx, ctx.inputs(items.images), items.tasks
                 ):
@@ -197,7 +197,7 @@ class Der(WithReservoir):
             tensors["widths"][rows] = logits.shape[1]
 
 
-def _count_averaged_values(ctx: Context, term: str, items: Items) -> int:
+def _count_averaged_values(ctx: Context, term: str, items: ReplayItems) -> int:
     """Return the count that a term is a mean over: items, or outputs if heads differ in size."""
     if term != "logits" or ctx.scenario != "task":
         return items.labels.shape[0]

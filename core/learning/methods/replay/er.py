@@ -19,7 +19,7 @@ from core.learning.memory.replay import (
     draw_replay_items,
     make_inputs_of_items,
 )
-from core.learning.memory.reservoir import Items
+from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import CLIP_FROM_RANDOM, Footprint
 from core.learning.methods.registration import register
 from core.learning.methods.replay.with_reservoir import BufferHyper, WithReservoir
@@ -72,7 +72,7 @@ class Er(WithReservoir):
         return {name: share * term for name, term in terms.items()}
 
     def _compute_joint_loss(
-        self, ctx: Context, batch: Batch, items: Items, table: Tensor
+        self, ctx: Context, batch: Batch, items: ReplayItems, table: Tensor
     ) -> dict[str, Tensor]:
         """Return one mean cross-entropy over a slice's images and its items."""
         x = torch.cat([batch.x, make_inputs_of_items(ctx, items, table)])

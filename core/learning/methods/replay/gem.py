@@ -29,7 +29,7 @@ from core.learning.memory.gradient import (
     read_gradient_vector,
 )
 from core.learning.memory.per_task import TaskMemory
-from core.learning.memory.reservoir import Items
+from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import Footprint, Method
 from core.learning.methods.registration import register
 from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_dual
@@ -127,7 +127,9 @@ class Gem(Method):
         """Remove every stored example of these tasks."""
         self._task_memory.remove_items_of_tasks(tasks)
 
-    def _draw_constraint_examples(self, ctx: Context, number: int, items: Items) -> Items:
+    def _draw_constraint_examples(
+        self, ctx: Context, number: int, items: ReplayItems
+    ) -> ReplayItems:
         """Return the examples of constraint `number` that this step uses.
 
         The draw is a function of seed, task and step alone: a resumed run repeats it without a
@@ -144,7 +146,7 @@ class Gem(Method):
             move_tensor_to_device(rows, items.labels.device),
         )
         images, labels = (part.index_select(0, rows) for part in (items.images, items.labels))
-        return Items(images, labels, tasks, None, None)
+        return ReplayItems(images, labels, tasks, None, None)
 
     @property
     def _task_memory(self) -> TaskMemory:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from core.learning.networks.backbone import make_contiguous_copy
-from core.learning.networks.linear.dual import Dual, NoRule, use_dual_parameters
+from core.learning.networks.linear.dual import Dual, MissingDualRule, use_dual_parameters
 from core.learning.networks.linear.edits import fold_batch_norms, replace_relu
 from core.learning.networks.network import MAX_GROUPS, Network
 
@@ -160,7 +160,7 @@ class LinearisedNetwork(Network):
         if not self._by_jvp:
             try:
                 return self.expand_by_dual_numbers(x)
-            except NoRule:
+            except MissingDualRule:
                 # Later passes need not try again.
                 self._by_jvp = True
         return self.expand_by_forward_mode(x)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from core.learning.analytic.choice import average_over_classes, choose_better_head
-from core.learning.analytic.rows import Rows, digest_images, draw_rows_per_class
+from core.learning.analytic.rows import Rows, digest_each_image, draw_rows_per_class
 
 
 def scores_of(answers: Sequence[int], classes: int = 2) -> Tensor:
@@ -71,7 +71,9 @@ def test_without_examples_the_current_head_or_the_first_answers() -> None:
 
 def rows_of(classes: Tensor, images: Tensor) -> Rows:
     return Rows(
-        torch.arange(len(classes), dtype=torch.float32)[:, None], classes, digest_images(images, 0)
+        torch.arange(len(classes), dtype=torch.float32)[:, None],
+        classes,
+        digest_each_image(images, 0),
     )
 
 
@@ -95,5 +97,5 @@ def test_the_same_examples_are_drawn_in_any_order_and_an_equal_one_once() -> Non
 def test_keys_differ_by_seed_and_by_image() -> None:
     images = torch.zeros(2, 4, 4, 1, dtype=torch.uint8)
     images[1, 0, 0, 0] = 1
-    first, second = digest_images(images, 0), digest_images(images, 1)
+    first, second = digest_each_image(images, 0), digest_each_image(images, 1)
     assert len({bytes(key) for key in [*first.numpy(), *second.numpy()]}) == 4

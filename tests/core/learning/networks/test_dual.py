@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.linear import dual
-from core.learning.networks.linear.dual import Dual, NoRule, use_dual_parameters
+from core.learning.networks.linear.dual import Dual, MissingDualRule, use_dual_parameters
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.torchvision_import import import_torchvision_models
 
@@ -130,7 +130,7 @@ def test_what_does_not_move_costs_no_derivative() -> None:
     ],
 )
 def test_a_function_without_a_rule_says_so(function, name) -> None:
-    with pytest.raises(NoRule, match=name):
+    with pytest.raises(MissingDualRule, match=name):
         function(Dual(torch.ones(3, 2), torch.ones(3, 2)))
 
 

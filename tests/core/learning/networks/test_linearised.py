@@ -25,7 +25,7 @@ from core.learning.evaluation import predicting
 from core.learning.methods.squared_loss import compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.families import rebuild_network
-from core.learning.networks.linear.dual import NoRule
+from core.learning.networks.linear.dual import MissingDualRule
 from core.learning.networks.linear.linearised import LinearisedNetwork
 
 Y = torch.tensor([2, 0, 1, 0])
@@ -188,7 +188,7 @@ def test_a_backbone_without_a_rule_is_differentiated_by_torch(monkeypatch) -> No
     wanted = network(x)
 
     def refuse(self, x):
-        raise NoRule
+        raise MissingDualRule
 
     monkeypatch.setattr(LinearisedNetwork, "expand_by_dual_numbers", refuse)
     assert relative(network(x), wanted) <= 1e-14

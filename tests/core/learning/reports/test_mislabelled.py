@@ -12,7 +12,7 @@ from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import Inputs
 from core.learning.reports.data_findings import build_findings
 from core.learning.reports.mislabelled import Doubts, find_mislabelled_classes
-from core.learning.reports.would_say import Parent
+from core.learning.reports.would_say import ParentPredictor
 
 KNOWN = ["cap", "shoe", "bag", "sock"]
 BRIGHTNESS = [0, 85, 170, 255]
@@ -20,7 +20,7 @@ BRIGHTNESS = [0, 85, 170, 255]
 
 
 @pytest.fixture(scope="module")
-def parent() -> Parent:
+def parent() -> ParentPredictor:
     """Version 7, which reads the class in the brightness of an image."""
     network = build_network(
         {"name": "mlp", "hidden": [2]}, ImageSpec(2, 1), "class", HeadSpec(tuple(KNOWN)), seed=1
@@ -30,7 +30,7 @@ def parent() -> Parent:
         brightness = 0.75 * (x.mean((1, 2, 3)) + 2)  # inputs are in [-2, 2]
         return -((brightness[:, None] - torch.arange(4.0)) ** 2)
 
-    return Parent(network, predict, Inputs(None, 1, torch.device("cpu")), 1.0, 7, None)
+    return ParentPredictor(network, predict, Inputs(None, 1, torch.device("cpu")), 1.0, 7, None)
 
 
 def make_part(*groups: tuple[str, str, int]) -> Dataset:
@@ -49,7 +49,9 @@ def make_part(*groups: tuple[str, str, int]) -> Dataset:
 EARLIER = make_part(*[(name, name, 10) for name in KNOWN])
 
 
-def find(parent: Parent, batch: Dataset, earlier: Sequence[Dataset] = (EARLIER,)) -> Doubts:
+def find(
+    parent: ParentPredictor, batch: Dataset, earlier: Sequence[Dataset] = (EARLIER,)
+) -> Doubts:
     parts = [(part, torch.arange(len(part))) for part in earlier]
     return find_mislabelled_classes(parent, batch, torch.arange(len(batch)), lambda: parts)
 
@@ -71,7 +73,7 @@ SCATTERED = [("sock", name, 5) for name in KNOWN]
     ids=["swapped", "rotated", "half of a class"],
 )
 def test_labels_that_contradict_earlier_tasks_are_doubted(
-    parent: Parent, groups: Any, counts: Any
+    parent: ParentPredictor, groups: Any, counts: Any
 ) -> None:
     found = find(parent, make_part(*groups))
     assert [
@@ -112,18 +114,20 @@ def test_labels_that_contradict_earlier_tasks_are_doubted(
         "few earlier images",
     ],
 )
-def test_nothing_is_doubted_without_evidence(parent: Parent, groups: Any, earlier: Any) -> None:
+def test_nothing_is_doubted_without_evidence(
+    parent: ParentPredictor, groups: Any, earlier: Any
+) -> None:
     assert find(parent, make_part(*groups), earlier).classes == []
 
 
-def test_doubted_images_come_with_the_predicted_class_and_its_odds(parent: Parent) -> None:
+def test_doubted_images_come_with_the_predicted_class_and_its_odds(parent: ParentPredictor) -> None:
     found = find(parent, make_part(*SWAPPED))
     assert found.rows.tolist() == list(range(36))
     assert found.suggested == ["shoe"] * 20 + ["cap"] * 16
     assert found.scores.tolist() == pytest.approx([torch.e] * 36, rel=1e-4)
 
 
-def test_a_sentence_names_both_classes_and_asks(parent: Parent) -> None:
+def test_a_sentence_names_both_classes_and_asks(parent: ParentPredictor) -> None:
     (told,) = build_findings({"mislabelled": find(parent, make_part(*SWAPPED)).classes}, 60, 0)
     assert (told["kind"], told["holds"]) == ("suspects", True)
     assert told["text"].startswith(
@@ -133,7 +137,7 @@ def test_a_sentence_names_both_classes_and_asks(parent: Parent) -> None:
     )
 
 
-def test_an_accepted_finding_holds_nothing(parent: Parent) -> None:
+def test_an_accepted_finding_holds_nothing(parent: ParentPredictor) -> None:
     classes = find(parent, make_part(*SWAPPED)).classes
     (told,) = build_findings({"mislabelled": classes}, 60, 0, ["suspects"])
     assert not told["holds"]

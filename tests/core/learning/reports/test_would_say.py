@@ -9,12 +9,12 @@ from core.learning.data.dataset import Dataset
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import Inputs
 from core.learning.reports.data_findings import build_findings
-from core.learning.reports.would_say import Parent, find_frequent_predictions
+from core.learning.reports.would_say import ParentPredictor, find_frequent_predictions
 
 KNOWN = ("cap", "shoe")
 
 
-def parent(temperature: float = 1.0, sure_from: float | None = None) -> Parent:
+def parent(temperature: float = 1.0, sure_from: float | None = None) -> ParentPredictor:
     """A version that reads its answer in an image: bright is cap, dark shoe, and logits grow with
     brightness.
     """
@@ -25,7 +25,9 @@ def parent(temperature: float = 1.0, sure_from: float | None = None) -> Parent:
     def predict(network: object, x: torch.Tensor, task: int | None) -> torch.Tensor:
         return torch.stack([x.mean((1, 2, 3)), -x.mean((1, 2, 3))], 1)
 
-    return Parent(network, predict, Inputs(None, 1, torch.device("cpu")), temperature, 4, sure_from)
+    return ParentPredictor(
+        network, predict, Inputs(None, 1, torch.device("cpu")), temperature, 4, sure_from
+    )
 
 
 def batch() -> Dataset:

@@ -11,7 +11,7 @@ from streams import Bench, Learned
 from torch import nn
 
 from core.learning.memory.replay import compute_logits_by_head
-from core.learning.memory.reservoir import Items
+from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.replay.der import Der
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.interpolation import interpolate_weights
@@ -141,7 +141,7 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
         old = {name: t.clone() for name, t in held.items()}
         after_merge(self, ctx)
         earlier = old["tasks"] < ctx.task
-        items = Items.get_section_rows(self.state["buffer"], (~earlier).nonzero().squeeze(1))
+        items = ReplayItems.get_section_rows(self.state["buffer"], (~earlier).nonzero().squeeze(1))
         with torch.no_grad(), ctx.use_exact_evaluation_mode():
             ((_, logits),) = compute_logits_by_head(
                 self, ctx, ctx.inputs(items.images), items.tasks
