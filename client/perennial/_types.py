@@ -67,6 +67,7 @@ class ActionBody(Shape):
     version: int | None = None
     reason: str | None = None
     recipe: RecipePatch | None = None
+    trial: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -206,7 +207,8 @@ class Attention(Shape):
     settle it.
 
     One of `actions` settles it; the first repairs its cause. `kind`: held, rolled_back, rejected or
-    failed, of a task; base: the weights of the model's base could not be fetched.
+    failed, of a task; choosing: the trials of its job wait for a choice; base: the weights of the
+    model's base could not be fetched.
 
     `version` is the held one, or for a task that was rolled back the one that knew it;
     `training_data_until`: the day from which it can no longer be learned again. `pictures`: of a
