@@ -17,7 +17,6 @@ from core.contract.gate import (
     GateLimits,
     GateOut,
     ImageCheck,
-    Visibility,
 )
 from core.contract.losses import ClassLoss, LossCount, Losses, LostImage
 from core.lineage.features import (
@@ -115,33 +114,6 @@ def check_losses(
     return checks
 
 
-def describe_visible_losses(
-    limits: GateLimits | GateOut, losses: Losses | None
-) -> Visibility | None:
-    """Return the size of losses that the compared images could have shown.
-
-    Return None if nothing was checked or compared.
-    """
-    if (
-        losses is None
-        or limits.get("forgotten") is None
-        or losses["forgotten"]["missing"] is not None
-    ):
-        return None
-    visible = losses["visible"]
-    images, loss, more, then = visible["images"], visible["loss"], visible["more"], visible["then"]
-    text = f"With {_format_count(images, 'held-out image')} of earlier tasks, "
-    if loss is None:
-        text += "no loss can be told from chance"
-        if more is not None and then is not None:
-            text += f"; with {more} more, one of {_format_percentage_points(then)} can"
-    else:
-        text += f"a loss below {_format_percentage_points(loss)} may go unseen"
-        if more is not None and then is not None:
-            text += f"; {more} more bring that to {100 * then:.0f}"
-    return {**visible, "detail": f"{text}."}
-
-
 def _judge_forgetting(losses: Losses, limit: float) -> GateCheck:
     """Judge the net loss on earlier tasks, among the classes that both versions know."""
     count = losses["forgotten"]
@@ -152,7 +124,7 @@ def _judge_forgetting(losses: Losses, limit: float) -> GateCheck:
         compute_one_sided_mcnemar(count["negative"], count["positive"]),
     )
     failed = share > limit and p < SIGNIFICANT
-    compared = f"of {_format_count(count['images'], 'held-out image')} of earlier tasks"
+    compared = f"of {format_count(count['images'], 'held-out image')} of earlier tasks"
     among = "among the classes that both know"
     text = (
         f"{compared} it gets {count['negative']} wrong that version {count['against']} gets right, "
@@ -173,7 +145,7 @@ def _judge_class_confusion(losses: Losses, limit: float) -> GateCheck:
         compute_one_sided_mcnemar(count["negative"], count["positive"]),
     )
     text = (
-        f"of {_format_count(count['images'], 'held-out image')} of earlier tasks it calls "
+        f"of {format_count(count['images'], 'held-out image')} of earlier tasks it calls "
         f"{count['negative']} by a class "
         f"that is new in this batch, though version {count['against']} gets them right"
     )
@@ -237,13 +209,13 @@ def _judge_drift(losses: Losses, limit: float) -> GateCheck:
     ]
     first = max(drifted or count["tasks"], key=lambda one: shares[one["task"]])
     text = (
-        f"of {_format_count(first['images'], 'held-out image')} of task {first['task']} it gets "
+        f"of {format_count(first['images'], 'held-out image')} of task {first['task']} it gets "
         f"{first['negative']} wrong "
         f"that version {first['against']}, the best of the last versions there, gets right, and "
         f"{first['positive']} right that it gets wrong"
     )
     if len(drifted) > 1:
-        text += f"; {_format_count(len(drifted) - 1, 'more task')} drifted too"
+        text += f"; {format_count(len(drifted) - 1, 'more task')} drifted too"
     # The correction's factor may take the product above 1.
     p = min(
         1.0, compute_one_sided_mcnemar(first["negative"], first["positive"]) * count["compared"]
@@ -270,7 +242,7 @@ def _judge_learning(losses: Losses, limit: float) -> GateCheck:
     has_new = new_counts["missing"] is None and new_counts["images"] >= LEAST_OF_NEW
     if not has_new and known_counts["missing"] is not None:
         few = (
-            f"the batch has {_format_count(new_counts['images'], 'held-out image')} of new "
+            f"the batch has {format_count(new_counts['images'], 'held-out image')} of new "
             f"classes, {LEAST_OF_NEW} are needed"
         )
         return _build_unmeasured_check(
@@ -283,12 +255,12 @@ def _judge_learning(losses: Losses, limit: float) -> GateCheck:
     texts = []
     if has_new:
         texts.append(
-            f"of {_format_count(new_counts['images'], 'held-out image')} of the batch's new "
+            f"of {format_count(new_counts['images'], 'held-out image')} of the batch's new "
             f"classes it gets {new_counts['positive']} right"
         )
     if known_counts["missing"] is None:
         texts.append(
-            f"of the batch's {_format_count(known_counts['images'], 'held-out image')} of known "
+            f"of the batch's {format_count(known_counts['images'], 'held-out image')} of known "
             f"classes it gets {known_counts['negative']} wrong that version "
             f"{known_counts['against']} gets right, and {known_counts['positive']} right that it "
             "gets wrong"
@@ -297,7 +269,7 @@ def _judge_learning(losses: Losses, limit: float) -> GateCheck:
         right, images = known_before
         texts.append(
             f"it gets {right_known} of them right, though version {known_counts['against']} gets "
-            f"{right} of {_format_count(images, 'held-out image')} of these classes in earlier "
+            f"{right} of {format_count(images, 'held-out image')} of these classes in earlier "
             f"tasks right: are the labels swapped or "
             "wrong? Look at them: report.data.suspects of the task, and pictures on its page. "
             "Correct wrong labels and send the batch again"
@@ -477,9 +449,6 @@ def _to_sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _format_count(count: int, noun: str) -> str:
+def format_count(count: int, noun: str) -> str:
+    """Return a count with its noun, such as `1 image` and `2 images`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def _format_percentage_points(share: float) -> str:
-    return f"{100 * share:.0f} points"
