@@ -18,9 +18,10 @@ from starlette.responses import RedirectResponse, Response
 
 from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Service, Write
-from api.pages.parts import forms, recipe_form
+from api.pages.parts import forms, recipe_form, trials_form
 from api.pages.parts.recipe_form import RecipeForm
 from api.pages.parts.render import render_page, root_of
+from api.pages.parts.trials_form import NO_TRIALS, TrialsForm, read_trials_form
 from api.schemas.common import ModelPath
 from api.uploads.assembled import join_upload_pieces
 from api.uploads.body import ReceivedUpload
@@ -48,7 +49,7 @@ FIELDS = 300
 FILES = 20
 """Maximum number of files named in the commands."""
 Filled = Annotated[str, Query(max_length=2000, description="What a link has filled in")]
-_PLAIN = ("name", "do", "conflicts", "again")
+_PLAIN = ("name", "do", "conflicts", "again", *trials_form.INPUTS)
 
 
 @router.get(PATH)
@@ -99,7 +100,8 @@ async def show_recipe_plan(
     form = await to_thread.run_sync(
         lambda: recipe_form.build_recipe_form(db, catalogue(), actor, model_response, inputs)
     )
-    return _render_submit_form(request, _Shown(model_response, form))
+    trials = read_trials_form(form, inputs)
+    return _render_submit_form(request, _Shown(model_response, form, trials=trials))
 
 
 @router.post(f"{PATH}/check")
@@ -119,6 +121,7 @@ async def check_upload(
     )
     # Nothing is received here: the order needs the settings and a place among the owner's uploads.
     upload = Upload(request, actor, Terms(f"POST {PATH}"), db, settings, None)
+    trials = read_trials_form(form, inputs)
     override = None if form.errors else form.patch or None
     batch_request = BatchRequest(
         model_response["id"],
@@ -127,7 +130,10 @@ async def check_upload(
         options=parse_reading_options(inputs),
         again=_is_learning_again_wanted(inputs),
     )
-    order = Order(batch_request, override, actor, upload, store, service.bell, service.catalogue)
+    order = Order(
+        *(batch_request, override, actor, upload, store),
+        *(service.bell, service.catalogue, trials.asked),
+    )
     whole = await to_thread.run_sync(
         whole_uploads.find_whole_upload, db, actor, inputs.get("upload", "")
     )
@@ -137,7 +143,7 @@ async def check_upload(
             report = await to_thread.run_sync(submission.preview_submission)
     # The page shows the form's own warnings beside the recipe.
     report["warnings"] = [text for text in report["warnings"] if text not in form.warnings]
-    return _render_submit_form(request, _Shown(model_response, form, report=report))
+    return _render_submit_form(request, _Shown(model_response, form, report=report, trials=trials))
 
 
 @router.post(PATH)
@@ -203,6 +209,7 @@ async def _check_or_submit_file(
         Invalid: another value of the form is invalid.
         PerennialError: see `Submission.submit_as_next_task`.
     """
+    trials = read_trials_form(form, form.inputs)
     if form.errors:
         raise InvalidRecipe("The recipe cannot be used: see the inputs that are marked.")
     is_check = form.inputs.get("do") == "check"
@@ -219,14 +226,12 @@ async def _check_or_submit_file(
         options=options,
         again=_is_learning_again_wanted(form.inputs),
     )
-    order = replace(order, request=batch_request, override=form.patch or None)
+    order = replace(order, request=batch_request, override=form.patch or None, trials=trials.asked)
     # The fields are in the order already: a second recipe would be refused.
     submission = await order.build_submission(replace(file, kind=kind, fields={}), None)
     if is_check:
-        return _render_submit_form(
-            request,
-            _Shown(model, form, report=await to_thread.run_sync(submission.preview_submission)),
-        )
+        report = await to_thread.run_sync(submission.preview_submission)
+        return _render_submit_form(request, _Shown(model, form, report=report, trials=trials))
     result = await to_thread.run_sync(submit_or_measure_batch, submission)
     if result.is_new:
         order.bell.notify_workers(result.job)
@@ -270,6 +275,7 @@ class _Shown:
         wrong: why the batch was refused.
         report: the findings of a check.
         remedies: options that would make it acceptable, {"option", "value", "does"}.
+        trials: the recipes that are compared.
     """
 
     model: ModelOut
@@ -277,6 +283,7 @@ class _Shown:
     wrong: str | None = None
     report: Report | None = None
     remedies: Sequence[Mapping[str, str]] = ()
+    trials: TrialsForm = NO_TRIALS
 
 
 def _render_submit_form(request: Request, shown: _Shown, status: int = 200) -> Response:
@@ -286,6 +293,7 @@ def _render_submit_form(request: Request, shown: _Shown, status: int = 200) -> R
     context = {
         "model": shown.model,
         "form": shown.form,
+        "trials": shown.trials,
         "wrong": shown.wrong,
         "report": shown.report,
         "remedies": shown.remedies,
@@ -314,9 +322,12 @@ def _build_equivalent_commands(
         # The name would be the same for all files.
         label = name if name and len(files) == 1 else ""
         named = f" --name {shlex.quote(label)}" if label else ""
-        commands.append(f"perennial submit {model} {shlex.quote(file)}{named}{recipe}")
+        commands.append(
+            f"perennial submit {model} {shlex.quote(file)}{named}{recipe}{shown.trials.options}"
+        )
         query = (
             f"?name={quote(label or FORMATS.strip_archive_ending(PurePath(file).name), safe='')}"
+            f"{shown.trials.query}"
         )
         curl_commands.append(
             f'curl -H "Authorization: Bearer $PERENNIAL_API_KEY" -H \'Content-Type: '

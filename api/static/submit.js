@@ -69,7 +69,7 @@ async function plan() {
   document.getElementById("plan").replaceWith(fresh);
   const errors = JSON.parse(fresh.dataset.errors);
   marked(errors);
-  return Object.keys(errors).length ? null : JSON.parse(fresh.dataset.recipe);
+  return Object.keys(errors).length ? null : [JSON.parse(fresh.dataset.recipe), JSON.parse(fresh.dataset.trials)];
 }
 
 function planSoon() {
@@ -233,10 +233,10 @@ function addAll(files) {
   planSoon();
 }
 
-async function submitted(batch, recipe) {
+async function submitted(batch, [recipe, trials]) {
   const name = batch.name.value.trim();
   const own = Object.keys(recipe).length ? recipe : undefined; // a form that is left as it is says nothing of the recipe
-  const body = JSON.stringify({ upload: batch.id, ...(name && { name }), recipe: own });
+  const body = JSON.stringify({ upload: batch.id, ...(name && { name }), recipe: own, ...trials });
   const query = { ...batch.reading, ...(form.elements.namedItem("again").checked && { again: "true" }) };
   const headers = { "Content-Type": "application/json", "Idempotency-Key": `page-${batch.id}` };
   if (form.elements.namedItem("conflicts").checked) query.conflicts = "keep";

@@ -67,6 +67,7 @@ class ActionBody(Shape):
     version: int | None = None
     reason: str | None = None
     recipe: RecipePatch | None = None
+    trial: int | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 
@@ -206,7 +207,8 @@ class Attention(Shape):
     settle it.
 
     One of `actions` settles it; the first repairs its cause. `kind`: held, rolled_back, rejected or
-    failed, of a task; base: the weights of the model's base could not be fetched.
+    failed, of a task; choosing: the trials of its job wait for a choice; base: the weights of the
+    model's base could not be fetched.
 
     `version` is the held one, or for a task that was rolled back the one that knew it;
     `training_data_until`: the day from which it can no longer be learned again. `pictures`: of a
@@ -1857,6 +1859,8 @@ class ModelSummary(Shape):
 
     - `production`: number of the version in production; null: none. `acc`, `forgetting` (`GET
       …/metrics` defines them) and `bytes` refer to it; null or 0: not measured.
+    - `images`: number of held-out images that `acc` rests on; null: not measured, or not stored by
+      the release that published the version.
     - `acc_line`: ACC of the published versions among the newest 24, oldest first.
     - `versions`: number of versions, including version 0 and held ones.
     """
@@ -1865,6 +1869,7 @@ class ModelSummary(Shape):
     versions: int
     tasks: int
     acc: float | None
+    images: int | None
     forgetting: float | None
     last_job: LastJob | None
     bytes: int

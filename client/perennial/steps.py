@@ -84,6 +84,7 @@ OPERATIONS = (
     Operation(
         "POST", "jobs/{job}/retry", "jobs retry {job} [--recipe {recipe}]", "“Learn it again…”"
     ),
+    Operation("POST", "jobs/{job}/choose", "jobs choose {job} {trial}", "“Choose a trial”"),
     Operation(
         "POST",
         "models/{model}/tasks/{task}/relearn",

@@ -17,7 +17,6 @@ from core.contract.gate import (
     GateLimits,
     GateOut,
     ImageCheck,
-    Visibility,
 )
 from core.contract.losses import ClassLoss, LossCount, Losses, LostImage
 from core.lineage.features import (
@@ -114,33 +113,6 @@ def check_losses(
             ]
         checks.append(check)
     return checks
-
-
-def describe_visible_losses(
-    limits: GateLimits | GateOut, losses: Losses | None
-) -> Visibility | None:
-    """Return the size of losses that the compared images could have shown.
-
-    Return None if nothing was checked or compared.
-    """
-    if (
-        losses is None
-        or limits.get("forgotten") is None
-        or losses["forgotten"]["missing"] is not None
-    ):
-        return None
-    visible = losses["visible"]
-    images, loss, more, then = visible["images"], visible["loss"], visible["more"], visible["then"]
-    text = f"With {format_count(images, 'held-out image')} of earlier tasks, "
-    if loss is None:
-        text += "no loss can be told from chance"
-        if more is not None and then is not None:
-            text += f"; with {more} more, one of {_format_percentage_points(then)} can"
-    else:
-        text += f"a loss below {_format_percentage_points(loss)} may go unseen"
-        if more is not None and then is not None:
-            text += f"; {more} more bring that to {100 * then:.0f}"
-    return {**visible, "detail": f"{text}."}
 
 
 def _judge_forgetting(losses: Losses, limit: float) -> GateCheck:
@@ -476,7 +448,3 @@ def _join_texts(texts: Sequence[str]) -> str:
 
 def _to_sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _format_percentage_points(share: float) -> str:
-    return f"{100 * share:.0f} points"

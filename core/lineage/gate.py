@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from core.contract.features import FeatureCount
 from core.contract.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 from core.contract.losses import Losses
-from core.lineage.checks import check_losses, describe_visible_losses
+from core.lineage.checks import check_losses
 from core.lineage.coverage import Lost
+from core.lineage.visible_losses import describe_visible_losses
 
 
 @dataclass(frozen=True)

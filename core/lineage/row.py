@@ -55,7 +55,7 @@ def store_matrix_row_figures(
 ) -> None:
     """Store the figures of a version's row, for the metrics of its descendants."""
     figures = compute_row_figures(list_taught_tasks(version.manifest), cells, scenario)
-    detail = {"last": figures.last, "forgetting": figures.forgetting}
+    detail = {"last": figures.last, "forgetting": figures.forgetting, "images": figures.images}
     measurements.insert_measurement_rows(
         session,
         version.model_id,

@@ -23,6 +23,7 @@ from core.models.held_actions import (
     build_titled_request,
     list_held_version_requests,
 )
+from core.models.trial_choices import list_trial_choices
 from core.requests.times import format_rfc3339
 
 S = Standing
@@ -65,6 +66,8 @@ def list_attention_items(
         model: [_build_missing_base_item(by_id[model], job)]
         for model, job in pretrained.find_failed_weight_jobs(session, models).items()
     }
+    for id, choices in list_trial_choices(session, list(by_id)).items():
+        items.setdefault(id, []).extend(choices)
     tasks = _list_waiting_tasks(session, list(by_id))
     if not tasks:
         return items

@@ -5,7 +5,7 @@ version has stored its ACC and its forgetting (`core.lineage.row`).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, func, literal_column, select
 from sqlalchemy.orm import Session, aliased
@@ -28,12 +28,15 @@ _FIGURES = and_(
 
 
 class _Answering(NamedTuple):
-    """The version in production, with its ACC and the other figures of its row."""
+    """The version in production, with its ACC and the other figures of its row.
+
+    Rows of versions that were published before 0.1.0 have no `images`.
+    """
 
     number: int
     bytes: int
     acc: float | None
-    figures: Mapping[str, float | None] | None
+    figures: Mapping[str, Any] | None
 
 
 def build_model_summaries(session: Session, models: Sequence[Model]) -> dict[str, ModelSummary]:
@@ -62,6 +65,7 @@ def _build_model_summary(
         "versions": 0 if model.base_job is not None else model.next_version,
         "tasks": model.next_task - 1,
         "acc": answering and answering.acc,
+        "images": figures.get("images"),
         "forgetting": figures.get("forgetting"),
         "last_job": job,
         "bytes": answering.bytes if answering else 0,

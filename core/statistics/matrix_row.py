@@ -37,11 +37,15 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class RowFigures:
-    """ACC, primary accuracy and F of one version, as in `core.statistics.matrix.DEFINITIONS`."""
+    """ACC, primary accuracy and F of one version, as in `core.statistics.matrix.DEFINITIONS`.
+
+    `images`: held-out images that they rest on.
+    """
 
     acc: float | None
     last: float | None
     forgetting: float | None
+    images: int
 
 
 def compute_row_figures(
@@ -62,7 +66,7 @@ def compute_row_figures(
         None if c.best is None or c.accuracy is None else c.best - c.accuracy for c in row
     )
     return RowFigures(
-        acc, acc if scenario == "task" else pooled, average_defined_values(forgetting)
+        acc, acc if scenario == "task" else pooled, average_defined_values(forgetting), total
     )
 
 

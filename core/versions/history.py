@@ -5,6 +5,7 @@ The number of queries is fixed, and each reads only the window; manifests and pa
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import and_, literal_column, select
 from sqlalchemy.orm import Session
@@ -25,7 +26,8 @@ MOVES = 100
 class VersionRow:
     """Summary of a version.
 
-    `acc` and `forgetting` of its row of the matrix are in [0, 1], or None if undefined.
+    `acc` and `forgetting` of its row of the matrix are in [0, 1], or None if undefined. `images`:
+    held-out images that they rest on; None: not stored with rows from before 0.1.0.
     """
 
     number: int
@@ -40,6 +42,7 @@ class VersionRow:
     job: str | None
     created_at: str
     acc: float | None
+    images: int | None
     forgetting: float | None
 
 
@@ -126,13 +129,14 @@ def _list_newest_versions(session: Session, model: Model, end: int, size: int) -
             job=one.job_id,
             created_at=format_rfc3339(one.created_at),
             acc=one.value,
+            images=(one.detail or {}).get("images"),
             forgetting=_read_forgetting_figure(one.detail),
         )
         for one in session.execute(query)
     ]
 
 
-def _read_forgetting_figure(detail: Mapping[str, float | None] | None) -> float | None:
+def _read_forgetting_figure(detail: Mapping[str, Any] | None) -> float | None:
     return None if detail is None else detail.get("forgetting")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 import stub
 from sample_answers import sample_answer
+from terminal import record
 
 from perennial.cli.main import run_command_line
 
@@ -22,14 +23,27 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
         if "/versions/" in path:
             found = {**found, "number": 7, "tasks": [1, 4, 6], "accuracy": list(CELLS.values())}
         elif path.endswith("/metrics"):
-            rows = [{**found["rows"][0], "version": 7}]
-            columns = [{**found["columns"][0], "task": task} for task in CELLS]
+            rows = [{**found["rows"][0], "version": 7, "status": "published"}]
+            now = {"when_learned": 0.9, "now": 0.9, "forgetting": 0.0}
+            columns = [{**found["columns"][0], "task": task, "n": 20} for task in CELLS]
             found = {
                 **found,
                 "rows": rows,
                 "columns": columns,
                 "accuracy_matrix": [list(CELLS.values())],
+                "marks": [{**found["marks"][0], "version": 7, "task": 1}],
+                "summary": {
+                    **found["summary"],
+                    "acc": 0.85,
+                    "per_task": [
+                        {**now, "task": 1},
+                        {**now, "task": 4},
+                        {**now, "task": 6, "now": None},
+                    ],
+                },
             }
+        elif path == "/v1/models/birds":
+            found = {**found, "aliases": {"production": 7, "latest": 7}}
         elif "/jobs/" in path:
             found = {**found, "version": 7, "task": 4}
         elif "/tasks/4" in path:
@@ -45,10 +59,22 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
 @pytest.mark.parametrize(
     "command", ["jobs watch job_1", "versions show birds 7", "versions note birds 7 ok"]
 )
-def test_each_accuracy_is_named_by_its_task(
+def test_each_accuracy_is_named_by_its_task_and_its_images(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_command_line(command.split()) == 0
     out = capsys.readouterr().out
-    assert "task 1 0.900, task 4 0.800, task 6 –\n" in out
+    assert "task 1 0.900 (20 images), task 4 0.800 (20 images), task 6 –\n" in out
     assert "–: not measured, since the task has no held-out images." in out
+
+
+def test_a_table_of_accuracies_has_the_images_of_each_task_and_a_mark_for_each_meaning(
+    service: stub.Stub,
+) -> None:
+    metrics = record(service.url, "pk_x", "metrics", "birds")
+    table = [" ".join(line.split()) for line in metrics.last]
+    assert "images – 20 20 20 20" in table
+    assert "7* published 0.900† 0.100 0.800 –" in table
+    assert "† labels edited since this version was measured." in table
+    assert "* in production: version 7." in table
+    assert "mean accuracy (ACC) 0.850 (40 images)" in table

@@ -4,6 +4,7 @@ status.
 
 import copy
 import json
+import os
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import stub
 from sample_answers import sample_answer
+from terminal import record
 
 from perennial.cli.main import run_command_line
 from perennial.cli.models.evaluate import compute_wilson_interval
@@ -90,15 +92,15 @@ def test_suspects_near_duplicates_and_the_rest_are_rows_and_cut_lists_are_told(
     assert run_command_line(["issues", "birds", "1", "--csv"]) == 0
     out, told = capsys.readouterr()
     assert out.splitlines() == [
-        "kind,path,label,suggested,score,like,where",
-        "suspect,train/cat/4.png,cat,dog,12.5,,train",
-        "suspect,train 5,dog,cat,2.0,,train",
-        "near_duplicate,train/cat/2.png,,,,train/cat/1.png,batch",
-        "near_duplicate,test/cat/9.png,,,,train/cat/1.png,held out and learned",
-        "near_duplicate,train/cat/2.png,,,,,task 3",
-        "duplicate,a.png,,,,b.png,batch",
-        "conflict,dog/1.png,dog,cat,,cat/1.png,batch",
-        'rejected,x.png,,,,,"no image, that"',
+        "kind,image,path,label,suggested,score,like,where",
+        "suspect,4,train/cat/4.png,cat,dog,12.5,,train",
+        "suspect,5,train 5,dog,cat,2.0,,train",
+        "near_duplicate,,train/cat/2.png,,,,train/cat/1.png,batch",
+        "near_duplicate,,test/cat/9.png,,,,train/cat/1.png,held out and learned",
+        "near_duplicate,,train/cat/2.png,,,,,task 3",
+        "duplicate,,a.png,,,,b.png,batch",
+        "conflict,,dog/1.png,dog,cat,,cat/1.png,batch",
+        'rejected,,x.png,,,,,"no image, that"',
     ]
     assert told == "suspect: 2 of 7 are listed.\n"
     assert run_command_line(["issues", "birds", "1", "--kind", "conflict", "--json"]) == 0
@@ -106,10 +108,31 @@ def test_suspects_near_duplicates_and_the_rest_are_rows_and_cut_lists_are_told(
     assert (only["kind"], only["path"], only["suggested"]) == ("conflict", "dog/1.png", "cat")
 
 
+@pytest.mark.parametrize("standing", ["learned", "rejected"])
+def test_a_suspect_comes_with_the_command_that_corrects_it(
+    standing: str, capsys: Said, answers: Answers
+) -> None:
+    task = sample(TASK, standing=standing)
+    suspect = {"index": 4, "path": "train/cat/4.png", "label": "cat", "suggested": "guinea pig"}
+    task["report"]["data"] = {"suspects": [{**suspect, "score": 12.5}], "suspects_count": 1}
+    answers[TASK] = task
+    command = "perennial images relabel birds 1 4 --to 'guinea pig'"
+    url = os.environ["PERENNIAL_URL"]
+    on_terminal = record(url, "pk_x", "issues", "birds", "1", "--kind", "suspect")
+    assert run_command_line(["issues", "birds", "1", "--kind", "suspect", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    if standing == "learned":
+        assert row["command"] == command
+        assert command in on_terminal.last[-1]
+    else:  # there is no learned image to correct
+        assert row["command"] is None and command not in on_terminal.words
+        assert "Correct the labels in the batch, and send it again." in on_terminal.words
+
+
 def test_a_batch_without_a_report_has_no_issues(capsys: Said, answers: Answers) -> None:
     answers[TASK] = sample(TASK, report={})
     assert run_command_line(["issues", "birds", "1", "--csv"]) == 0
-    assert capsys.readouterr() == ("kind,path,label,suggested,score,like,where\n", "")
+    assert capsys.readouterr() == ("kind,image,path,label,suggested,score,like,where\n", "")
 
 
 @pytest.fixture

@@ -196,7 +196,7 @@ def test_once_says_how_good_a_batch_was_learned_and_why_others_are_left(
     assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "a: sent: job job_a",
-        "a: learned: version 1, accuracy 0.500",
+        "a: learned: version 1, accuracy 0.500 (1 image)",
         "b: left: changed less than 60 s ago",
     ]
 

@@ -15,6 +15,7 @@ from core.contract.responses.model import ModelOut
 _FORMS = re.compile(
     r"/v1/(?:jobs/[^/]+/retry|models/[^/]+/(?:aliases/production|tasks/[0-9]+/(?:continue|discard|relearn)))"
 )
+_CHOICE = re.compile(r"/v1/jobs/([^/]+)/choose")
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,16 @@ class Waiting:
 
 def list_waiting_items(model: ModelOut) -> list[Waiting]:
     """Return everything in a model that waits for a person."""
-    return [
-        Waiting(one, [_build_action_button(model, action) for action in one["actions"]])
-        for one in model["attention"]
-    ]
+    return [Waiting(one, _build_item_buttons(model, one)) for one in model["attention"]]
+
+
+def _build_item_buttons(model: ModelOut, item: AttentionOut) -> list[Button]:
+    # The table of trials has a button for each of them.
+    jobs = (_CHOICE.fullmatch(action["path"]) for action in item["actions"])
+    job = next((match[1] for match in jobs if match is not None), None)
+    if job is not None:
+        return [Button("See the trials and choose", None, None, link=f"/ui/jobs/{job}#trials")]
+    return [_build_action_button(model, action) for action in item["actions"]]
 
 
 def _build_action_button(model: ModelOut, action: ActionOut) -> Button:

@@ -1,4 +1,4 @@
-"""Marks in tables on a terminal for the version in production and for the newest published one."""
+"""Marks in tables on a terminal: the version in production, the newest published one, edited labels."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Self
 from perennial.cli.output import Cell
 
 MARK = "*"
+"""Mark of the version in production."""
+EDITED = "†"
+"""Mark of an accuracy that was measured before labels of its task were edited."""
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ STANDINGS = (
 """Standings of a task."""
 VERSIONS = ("published", "held")
 WEBHOOKS = ("enabled", "failing", "disabled")
-WAITS = ("held", "rolled_back", "rejected", "failed", "base")
+WAITS = ("held", "rolled_back", "rejected", "failed", "choosing", "base")
 """Kinds of items in a model that wait for a person."""
 
 

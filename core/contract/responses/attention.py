@@ -12,6 +12,7 @@ class ActionBody(TypedDict, total=False):
     version: int
     reason: str
     recipe: RecipePatch
+    trial: int
 
 
 class ActionOut(TypedDict):
@@ -28,7 +29,8 @@ class AttentionOut(TypedDict):
     settle it.
 
     One of `actions` settles it; the first repairs its cause. `kind`: held, rolled_back, rejected or
-    failed, of a task; base: the weights of the model's base could not be fetched.
+    failed, of a task; choosing: the trials of its job wait for a choice; base: the weights of the
+    model's base could not be fetched.
 
     `version` is the held one, or for a task that was rolled back the one that knew it;
     `training_data_until`: the day from which it can no longer be learned again. `pictures`: of a

@@ -82,6 +82,8 @@ class ModelSummary(TypedDict):
 
     - `production`: number of the version in production; null: none. `acc`, `forgetting` (`GET
       …/metrics` defines them) and `bytes` refer to it; null or 0: not measured.
+    - `images`: number of held-out images that `acc` rests on; null: not measured, or not stored by
+      the release that published the version.
     - `acc_line`: ACC of the published versions among the newest 24, oldest first.
     - `versions`: number of versions, including version 0 and held ones.
     """
@@ -90,6 +92,7 @@ class ModelSummary(TypedDict):
     versions: int
     tasks: int
     acc: float | None
+    images: int | None
     forgetting: float | None
     last_job: LastJob | None
     bytes: int

@@ -7,8 +7,7 @@ import pytest
 from core.contract.features import FeatureCount
 from core.contract.gate import GateCheck
 from core.contract.losses import ClassLoss, LossCount, Losses
-from core.lineage.checks import ALL_OFF, CHECKS, NEW_GATE, check_losses, describe_visible_losses
-from core.statistics.power import find_detectable_loss
+from core.lineage.checks import ALL_OFF, CHECKS, NEW_GATE, check_losses
 
 PICTURE = {"task": 1, "index": 7, "label": "cat", "before": "cat", "now": "hat"}
 
@@ -229,18 +228,3 @@ def test_a_failed_check_names_classes_and_links_pictures() -> None:
     assert check["pictures"] == [
         {**PICTURE, "image": "/v1/models/mdl_1/tasks/1/images/held_out/7.png"}
     ]
-
-
-def test_the_words_say_what_the_images_could_have_shown() -> None:
-    seen = describe_visible_losses(NEW_GATE, losses())
-    assert seen is not None and seen["detail"] == (
-        "With 100 held-out images of earlier tasks, a loss below 19 points may go unseen; "
-        "210 more bring that to 10."
-    )
-    few = {**losses(), "visible": vars(find_detectable_loss(5, 0.02))}
-    detail = describe_visible_losses(NEW_GATE, few)["detail"]  # type: ignore[arg-type, index]
-    assert detail.startswith(
-        "With 5 held-out images of earlier tasks, no loss can be told from chance; with "
-    )
-    assert describe_visible_losses(NEW_GATE, losses(forgotten=count(missing="no images"))) is None
-    assert describe_visible_losses(ALL_OFF, losses()) is None

@@ -73,6 +73,21 @@ def test_a_summary_tells_what_is_stored(filled: Database) -> None:
     assert job is not None and job["id"] == make_id("job", (SIZE.tasks - 1) * SIZE.models)
 
 
+@pytest.mark.parametrize("images", [40, None], ids=["counted", "stored by an earlier release"])
+def test_a_summary_says_how_many_images_an_accuracy_rests_on(
+    filled: Database, images: int | None
+) -> None:
+    model = make_id("mdl", 0)
+    with filled.write() as session:
+        for row in session.query(Measurement).filter_by(model_id=model, name="row"):
+            count = {} if images is None else {"images": images}
+            row.detail = {"last": 0.9, "forgetting": 0.01, **count}
+    with filled.read() as session:
+        row = session.get_one(Model, model)
+        [told] = model_summary.build_model_summaries(session, [row]).values()
+    assert told["images"] == images
+
+
 def test_a_line_ends_after_its_newest_versions(
     filled: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

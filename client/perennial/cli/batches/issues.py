@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import click
 
 from perennial.cli.command import Shell, command
-from perennial.cli.output import Cell, print_notice
+from perennial.cli.listing import Form
+from perennial.cli.output import Cell, is_terminal, print_notice, print_text
+from perennial.errors import BadAnswer
+from perennial.guard import quote_shell_word
 from perennial.types import NearPair, Task
 
-COLUMNS = ("kind", "path", "label", "suggested", "score", "like", "where")
+COLUMNS = ("kind", "image", "path", "label", "suggested", "score", "like", "where")
 KINDS = ("suspect", "near_duplicate", "duplicate", "conflict", "rejected")
 Row = tuple[Cell, ...]
 
@@ -26,18 +29,53 @@ Row = tuple[Cell, ...]
 def list_issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
     """List images of a batch to check, one per row, as far as the service lists them.
 
-    A suspect has a label that looks wrong; `suggested` is `score` times as probable. A
+    A suspect has a label that looks wrong; `suggested` is `score` times as probable. The commands
+    that correct it are printed below the table, and are `command` in JSON. A
     near_duplicate looks the same as another image (`like`), in the batch or in an earlier task. A
     duplicate has the same bytes as another image of its class, and a conflict the same bytes as one
     of another class. A rejected image could not be used; `where` gives the reason.
     """
     batch = shell.create_client().tasks.retrieve(model, task)
     rows = [row for row in list_finding_rows(batch) if kind in (None, row[0])]
-    items = [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+    commands = [_build_relabel_command(model, batch, row) for row in rows]
+    items = [
+        {**dict(zip(COLUMNS, row, strict=True)), "command": one}
+        for row, one in zip(rows, commands, strict=True)
+    ]
     shell.print_rows(items, rows, "Nothing of this batch is to be looked at.")
+    # Options such as --csv are for programs, which read rows alone.
+    if not shell.is_json and is_terminal() and shell.form == Form():
+        for text in _describe_relabelling(batch, list(filter(None, commands)), rows):
+            print_text(text)
     for name, listed, count in count_findings(batch):
         if kind in (None, name) and listed < count:
             print_notice(f"{name}: {listed:,} of {count:,} are listed.")
+
+
+def _build_relabel_command(model: str, task: Task, row: Row) -> str | None:
+    """Return the command that gives a suspect the suggested label; None for other findings, and for
+    a task without learned images to correct."""
+    kind, image, _, _, suggested, *_ = row
+    if kind != "suspect" or task.standing != "learned":
+        return None
+    try:
+        words = [quote_shell_word(str(word)) for word in (model, task.number, image)]
+        return f"perennial images relabel {' '.join(words)} --to {quote_shell_word(str(suggested))}"
+    except BadAnswer:  # a name contains characters that no shell may receive
+        return None
+
+
+def _describe_relabelling(task: Task, commands: list[str], rows: list[Row]) -> Iterator[str]:
+    """Yield the commands that correct suspects, or the way to correct a batch that was not
+    learned."""
+    if commands:
+        yield "Look at each image. If the suggested label is the right one, run:"
+        yield from (f"  {command}" for command in commands)
+    elif task.standing != "learned" and any(row[0] == "suspect" for row in rows):
+        yield (
+            f"Task {task.number} is {task.standing.replace('_', ' ')}. Correct the labels in the "
+            "batch, and send it again."
+        )
 
 
 def list_finding_rows(task: Task) -> Iterator[Row]:
@@ -46,7 +84,7 @@ def list_finding_rows(task: Task) -> Iterator[Row]:
     if report.data is not None:
         for one in report.data.suspects or []:
             path = one.path or f"train {one.index}"
-            yield ("suspect", path, one.label, one.suggested, one.score, None, "train")
+            yield ("suspect", one.index, path, one.label, one.suggested, one.score, None, "train")
         near = report.data.near_duplicates
         if near is not None:
             # A pair may be in both lists; it is printed once, as the leak that it is.
@@ -59,19 +97,19 @@ def list_finding_rows(task: Task) -> Iterator[Row]:
             for earlier in near.earlier:
                 yield from _build_near_duplicate_rows(earlier.examples, f"task {earlier.task}")
     for copy in report.duplicate_paths or []:
-        yield ("duplicate", copy.path, None, None, None, copy.same_as, "batch")
+        yield ("duplicate", None, copy.path, None, None, None, copy.same_as, "batch")
     for conflict in report.conflicts or []:
         # Each further copy is listed beside the first one, whose label contradicts its own.
         first, *further_paths = zip(conflict.paths, conflict.labels, strict=False)
         for path, label in further_paths:
-            yield ("conflict", path, label, first[1], None, first[0], "batch")
+            yield ("conflict", None, path, label, first[1], None, first[0], "batch")
     for file in report.rejected or []:
-        yield ("rejected", file.path, None, None, None, None, file.reason)
+        yield ("rejected", None, file.path, None, None, None, None, file.reason)
 
 
 def _build_near_duplicate_rows(pairs: list[NearPair], where: str) -> Iterator[Row]:
     for pair in pairs:
-        yield ("near_duplicate", pair.path, None, None, None, pair.like, where)
+        yield ("near_duplicate", None, pair.path, None, None, None, pair.like, where)
 
 
 def count_findings(task: Task) -> Iterator[tuple[str, int, int]]:

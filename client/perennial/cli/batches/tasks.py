@@ -11,6 +11,7 @@ from perennial.cli.command import REASON, RECIPE, Shell, command
 from perennial.cli.groups import Commands
 from perennial.cli.listing import Form
 from perennial.cli.marks import Standing
+from perennial.cli.models.accuracies import Accuracy
 from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import (
     Cell,
@@ -37,7 +38,17 @@ def task_commands() -> None:
 @command(
     "list",
     task_commands,
-    columns=("task", "name", "standing", "classes", "images", "version", "learned", "now"),
+    columns=(
+        "task",
+        "name",
+        "standing",
+        "classes",
+        "images",
+        "held out",
+        "version",
+        "learned",
+        "now",
+    ),
 )
 @click.argument("model")
 @build_state_option("--standing", "standing", STANDINGS)
@@ -72,6 +83,7 @@ def _build_task_row(task: Task, version: Cell) -> tuple[Cell, ...]:
         task.standing,
         len(task.classes),
         task.n_train,
+        task.n_held_out,
         version,
         *accuracy,
     )
@@ -104,8 +116,8 @@ def _print_task_fields(model: str, task: Task, where: Standing) -> None:
         ("version", task.version if not is_terminal() else _describe_version(task.version, where)),
         ("classes", classes),
         ("images", f"{task.n_train} to learn, {task.n_held_out} held out"),
-        ("accuracy when learned", task.accuracy_when_learned),
-        ("accuracy now", task.accuracy_now),
+        ("accuracy when learned", _describe_accuracy(task.accuracy_when_learned, task)),
+        ("accuracy now", _describe_accuracy(task.accuracy_now, task)),
         ("now is version", where.latest if task.accuracy_now is not None else None),
         ("production is version", where.production),
         *build_recipe_rows(task.recipe),
@@ -119,6 +131,13 @@ def _print_task_fields(model: str, task: Task, where: Standing) -> None:
         print_text(f"warning: {replace_task_requests(warning, model, task.number)}")
     for text in describe_findings(task):
         print_text(f"data: {replace_task_requests(text, model, task.number)}")
+
+
+def _describe_accuracy(accuracy: float | None, task: Task) -> Cell:
+    """Return an accuracy on a task; on a terminal, with the held-out images that it rests on."""
+    if accuracy is None or task.n_held_out is None or not is_terminal():
+        return accuracy
+    return str(Accuracy(accuracy, task.n_held_out))
 
 
 def _describe_version(version: int | None, where: Standing) -> Cell:

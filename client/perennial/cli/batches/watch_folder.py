@@ -14,6 +14,7 @@ from perennial.cli.batches import inbox
 from perennial.cli.batches.inbox import FAILED, HELD, LEARNED, Found
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.exits import Exit, choose_exit_status
+from perennial.cli.models.accuracies import Accuracy
 from perennial.cli.output import print_json_line, print_notice, print_text
 from perennial.errors import (
     ArchiveRejected,
@@ -354,8 +355,10 @@ class Watch:
             task = None if job.task is None else self.client.tasks.retrieve(self.model, job.task)
         except PerennialError:  # the batch has been moved already; only its accuracy is missing
             task = None
-        accuracy = None if task is None else task.accuracy_when_learned
-        return f"version {job.version}" + ("" if accuracy is None else f", accuracy {accuracy:.3f}")
+        if task is None or task.accuracy_when_learned is None:
+            return f"version {job.version}"
+        accuracy = Accuracy(task.accuracy_when_learned, task.n_held_out or 0)
+        return f"version {job.version}, accuracy {accuracy}"
 
     def _report_batch_event(self, name: str, what: str, more: str) -> None:
         record = {"batch": name or None, "what": what, "more": more}

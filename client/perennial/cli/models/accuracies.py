@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perennial.cli.output import NOTHING
 
@@ -14,35 +14,47 @@ if TYPE_CHECKING:
 UNMEASURED = f"{NOTHING}: not measured, since the task has no held-out images."
 
 
-def read_accuracies(client: Perennial, model: str, version: Version) -> dict[int, float | None]:
-    """Return the accuracy in [0, 1] of a version on each task that it was taught, by task number.
+class Accuracy(NamedTuple):
+    """An accuracy in [0, 1], and the number of held-out images that it rests on; None: not
+    measured."""
 
-    None: not measured. A row of the accuracy matrix has a cell for each task that some version
-    learned: rejected tasks have none, discarded ones may have one. Only the columns tell which.
+    value: float | None
+    images: int
+
+    def __str__(self) -> str:
+        """Return the accuracy with its images, such as 0.944 (18 images)."""
+        plural = "" if self.images == 1 else "s"
+        return (
+            NOTHING if self.value is None else f"{self.value:.3f} ({self.images:,} image{plural})"
+        )
+
+
+def read_accuracies(client: Perennial, model: str, version: Version) -> dict[int, Accuracy]:
+    """Return the accuracy of a version on each task that it was taught, by task number.
+    A row of the accuracy matrix has a cell for each task that some version
+       learned: rejected tasks have none, discarded ones may have one. Only the columns tell which.
     """
     # One row alone: the matrix of a long lineage has many thousands of cells.
     metrics = client.metrics.retrieve(
         model, version.number, first=version.number, last=version.number
     )
-    measured: dict[int, float | None] = {}
+    measured: dict[int, Accuracy] = {}
     for row, cells in zip(metrics.rows, metrics.accuracy_matrix, strict=True):
         if row.version == version.number:
             measured = {
-                column.task: cell for column, cell in zip(metrics.columns, cells, strict=True)
+                column.task: Accuracy(cell, column.n)
+                for column, cell in zip(metrics.columns, cells, strict=True)
             }
-    return {task: measured.get(task) for task in version.tasks}
+    return {task: measured.get(task, Accuracy(None, 0)) for task in version.tasks}
 
 
-def format_accuracies_in_words(accuracies: Mapping[int, float | None]) -> str:
-    """Return accuracies in words, such as "task 1 0.944, task 4 –"; empty without a task."""
-    cells = (
-        f"task {task} {NOTHING if right is None else f'{right:.3f}'}"
-        for task, right in accuracies.items()
-    )
-    return ", ".join(cells)
+def format_accuracies_in_words(accuracies: Mapping[int, Accuracy]) -> str:
+    """Return accuracies in words, such as "task 1 0.944 (18 images), task 4 –"; empty without a
+    task."""
+    return ", ".join(f"task {task} {accuracy}" for task, accuracy in accuracies.items())
 
 
-def explain_unmeasured_sign(accuracies: Mapping[int, float | None]) -> Iterator[str]:
+def explain_unmeasured_sign(accuracies: Mapping[int, Accuracy]) -> Iterator[str]:
     """Yield the meaning of the sign for an accuracy that was not measured, if there is one."""
-    if None in accuracies.values():
+    if any(accuracy.value is None for accuracy in accuracies.values()):
         yield UNMEASURED

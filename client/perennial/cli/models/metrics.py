@@ -6,8 +6,10 @@ import click
 
 from perennial.cli.command import DYNAMIC, Shell, command
 from perennial.cli.listing import Form
-from perennial.cli.marks import Standing
-from perennial.cli.output import is_terminal, print_fields, print_notice, print_text
+from perennial.cli.marks import EDITED, Standing
+from perennial.cli.models.accuracies import Accuracy
+from perennial.cli.output import Cell, is_terminal, print_fields, print_notice, print_text
+from perennial.types import Metrics
 
 FITTING = 6
 """Number of task columns that fit into a terminal of 80 columns."""
@@ -52,12 +54,12 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
             else Standing(None, None)
         )
         marked = {(mark.version, mark.task) for mark in matrix.marks or ()} if is_free else set()
-        rows = [
+        rows: list[tuple[Cell, ...]] = [
             (
                 where.mark_version(row.version),
                 row.status,
                 *(
-                    f"{cell:.3f}*" if (row.version, column.task) in marked else cell
+                    f"{cell:.3f}{EDITED}" if (row.version, column.task) in marked else cell
                     for column, cell in zip(columns, cells, strict=True)
                     if column in shown_columns
                 ),
@@ -65,18 +67,20 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
             for row, cells in pairs
         ]
         headings = ("version", "status", *(f"task {column.task}" for column in shown_columns))
+        if is_free and rows and shown_columns:
+            rows.append(("images", None, *(column.n for column in shown_columns)))
         shell.form.print_rows(headings, rows, "Nothing was measured yet.")
         if not is_free:
             return
         summary = matrix.summary
         if marked:
-            print_text("* labels edited since this version was measured")
+            print_text(f"{EDITED} labels edited since this version was measured.")
         if where.format_table_legend():
             print_text(where.format_table_legend())
         print_text(f"Version {matrix.version}{where.describe_version_role(matrix.version)}:")
         print_fields(
             [
-                ("mean accuracy (ACC)", summary.acc),
+                ("mean accuracy (ACC)", _describe_mean(matrix)),
                 ("backward transfer", summary.bwt),
                 ("mean forgetting", summary.forgetting),
                 ("accuracy when learned", summary.learning_accuracy),
@@ -85,3 +89,13 @@ def print_metrics(shell: Shell, model: str, version: str, last: int) -> None:
         )
 
     shell.print_result(matrix, print_metrics_tables)
+
+
+def _describe_mean(matrix: Metrics) -> str | None:
+    """Return the mean accuracy with its held-out images, such as 0.931 (40 images)."""
+    acc = matrix.summary.acc
+    if acc is None:
+        return None
+    measured = {one.task for one in matrix.summary.per_task if one.now is not None}
+    images = sum(column.n for column in matrix.columns if column.task in measured)
+    return str(Accuracy(acc, images))

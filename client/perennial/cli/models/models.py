@@ -44,7 +44,10 @@ model_commands.add_command(rebase_model)
 @command(
     "list",
     model_commands,
-    columns=("model", "scenario", "production", "accuracy", "forgetting", "last job", "waits"),
+    columns=(
+        *("model", "scenario", "production", "accuracy", "images"),
+        *("forgetting", "last job", "waits"),
+    ),
 )
 @click.argument("query", required=False)
 @build_state_option("--waits", "wanted", WAITS)
@@ -72,10 +75,14 @@ def _build_model_row(model: ListedModel) -> tuple[Cell, ...]:
             None,
             None,
             None,
+            None,
             waits,
         )
     last = None if of.last_job is None else of.last_job.state
-    return (model.name, model.scenario, of.production, of.acc, of.forgetting, last, waits)
+    return (
+        *(model.name, model.scenario, of.production, of.acc, of.images),
+        *(of.forgetting, last, waits),
+    )
 
 
 CHECKS = {

@@ -1,0 +1,80 @@
+"""The part of a form that compares recipes for a batch: those that fit the model, or a list."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from api.pages.parts.recipe_form import RecipeForm
+from api.uploads.order import parse_trials
+from core.contract.jobs.trial import Choose
+from core.errors import Invalid
+from core.trials.plan import AUTO, TrialsAsked
+
+TRIALS, LISTED, CHOOSE = INPUTS = ("trials", "trials_list", "choose")
+"""Names of the inputs: which recipes are compared, the list of them, and who chooses."""
+_OF_FORM = "list"
+"""Value of `TRIALS` for the recipes in `LISTED`."""
+_EXAMPLE = '[{"method": {"name": "analytic", "head": "lda"}}, {"epochs": 5}]'
+
+
+@dataclass(frozen=True)
+class TrialsForm:
+    """The trials of a form. `asked`: None if it has none, or an error beside its inputs."""
+
+    asked: TrialsAsked | None = None
+
+    @property
+    def json(self) -> str:
+        """The trials as fields of the API's request, as JSON."""
+        if self.asked is None:
+            return "{}"
+        return json.dumps({"trials": self.asked.recipes, "choose": self.asked.choose})
+
+    @property
+    def options(self) -> str:
+        """The trials as options of `perennial submit`, after a space; empty without trials."""
+        if self.asked is None:
+            return ""
+        choose = " --choose manual" if self.asked.choose == "manual" else ""
+        return f" --trials {shlex.quote(self._format_recipes())}{choose}"
+
+    @property
+    def query(self) -> str:
+        """The trials as parameters of a query, after an ampersand; empty without trials."""
+        if self.asked is None:
+            return ""
+        choose = {"choose": "manual"} if self.asked.choose == "manual" else {}
+        return f"&{urlencode({'trials': self._format_recipes(), **choose})}"
+
+    def _format_recipes(self) -> str:
+        recipes = self.asked.recipes if self.asked is not None else ()
+        return recipes if isinstance(recipes, str) else json.dumps(list(recipes))
+
+
+NO_TRIALS = TrialsForm()
+"""A batch that is learned by one recipe."""
+
+
+def read_trials_form(form: RecipeForm, inputs: Mapping[str, str]) -> TrialsForm:
+    """Return the trials of a form; what is wrong with them is added to the form's errors."""
+    if not inputs.get(TRIALS):
+        return NO_TRIALS
+    choose: Choose = "manual" if inputs.get(CHOOSE) == "manual" else "best"
+    text = AUTO if inputs[TRIALS] == AUTO else inputs.get(LISTED, "").strip()
+    if not text:
+        form.errors[LISTED] = f"is empty; write a list of recipes such as {_EXAMPLE}"
+        return NO_TRIALS
+    try:
+        asked = parse_trials(text, choose)
+    except Invalid as error:
+        form.errors[LISTED] = error.detail
+        return NO_TRIALS
+    if form.patch:
+        form.errors[TRIALS] = (
+            "A batch is learned by one recipe or by trials of several. Leave the settings above as "
+            "they are, and list them as one of the recipes."
+        )
+        return NO_TRIALS
+    return TrialsForm(asked)

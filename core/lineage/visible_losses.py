@@ -1,0 +1,100 @@
+"""Losses that the held-out images of earlier tasks can reveal, in sentences."""
+
+from core.contract.gate import GateLimits, GateOut, Visibility
+from core.contract.losses import Losses
+from core.lineage.checks import LEAST_OF_CLASS
+from core.statistics.flips import compute_one_sided_mcnemar
+from core.statistics.power import SIGNIFICANT
+from core.text.counts import format_count
+
+
+def describe_visible_losses(
+    limits: GateLimits | GateOut, losses: Losses | None
+) -> Visibility | None:
+    """Return the size of losses that the compared images could have shown.
+
+    Return None if nothing was checked or compared.
+    """
+    if (
+        losses is None
+        or limits.get("forgotten") is None
+        or losses["forgotten"]["missing"] is not None
+    ):
+        return None
+    visible = losses["visible"]
+    images, loss, more, then = visible["images"], visible["loss"], visible["more"], visible["then"]
+    text = f"With {format_count(images, 'held-out image')} of earlier tasks, "
+    if loss is None:
+        text += "no loss can be told from chance"
+        if more is not None and then is not None:
+            text += f"; with {more} more, one of {_format_percentage_points(then)} can"
+    else:
+        text += f"a loss below {_format_percentage_points(loss)} may go unseen"
+        if more is not None and then is not None:
+            text += f"; {more} more bring that to {100 * then:.0f}"
+    return {**visible, "detail": f"{text}.{_describe_visible_class_loss(limits, losses)}"}
+
+
+def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: Losses) -> str:
+    """Return sentences about the smallest loss of one class that a check would notice, and what to
+    send so that smaller ones are noticed; empty if no class was compared."""
+    sizes = sorted({one["images"] for one in losses["class_lost"]["classes"]})
+    if not sizes:
+        return ""
+    images = sizes[0]
+    noticed = find_noticed_class_loss(limits, losses, images)
+    # The stored list of classes is cut, so that the smallest class may be missing in it.
+    counted = sum(one["images"] for one in losses["class_lost"]["classes"])
+    is_same = len(sizes) == 1 and counted == losses["class_lost"]["images"]
+    have = "Each earlier class has" if is_same else "Earlier classes have as few as"
+    unseen = (
+        f"even one that loses all {images}"
+        if noticed is None
+        else f"one that loses fewer than {noticed}"
+    )
+    return (
+        f" {have} {images} of them: {unseen} goes unseen. To see smaller losses, send more "
+        "held-out images of each class, in the folder `test` of a batch."
+    )
+
+
+def find_noticed_class_loss(
+    limits: GateLimits | GateOut, losses: Losses, images: int
+) -> int | None:
+    """Return the smallest loss of one class that fails a check, while all other images stay as
+    they are.
+
+    Args:
+        images: held-out images of the class, all of which were right before.
+
+    Returns:
+        A number of images from 1 to `images`; None: no check notices even the loss of all.
+    """
+    return next(
+        (lost for lost in range(1, images + 1) if _is_noticed(limits, losses, images, lost)), None
+    )
+
+
+def _is_noticed(limits: GateLimits | GateOut, losses: Losses, images: int, lost: int) -> bool:
+    """Return True if a check fails when one class loses `lost` of its images."""
+    class_lost, forgotten, drifted = (
+        limits.get(name) for name in ("class_lost", "forgotten", "drifted")
+    )
+    if class_lost is not None and images >= LEAST_OF_CLASS and images - lost <= class_lost * images:
+        return True
+    p = compute_one_sided_mcnemar(lost, 0)
+    if (
+        forgotten is not None
+        and p < SIGNIFICANT
+        and lost > forgotten * losses["forgotten"]["images"]
+    ):
+        return True
+    # By any task, since the counts do not say which task a class is of.
+    return drifted is not None and any(
+        lost > drifted * task["images"] and p * losses["drifted"]["compared"] < SIGNIFICANT
+        for task in losses["drifted"]["tasks"]
+    )
+
+
+def _format_percentage_points(share: float) -> str:
+    return f"{100 * share:.0f} points"

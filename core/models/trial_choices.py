@@ -1,0 +1,64 @@
+"""Jobs whose trials are measured and that wait until a person chooses one, as items of a model."""
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.contract.responses.attention import ActionOut, AttentionOut
+from core.database.states import State
+from core.database.tables import Job, Task, Trial
+from core.lineage import words
+from core.models.held_actions import build_titled_request
+from core.trials.rows import TrialState, find_best
+
+
+def list_trial_choices(session: Session, models: Collection[str]) -> dict[str, list[AttentionOut]]:
+    """Return model id → the items of its jobs that wait for a choice, in two queries."""
+    query = (
+        select(Job, Task)
+        .join(Task, Task.id == Job.task_id)
+        .where(Job.model_id.in_(models), Job.state == str(State.CHOOSING))
+        .order_by(Job.place)
+    )
+    waiting = session.execute(query).all()
+    if not waiting:  # as for most models
+        return {}
+    trials: dict[str, list[Trial]] = {job.id: [] for job, _ in waiting}
+    of_jobs = select(Trial).where(Trial.job_id.in_(trials)).order_by(Trial.number)
+    for trial in session.scalars(of_jobs):
+        trials[trial.job_id].append(trial)
+    items: dict[str, list[AttentionOut]] = {}
+    for job, task in waiting:
+        items.setdefault(task.model_id, []).append(_build_choice_item(job, task, trials[job.id]))
+    return items
+
+
+def _build_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> AttentionOut:
+    best = find_best(trials)
+    measured = [trial.number for trial in trials if trial.state == TrialState.MEASURED]
+    # The first action is the usual choice.
+    in_order = sorted(measured, key=lambda number: number != best)
+    until = (
+        ""
+        if job.choose_until is None
+        else f", and it is chosen on {words.format_date(job.choose_until)} if nobody does"
+    )
+    return {
+        "kind": str(State.CHOOSING),
+        "version": None,
+        "task": task.number,
+        "since": None,
+        "training_data_until": None,
+        "detail": f"All trials of {words.describe_task(task)} are measured, and its job waits "
+        f"until a person chooses one. By its score, trial {best} is the best{until}. Later "
+        "batches wait for it.",
+        "actions": [_build_choose_request(job, number, number == best) for number in in_order],
+        "reasons": [],
+        "pictures": [],
+    }
+
+
+def _build_choose_request(job: Job, number: int, is_best: bool) -> ActionOut:
+    title = f"Choose trial {number}{', the best by its score' if is_best else ''}"
+    return build_titled_request(title, f"/v1/jobs/{job.id}/choose", {"trial": number})

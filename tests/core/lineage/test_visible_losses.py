@@ -1,0 +1,87 @@
+"""The losses that held-out images can reveal, in words; of one class, against the checks themselves."""
+
+import pytest
+
+from core.lineage.checks import ALL_OFF, NEW_GATE, check_losses
+from core.lineage.visible_losses import describe_visible_losses, find_noticed_class_loss
+from core.statistics.power import find_detectable_loss
+from tests.core.lineage.test_checks import count, drift, losses, of_class
+
+
+def test_the_words_say_what_the_images_could_have_shown() -> None:
+    seen = describe_visible_losses(NEW_GATE, losses())
+    assert seen is not None and seen["detail"] == (
+        "With 100 held-out images of earlier tasks, a loss below 19 points may go unseen; "
+        "210 more bring that to 10. Earlier classes have as few as 10 of them: one that loses fewer "
+        "than 7 goes unseen. To see smaller losses, send more held-out images of each class, in "
+        "the folder `test` of a batch."
+    )
+    few = {**losses(), "visible": vars(find_detectable_loss(5, 0.02))}
+    detail = describe_visible_losses(NEW_GATE, few)["detail"]  # type: ignore[arg-type, index]
+    assert detail.startswith(
+        "With 5 held-out images of earlier tasks, no loss can be told from chance; with "
+    )
+    assert describe_visible_losses(NEW_GATE, losses(forgotten=count(missing="no images"))) is None
+    assert describe_visible_losses(ALL_OFF, losses()) is None
+
+
+def describe_classes(*sizes: int) -> str:
+    """Return the words about classes of these numbers of held-out images, all of one task."""
+    classes = [of_class(f"class {n}", size, size) for n, size in enumerate(sizes)]
+    total = sum(sizes)
+    seen = describe_visible_losses(
+        NEW_GATE,
+        losses(
+            forgotten=count(total),
+            class_lost=count(total, classes=classes),
+            drifted=drift((total, 0, 0)),
+        ),
+    )
+    assert seen is not None
+    return seen["detail"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((5, 5), "Each earlier class has 5 of them: one that loses fewer than 5 goes unseen."),
+        ((5, 9), "Earlier classes have as few as 5 of them: one that loses fewer than 5 goes"),
+        ((4, 4), "Each earlier class has 4 of them: even one that loses all 4 goes unseen."),
+        ((30, 30), "Each earlier class has 30 of them: one that loses fewer than 7 goes unseen."),
+    ],
+)
+def test_the_words_say_how_small_a_loss_of_one_class_is_noticed(
+    sizes: tuple[int, ...], words: str
+) -> None:
+    assert words in describe_classes(*sizes)
+
+
+def test_a_list_of_classes_that_was_cut_is_not_said_to_be_all() -> None:
+    detail = describe_visible_losses(
+        NEW_GATE, losses(class_lost=count(100, classes=[of_class("cat", 10, 10)]))
+    )
+    assert detail is not None and "Earlier classes have as few as 10 of them" in detail["detail"]
+
+
+@pytest.mark.parametrize("images", [3, 5, 8, 20, 60])
+@pytest.mark.parametrize("others", [0, 40, 400])
+def test_the_smallest_noticed_loss_is_the_first_at_which_a_check_fails(
+    images: int, others: int
+) -> None:
+    total = images + others
+    before = losses(
+        forgotten=count(total),
+        class_lost=count(total, classes=[of_class("cat", images, images)]),
+        drifted=drift((total, 0, 0), (200, 0, 0)),
+    )
+
+    def is_held(lost: int) -> bool:
+        after = losses(
+            forgotten=count(total, lost),
+            class_lost=count(total, lost, classes=[of_class("cat", images, images, lost)]),
+            drifted=drift((total, lost, 0), (200, 0, 0)),
+        )
+        return not all(check["passed"] for check in check_losses(NEW_GATE, after, "mdl_1"))
+
+    failing = [lost for lost in range(1, images + 1) if is_held(lost)]
+    assert find_noticed_class_loss(NEW_GATE, before, images) == (failing[0] if failing else None)
