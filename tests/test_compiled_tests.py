@@ -1,13 +1,17 @@
 """The compiled files of tests are those that pytest reads, and are written once."""
 
 import os
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 from _pytest.assertion import rewrite
+from hypothesis.internal import constants_ast
 
 from tests.plugins import compiled_tests
 from tests.plugins.compiled_tests import compile_test
+
+constants_from_source = constants_ast._constants_from_source
 
 
 @pytest.fixture
@@ -33,8 +37,6 @@ def _fail(*_: object) -> None:
 
 
 def _load(hook: rewrite.AssertionRewritingHook, path: Path) -> object:
-    from importlib.util import module_from_spec, spec_from_file_location
-
     spec = spec_from_file_location("test_one", path, loader=hook)  # type: ignore[arg-type]
     assert spec is not None
     module = module_from_spec(spec)
@@ -62,6 +64,7 @@ def test_each_process_compiles_a_share_of_its_own(
 ) -> None:
     shares: list[list[Path]] = []
     monkeypatch.setattr(compiled_tests, "compile_test", lambda path, _: shares[-1].append(path))
+    monkeypatch.setattr(compiled_tests, "read_constants", lambda _: None)
     monkeypatch.setattr("sys.dont_write_bytecode", False)
     monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "3")
     session = pytest.Session.__new__(pytest.Session)
@@ -73,3 +76,21 @@ def test_each_process_compiles_a_share_of_its_own(
     files = sorted(compiled_tests.TESTS.rglob("test_*.py"))
     assert sorted(path for share in shares for path in share) == files
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_hypothesis_reads_the_constants_that_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "limits.py"
+    path.write_text("MOST = 7654321\n")
+    compiled_tests.read_constants(path)
+    spec = spec_from_file_location("limits", path)
+    assert spec is not None
+    module = module_from_spec(spec)
+    monkeypatch.setattr(constants_ast, "_constants_from_source", _read_kept)
+    assert 7654321 in constants_ast.constants_from_module(module)
+
+
+def _read_kept(source: bytes, *, limit: bool) -> object:
+    assert b"# hypothesis_version" in source, "they are looked for again"
+    return constants_from_source(source, limit=limit)

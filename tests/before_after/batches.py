@@ -3,6 +3,7 @@
 import io
 import zipfile
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from PIL import Image
@@ -14,10 +15,16 @@ IMAGES = 20
 
 def pixels(digit: int, start: int, count: int) -> np.ndarray:
     """uint8 [count, 8, 8]: images of a digit from its `start`-th on."""
-    images, labels = load_digits(return_X_y=True)
+    images, labels = _load_digits()
     rows = np.flatnonzero(labels == digit)[start : start + count]
     found: np.ndarray = np.rint(images[rows].reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
     return found
+
+
+@cache
+def _load_digits() -> tuple[np.ndarray, np.ndarray]:
+    images, labels = load_digits(return_X_y=True)
+    return images, labels
 
 
 def png(image: np.ndarray) -> bytes:

@@ -126,10 +126,15 @@ def runnable(document: str) -> list[str]:
 
 
 RUN = [document for document in documents() if runnable(document)]
-IN_EACH_BUILD = {API, "docs/howto/send-a-batch.md"}
-"""Documents whose commands run in each build; those of all others are run before a release. Each
-build tries every command and option that they name (`tests/docs/test_named_commands.py`), and what
-the commands do by tests of the client and of the service."""
+IN_EACH_BUILD = {API}
+"""The document whose commands run in each build, beside those of the README; those of all others
+are run before a release. Each build tries every command and option that they name
+(`tests/docs/test_named_commands.py`), and what the commands do by tests of the client and of the
+service: `tests/client/pack/` packs each layout of `docs/howto/send-a-batch.md`."""
+OF_THE_STORY = pytest.mark.campaign
+"""`tests/client/test_command_line.py` shows what the commands of the story do: a held version ends
+with 10 and names how to go on, production goes back and forth, versions are downloaded and
+predict."""
 
 
 @pytest.mark.parametrize(
@@ -251,6 +256,7 @@ def story(reader: Reader) -> Iterator[Story]:
         yield Story(re.split(r"=== block \d+ ===\n", done.stdout)[1:], client, key, reader)
 
 
+@OF_THE_STORY
 def test_no_command_of_the_story_fails_but_for_the_held_version(story: Story) -> None:
     said = story.said
     assert [text.count("exit status") for text in said] == [0, 0, 1, 0, 0, 0]
@@ -258,6 +264,7 @@ def test_no_command_of_the_story_fails_but_for_the_held_version(story: Story) ->
     assert not any("Traceback" in text for text in said)
 
 
+@OF_THE_STORY
 def test_the_second_version_is_held_and_the_commands_that_go_on_are_told(story: Story) -> None:
     said, client = story.said, story.client
     assert "Version 2 of birds is held by the gate; production stays at version 1." in said[2]
@@ -272,6 +279,7 @@ def test_the_second_version_is_held_and_the_commands_that_go_on_are_told(story: 
     assert client.versions.retrieve("birds", 2).status == "held"
 
 
+@OF_THE_STORY
 def test_the_story_downloads_and_predicts(story: Story) -> None:
     said, folder = story.said, story.reader.folder
     assert zipfile.ZipFile(folder / "birds.zip").testzip() is None
@@ -283,6 +291,7 @@ def test_the_story_downloads_and_predicts(story: Story) -> None:
     assert [len(row) for row in rows] == [4, 4], "three labels each"
 
 
+@OF_THE_STORY
 def test_the_rollback_names_what_it_costs_and_nothing_is_left_to_settle(story: Story) -> None:
     said, client = story.said, story.client
     assert "production of birds is at version 1." in said[5]

@@ -57,6 +57,12 @@ OPERATIONS: dict[str, list[Json]] = {
         {"remove": {"task": 3}},
         {"relabel": {"task": 1, "image": 3, "label": "1"}},
     ],
+    "several at once": [
+        {"drop": {"class": "0"}},
+        {"remove": {"task": 2}},
+        {"merge": {"from": ["4", "5"], "into": "4"}},
+        {"relabel": {"task": 3, "image": 5, "label": "1"}},
+    ],
 }
 
 
@@ -123,16 +129,15 @@ def describe(client: Rest, model: str) -> Json:
     }
 
 
-QUICK = {
-    ("auto", "relabel to a class of another task"),
-    ("auto", "merge"),
-    ("auto", "drop"),
-    ("auto", "remove a task"),
-    ("er", "relabel to a new class"),
-}
-"""Each takes another path through the engine; all others are in the campaign."""
+IN_EACH_BUILD = ("auto", "several at once")
+"""One edit that takes each path of the engine for sums. The campaign takes each operation alone, with each
+method; `test_a_later_task_is_edited_after_an_edit_that_learned_it_again` learns tasks again, and
+`tests/core/edits/` shows what each operation does to labels, data and sums.
+"""
 CASES = [
-    pytest.param(method, name, marks=() if (method, name) in QUICK else pytest.mark.campaign)
+    pytest.param(
+        method, name, marks=() if (method, name) == IN_EACH_BUILD else pytest.mark.campaign
+    )
     for method in METHODS
     for name in OPERATIONS
 ]
@@ -318,11 +323,14 @@ def test_older_versions_lose_what_they_hold_of_removed_images_on_request(
 
 def test_a_later_task_is_edited_after_an_edit_that_learned_it_again(client: Rest) -> None:
     model = begin(client, METHODS["er"], weeks=2)
-    first = edit(client, model, [{"relabel": {"task": 1, "image": 0, "label": "1"}}])
+    first = edit(client, model, [{"relabel": {"task": 1, "image": 0, "label": "odd"}}])
     second = edit(client, model, [{"relabel": {"task": 2, "image": 0, "label": "3"}}])
     # No version has the edited task 1 alone, so it is learned again as well.
     assert (first["way"], second["way"]) == ("relearn", "relearn")
     other = send_corrected(client, model, METHODS["er"])
+    assert describe(client, model) == describe(client, other)
+    for each in (model, other):
+        learn(client, each, WEEKS[2])
     assert describe(client, model) == describe(client, other)
 
 
@@ -375,15 +383,15 @@ def test_an_edit_whose_data_or_line_changes_meanwhile_fails_and_changes_nothing(
 
 
 def test_a_batch_that_waits_is_learned_after_the_edit(client: Rest, holder: Holder) -> None:
-    model, other = begin(client, METHODS["auto"], weeks=2), begin(client, METHODS["auto"], weeks=2)
+    model, other = begin(client, METHODS["auto"], weeks=1), begin(client, METHODS["auto"], weeks=1)
     holder.arm("edit-prepared")
-    body = {"operations": OPERATIONS["merge"]}
+    body = {"operations": OPERATIONS["relabel to a new class"]}
     sent = client.call("POST", f"/v1/models/{model}/edits", json=body).json()
     holder.wait()
     job = client.submit(model, WEEKS[2])
     holder.release()
     assert client.wait(sent["job"]).state == client.wait(job).state == "succeeded"
-    edit(client, other, OPERATIONS["merge"])
+    edit(client, other, OPERATIONS["relabel to a new class"])
     learn(client, other, WEEKS[2])
     assert describe(client, model) == describe(client, other)
 
@@ -405,9 +413,8 @@ DEATHS = [
     [
         pytest.param(
             point,
-            marks=()
-            if point in ("edit-learned", "publish-uncommitted", "publish-committed")
-            else pytest.mark.campaign,
+            # tests/faults/test_worker_deaths.py shows the other points of jobs that learn.
+            marks=() if point == "publish-uncommitted" else pytest.mark.campaign,
         )
         for point in DEATHS
     ],
