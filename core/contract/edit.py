@@ -103,6 +103,8 @@ class EditResult(Document):
         removed_paths: paths of the removed images; never stored.
         relabelled, removed: numbers of images.
         can_undo: False if images were removed, which leaves nothing to restore them from.
+        class_numbers: new number of each class of the parent, -1 for none; None: all are as they
+            were.
     """
 
     parent: int
@@ -117,6 +119,7 @@ class EditResult(Document):
     relabelled: int
     removed: int
     can_undo: bool
+    class_numbers: list[int] | None = None
 
 
 class EditedImages(TypedDict):

@@ -222,30 +222,6 @@ def write_feature_dataset(
     return dataset, features
 
 
-def renumber_part(source: Path, target: Path, numbers: Mapping[int, int]) -> None:
-    """Write a part with sums or features of a task under other numbers of the classes.
-
-    Args:
-        source: a part of the type statistics (`rows`) or features (`classes`).
-        target: file to write.
-        numbers: former number → new number, for all classes of the part.
-    """
-    tensors: dict[str, npt.NDArray[Any]] = load_file(source)
-    for name, tensor in list(tensors.items()):
-        prefix, _, field = name.rpartition(".")
-        if field not in ("rows", "classes"):
-            continue
-        renumbered = np.array([numbers[number] for number in tensor.tolist()], tensor.dtype)
-        tensors[name] = renumbered
-        if field == "rows":
-            # A task's sums are stored in the order of its classes' numbers.
-            order = np.argsort(renumbered)
-            cross, counts = f"{prefix}.cross", f"{prefix}.counts"
-            tensors[name], tensors[counts] = renumbered[order], tensors[counts][order]
-            tensors[cross] = np.ascontiguousarray(tensors[cross][:, order])
-    save_file(tensors, target)
-
-
 def select_rows_of_classes(source: Path, target: Path, former: Sequence[int | None]) -> None:
     """Write a copy of a part whose class rows are selected and reordered.
 

@@ -1,10 +1,13 @@
 """Parts of the version that a job continues, and of ancestors that hold tasks' state."""
 
+from dataclasses import dataclass
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.manifest import PER_TASK, REST, STATISTICS
-from core.database.tables import Part, Version
+from core.database.tables import Edit, Part, Version
+from core.lineage.coverage import list_taught_tasks
 
 
 def list_parts_to_continue(session: Session, version: Version) -> list[Part]:
@@ -19,14 +22,14 @@ def list_own_parts(session: Session, version: Version) -> list[Part]:
 
 
 def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]:
-    """Return the parts in which the parent's ancestors hold sums and features of their tasks.
+    """Return the parts in which the parent's ancestors hold sums and features of its tasks.
 
     They go back as far as all ancestors have sums. Features may have been deleted with their task's
-    data. Parts that no job reads are left out.
+    data. Parts that no job reads are left out, and so are those of tasks that an edit removed.
     """
     # One query for the whole lineage; one for each ancestor would take longer with every task.
     query = (
-        select(Version.number, Version.parent, Part)
+        select(Version.number, Part)
         .join(Part, Part.version_id == Version.id)
         .where(
             Version.model_id == parent.model_id,
@@ -36,21 +39,52 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
         )
         .order_by(Part.position)
     )
-    by_number: dict[int, tuple[int | None, list[Part]]] = {}
-    for number, previous, part in session.execute(query):
-        by_number.setdefault(number, (previous, []))[1].append(part)
+    by_number: dict[int, list[Part]] = {}
+    for version, part in session.execute(query):
+        by_number.setdefault(version, []).append(part)
+    if not by_number:
+        return []
+    ancestors = _read_ancestors(session, parent)
+    # An edit stores the sums of its tasks again: the newest part of a name is the valid one.
+    known = {part.name for part in by_number.get(parent.number, [])}
+    if not known and not ancestors[parent.number].is_renamed:
+        return []
+    of_taught = {
+        f"{kind}.{task}" for kind in PER_TASK for task in list_taught_tasks(parent.manifest)
+    }
     parts: list[Part] = []
-    # An edit stores the sums of earlier tasks again: the newest part of a name is the valid one.
-    known = {part.name for _, own in [by_number.get(parent.number, (None, []))] for part in own}
-    ancestor = by_number.get(parent.number)
-    while (
-        ancestor is not None
-        and ancestor[0] is not None
-        and (ancestor := by_number.get(ancestor[0])) is not None
-    ):
-        if all(part.type != STATISTICS for part in ancestor[1]):
+    number: int | None = ancestors[parent.number].parent
+    while number is not None:
+        own = by_number.get(number, [])
+        if not ancestors[number].is_renamed and all(part.type != STATISTICS for part in own):
             break
         # In the order of tasks, because sums in another order differ in their last bits.
-        parts[:0] = [part for part in ancestor[1] if part.name not in known]
-        known |= {part.name for part in ancestor[1]}
+        parts[:0] = [part for part in own if part.name not in known and part.name in of_taught]
+        known |= {part.name for part in own}
+        number = ancestors[number].parent
     return parts
+
+
+@dataclass(frozen=True)
+class _Ancestor:
+    """A version of the lineage.
+
+    Attributes:
+        parent: version that it continues.
+        is_renamed: True if it is its parent under other names, which has no sums of its own.
+    """
+
+    parent: int | None
+    is_renamed: bool
+
+
+def _read_ancestors(session: Session, version: Version) -> dict[int, _Ancestor]:
+    """Return the versions of a model up to one of them, by number."""
+    query = (
+        select(Version.number, Version.parent, Edit.way)
+        .outerjoin(Edit, (Edit.model_id == Version.model_id) & (Edit.version == Version.number))
+        .where(Version.model_id == version.model_id, Version.number <= version.number)
+    )
+    return {
+        number: _Ancestor(parent, way == "rename") for number, parent, way in session.execute(query)
+    }

@@ -25,7 +25,7 @@ from core.contract.jobs.job_spec import (
     SpecTask,
     SpecVersion,
 )
-from core.contract.manifest import TOTALS, Manifest
+from core.contract.manifest import PER_TASK, TOTALS, Manifest
 from core.contract.recipe import Recipe
 from core.contract.reports.data_report import FindingKind
 from core.contract.reports.report import BatchReport
@@ -43,6 +43,7 @@ from core.ingest.answers import TaskAnswers, decrypt_prediction_file
 from core.ingest.findings.traces import read_traces
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
+from core.lineage.class_numbers import AS_STORED, ClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.sure import choose_sure_threshold
 from core.recipe.catalogue import load_catalogue
@@ -96,8 +97,11 @@ def write_job_inputs(
             base.id: list_own_parts(session, base),
             parent.id: list_parts_to_continue(session, parent),
         }
+        numbers = read_class_numbers(session, parent)
         job_recipe, is_trial = job.recipe, job.choose is not None
-        totals = _find_totals_digest(model, parent, parts[parent.id], job_recipe)
+        totals = _find_totals_digest(
+            model, parent, make_totals_key(parts[parent.id], numbers), job_recipe
+        )
         erased_tasks = find_erased_tasks(session, model.id)
         probe = read_version_measurements(session, model.id, [parent.number], {PROBE})
         report = task.report
@@ -165,7 +169,8 @@ def write_job_inputs(
             held_out_stays=model.held_out != retention.COUNTS,
             # Figures are stored beside the manifest; this one saves the count of earlier tasks.
             parent=_fill_in_figures(
-                _fetch_parent_parts(blobs, parent, parts[parent.id], totals), probe[parent.number]
+                _fetch_parent_parts(blobs, parent, parts[parent.id], numbers, totals),
+                probe[parent.number],
             ),
             base=fetch_version_parts(blobs, base, parts[base.id]),
             snapshot=snapshot,
@@ -215,29 +220,28 @@ def find_erased_tasks(session: Session, model_id: str) -> list[int]:
     return sorted(session.execute(query).scalars())
 
 
-def _find_totals_digest(
-    model: Model, parent: Version, parts: list[Part], recipe: RecipeOut
-) -> str | None:
+def _find_totals_digest(model: Model, parent: Version, key: str, recipe: RecipeOut) -> str | None:
     """Return the digest of the totals of the parent's sums and features; None: there are none.
 
     Args:
+        key: digest of these sums and features.
         recipe: the job's recipe. A method other than the parent's uses none of them.
     """
     made_by, method = parent.manifest.method, recipe.get("method")
     name = method.get("name") if isinstance(method, dict) else method
     # After a rollback the model's totals belong to another version than the parent.
-    if made_by is None or made_by.name != name or model.totals_key != make_totals_key(parts):
+    if made_by is None or made_by.name != name or model.totals_key != key:
         return None
     return model.totals_sha256
 
 
 def _fetch_parent_parts(
-    blobs: Blobs, parent: Version, parts: list[Part], totals: str | None
+    blobs: Blobs, parent: Version, parts: list[Part], numbers: ClassNumbers, totals: str | None
 ) -> SpecVersion:
     """Return the parent version with its parts as local files, sums replaced by their totals."""
     path = None if totals is None else fetch_blob_if_sound(blobs, totals)
     if path is None:
-        return fetch_version_parts(blobs, parent, parts)
+        return fetch_version_parts(blobs, parent, parts, numbers)
     local = fetch_version_parts(
         blobs, parent, [part for part in parts if not is_covered_by_totals(part)]
     )
@@ -251,18 +255,36 @@ def _fill_in_figures(version: SpecVersion, figures: Mapping[str, JsonValue]) -> 
     return version.model_copy(update={"manifest": manifest})
 
 
-def fetch_version_parts(blobs: Blobs, version: Version, parts: list[Part]) -> SpecVersion:
-    """Return a version with its parts as local files."""
+def fetch_version_parts(
+    blobs: Blobs, version: Version, parts: list[Part], numbers: ClassNumbers = AS_STORED
+) -> SpecVersion:
+    """Return a version with its parts as local files.
+
+    Args:
+        numbers: numbers of classes in the parts of its ancestors.
+    """
     return SpecVersion(
         version=version.number,
         manifest=version.manifest,
         parts=[
-            LocalPart(name=part.name, type=part.type, path=blobs.fetch_verified_file(part.sha256))
+            LocalPart(
+                name=part.name,
+                type=part.type,
+                path=blobs.fetch_verified_file(part.sha256),
+                **_name_class_map(part, numbers),
+            )
             for part in parts
             if part.deleted_at is None
         ],
+        class_numbers=numbers.maps,
         deleted=sorted({part.type for part in parts if part.deleted_at is not None}),
     )
+
+
+def _name_class_map(part: Part, numbers: ClassNumbers) -> dict[str, Any]:
+    """Return the field that names the map of a part's numbers of classes, if it needs one."""
+    place = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
+    return {} if place is None else {"numbers": place}
 
 
 def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecTask:

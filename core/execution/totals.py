@@ -17,6 +17,7 @@ from core.contract.jobs.job_result import JobResult
 from core.contract.manifest import PER_TASK
 from core.database.tables import Model, Part
 from core.execution.result import ResultFolder
+from core.lineage.class_numbers import ClassNumbers
 from core.storage import Blobs
 
 
@@ -34,11 +35,19 @@ def is_covered_by_totals(part: Part) -> bool:
     return part.type in PER_TASK and part.deleted_at is None
 
 
-def digest_covered_parts(parts: Iterable[Part]) -> str:
-    """Return a digest of the parts of a version and its ancestors that totals stand for."""
+def digest_covered_parts(parts: Iterable[Part], numbers: ClassNumbers) -> str:
+    """Return a digest of the parts of a version and its ancestors that totals stand for.
+
+    Args:
+        numbers: numbers of classes in the parts of its ancestors.
+    """
     # Deleted features change the key, so that totals with them are never used again.
-    covered = sorted((part.name, part.sha256) for part in parts if is_covered_by_totals(part))
-    return hashlib.sha256(json.dumps(covered).encode()).hexdigest()
+    covered = [part for part in parts if is_covered_by_totals(part)]
+    named = sorted((part.name, part.sha256) for part in covered)
+    maps = {part.name: found for part in covered if (found := numbers.find_map(part.version_id))}
+    # Without maps as in earlier releases, whose totals stay in use.
+    content = [named, sorted(maps.items())] if maps else named
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def store_result_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals | None:
@@ -49,15 +58,18 @@ def store_result_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> Stored
     return StoredTotals(*blobs.put_file(path, link=True), path)
 
 
-def record_totals(model: Model, stored: StoredTotals, parts: Iterable[Part]) -> int:
+def record_totals(
+    model: Model, stored: StoredTotals, parts: Iterable[Part], numbers: ClassNumbers
+) -> int:
     """Record stored sums over all tasks in the model's row, in place of older ones.
 
     Args:
         parts: parts of the new version and its ancestors.
+        numbers: numbers of classes in the ancestors' parts.
 
     Returns:
         Number of added bytes.
     """
     model.totals_sha256, model.totals_bytes = stored.sha256, stored.bytes
-    model.totals_key = digest_covered_parts(parts)
+    model.totals_key = digest_covered_parts(parts, numbers)
     return stored.bytes

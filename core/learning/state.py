@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from core.contract.manifest import FEATURES, STATISTICS, TOTALS
+from core.contract.manifest import FEATURES, PER_TASK, STATISTICS, TOTALS
 
 # Stored versions name their parts by these types: rename none.
 TYPES = ("buffer", "curvature", "exemplars", STATISTICS, FEATURES, TOTALS, "projection", "own")
@@ -80,9 +80,19 @@ class Section:
         return out
 
     def load_content(
-        self, tensors: Mapping[str, Tensor], json: Mapping[str, Any], device: torch.device
+        self,
+        tensors: Mapping[str, Tensor],
+        json: Mapping[str, Any],
+        device: torch.device,
+        *,
+        copy: bool = True,
     ) -> None:
-        """Replace the content by JSON values and by tensors from `to_tensors`."""
+        """Replace the content by JSON values and by tensors from `to_tensors`.
+
+        Args:
+            copy: copy tensors that are on the device already, since methods change most of their
+                state in place.
+        """
         self.clear_section()
         self.json.update(json)
         for name, tensor in tensors.items():
@@ -91,8 +101,7 @@ class Section:
                 generator.set_state(tensor.clone())
                 self._generators[name.removeprefix(_GENERATOR)] = generator
             else:
-                # A copy, since methods change their state in place.
-                self.tensors[name] = tensor.to(device, copy=True)
+                self.tensors[name] = tensor.to(device, copy=copy)
 
 
 class State:
@@ -145,7 +154,10 @@ class State:
         """Replace everything but the types in `keep`. Raises KeyError for an unknown type."""
         self._sections = {kind: section for kind, section in self._sections.items() if kind in keep}
         for kind in (*parts, *json):
-            self[kind].load_content(parts.get(kind, {}), json.get(kind, {}), device)
+            # What is stored of single tasks is replaced and never changed in place. There may be
+            # hundreds, of which a job only reads the sums.
+            copy = kind not in PER_TASK
+            self[kind].load_content(parts.get(kind, {}), json.get(kind, {}), device, copy=copy)
 
 
 def group_tensors_by_type(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:

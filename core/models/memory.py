@@ -24,6 +24,8 @@ from core.database.states import LEASED, Action, State
 from core.database.tables import Job, Part, Version
 from core.errors import StoreCorrupt
 from core.files.safetensors_header import Tensor, parse_safetensors_header
+from core.lineage.class_numbers import ClassNumbers, read_class_numbers
+from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_audit_entry
 from core.requests.times import format_rfc3339
@@ -68,9 +70,10 @@ def _read_once(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOu
         for part in session.scalars(query.order_by(Part.position, Part.name)):
             by_type.setdefault(part.type, []).append(part)
         by_type[FEATURES] = _find_feature_parts(session, version)
+        class_numbers = read_class_numbers(session, version)
         number, manifest, scenario = version.number, version.manifest, owner.scenario
     memory_parts = [
-        _memory_to_json(blobs, parts, _make_label_finder(manifest, scenario, kind))
+        _memory_to_json(blobs, parts, class_numbers, _make_label_finder(manifest, scenario, kind))
         for kind, parts in by_type.items()
         if parts
     ]
@@ -101,13 +104,18 @@ def _find_feature_parts(session: Session, version: Version) -> list[Part]:
         parts_by_version.setdefault(number, []).extend([] if part is None else [part])
     parts: list[Part] = []
     counted_names: set[str] = set()
+    taught_names = {
+        name
+        for task in list_taught_tasks(version.manifest)
+        for name in (f"{FEATURES}.{task}", f"{FEATURES}.{task}.{REST}")
+    }
     version_number: int | None = version.number
     while version_number is not None:
-        # An edit stores the features of earlier tasks again; those before it are not read any more.
+        # An edit stores the features of its tasks again; those before it are not read any more.
         new_parts = [
             part
             for part in parts_by_version.get(version_number, [])
-            if part.name not in counted_names
+            if part.name in taught_names - counted_names
         ]
         counted_names |= {part.name for part in new_parts}
         # In front, since this walk goes back in time and tasks are shown in their order.
@@ -225,7 +233,10 @@ def _make_label_finder(manifest: Manifest, scenario: str, kind: str) -> Callable
 
 
 def _memory_to_json(
-    blobs: Blobs, parts: Sequence[Part], label_of: Callable[[int, int], str]
+    blobs: Blobs,
+    parts: Sequence[Part],
+    class_numbers: ClassNumbers,
+    label_of: Callable[[int, int], str],
 ) -> PartMemory:
     """Return the memory of all parts of one type.
 
@@ -248,7 +259,7 @@ def _memory_to_json(
     if memory["deleted_at"] is not None:
         return {**memory, "bytes": 0, "items": 0}
     counts = (
-        _count_feature_images(blobs, counted_parts)
+        _count_feature_images(blobs, counted_parts, class_numbers)
         if counted_parts is stored
         else _count_stored_images(blobs, parts[0])
     )
@@ -266,7 +277,9 @@ def _memory_to_json(
     return {**memory, "items": per_class.total(), "per_task": tasks, "per_class": dict(per_class)}
 
 
-def _count_feature_images(blobs: Blobs, parts: Sequence[Part]) -> Counter[tuple[int, int]]:
+def _count_feature_images(
+    blobs: Blobs, parts: Sequence[Part], class_numbers: ClassNumbers
+) -> Counter[tuple[int, int]]:
     """Return the number of images with retained features by (task, row of the head).
 
     It reads little of the blobs.
@@ -276,7 +289,10 @@ def _count_feature_images(blobs: Blobs, parts: Sequence[Part]) -> Counter[tuple[
         task = int(part.name.removeprefix(f"{FEATURES}.").removesuffix(f".{REST}"))
         for tensor in parse_safetensors_header(part.bytes, read := _make_blob_reader(blobs, part)):
             if tensor.name.rpartition(".")[2] == "classes":
-                counts.update((task, row) for row in _read_tensor_column(read, tensor).tolist())
+                rows = _read_tensor_column(read, tensor)
+                present = class_numbers.find_map(part.version_id)
+                rows = rows if present is None else np.array(present, np.int64)[rows]
+                counts.update((task, row) for row in rows.tolist())
     return counts
 
 

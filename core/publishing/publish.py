@@ -26,6 +26,7 @@ from core.execution.totals import record_totals
 from core.failpoints import hit_failpoint
 from core.jobs.fence import Claim
 from core.lineage import lineage, words
+from core.lineage.class_numbers import read_class_numbers
 from core.publishing import anytime, negative_flips
 from core.publishing.measurement import Published, publish_measurement
 from core.publishing.negative_flips import ProductionComparison
@@ -120,7 +121,12 @@ def _publish_in_transaction(
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
             if made.totals is not None:  # the next job continues this version
-                size += record_totals(model, made.totals, list_parts_to_continue(session, version))
+                size += record_totals(
+                    model,
+                    made.totals,
+                    list_parts_to_continue(session, version),
+                    read_class_numbers(session, version),
+                )
             lineage.publish_version(session, model, task, version, now)
         else:
             lineage.record_held_version(session, model, task, now)

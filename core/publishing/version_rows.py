@@ -237,6 +237,7 @@ def _add_version(
         created_at=publishing.now,
         # Figures are rows of their own (`_store_measurements`), and would be stored twice.
         manifest=remove_figures(content),
+        class_numbers=None if edit is None else edit.class_numbers,
         bytes=sum(part.bytes for part in stored),
         bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in existing),
     )

@@ -158,6 +158,54 @@ def test_the_version_is_that_of_a_model_that_was_sent_the_corrected_batches(
     assert describe(client, model) == describe(client, other)
 
 
+def test_an_edit_stores_nothing_of_tasks_whose_classes_have_other_numbers_alone(
+    client: Rest,
+) -> None:
+    model = begin(client, METHODS["auto"])
+    edit(client, model, OPERATIONS["merge"])
+    parts = client.read_versions(model)[-1]["manifest"]["parts"]
+    # The classes of task 3 are numbers 3 and 4 now, and were 4 and 5.
+    stored = {part["name"] for part in parts if part["type"] in ("statistics", "features")}
+    assert stored == {"statistics.2", "features.2"}
+    memory = client.get(f"/v1/models/{model}/memory")["parts"]
+    (features,) = (part for part in memory if part["type"] == "features")
+    assert features["per_task"][2]["per_class"].keys() == {"4", "5"}
+    # The next edit reads the features of that task, and the update after it the sums.
+    edit(client, model, [{"relabel": {"task": 3, "image": 0, "label": "5"}}, *OPERATIONS["drop"]])
+    other = send_corrected(client, model, METHODS["auto"])
+    assert describe(client, model) == describe(client, other)
+    for each in (model, other):
+        # The totals have features of the deleted task, so that all parts are read again.
+        client.call("DELETE", f"/v1/models/{each}/tasks/2/data")
+        learn(client, each, WEEKS[3])
+    assert describe(client, model) == describe(client, other)
+
+
+def test_a_removed_task_is_not_learned_from_parts_either(client: Rest) -> None:
+    model = begin(client, METHODS["auto"])
+    edit(client, model, OPERATIONS["remove a task"])
+    other = send_corrected(client, model, METHODS["auto"])
+    for each in (model, other):
+        client.call("DELETE", f"/v1/models/{each}/tasks/1/data")
+        learn(client, each, WEEKS[3])
+    assert describe(client, model) == describe(client, other)
+
+
+def test_sums_go_on_after_their_classes_got_other_names_alone(client: Rest) -> None:
+    method = {**METHODS["auto"], "keep": "sums"}
+    names = [f"edited-{next(_NUMBERS)}" for _ in range(2)]
+    for name in names:
+        create(client, name, method, training_data_days=0)
+        learn(client, name, *WEEKS[:2])
+    made = edit(client, names[0], [{"rename": {"from": "0", "to": "zero"}}])
+    assert made["way"] == "rename"
+    for name in names:
+        learn(client, name, WEEKS[2])
+    renamed, other = (describe(client, name) for name in names)
+    assert renamed["parts"] == other["parts"]
+    assert renamed["classes"] == ["zero", *other["classes"][1:]]
+
+
 def draw_operations(client: Rest, model: str, random: Random) -> list[Json]:
     """Draw one to three operations that fit a model as it is."""
     tasks = client.items(f"/v1/models/{model}/tasks")

@@ -51,19 +51,32 @@ class SpecTask(EarlierTask):
 
 
 class LocalPart(_Strict):
-    """A part of a version as a local safetensors file."""
+    """A part of a version as a local safetensors file.
+
+    Attributes:
+        numbers: place among the version's `class_numbers` of the map that its numbers of classes
+            need; null: none.
+    """
 
     name: str
     type: str
     path: Path
+    numbers: int | None = None
 
 
 class SpecVersion(_Strict):
-    """A version to start from; `deleted`: types of its parts that were deleted by request."""
+    """A version to start from.
+
+    Attributes:
+        deleted: types of its parts that were deleted by request.
+        class_numbers: maps from the numbers of classes in parts of older versions to the present
+            ones; -1: the class no longer exists.
+    """
 
     version: int
     manifest: Manifest
     parts: list[LocalPart]
+    class_numbers: list[list[int]] = Field(default_factory=list)
     deleted: list[str] = Field(default_factory=list)
 
 
@@ -91,6 +104,7 @@ class JobSpec(_Strict):
         trial: whether the result is compared with those of other recipes.
         selection: images that it is compared on; empty: by left-out answers.
         out: folder for results.
+        with_ancestors: whether base and parent are measured and compared with the result.
         sure_from: probability from which the parent's predictions are sure; null: its model
             promises nothing, or it keeps no promise.
         device: auto, cpu, cuda or cuda:N.
@@ -114,6 +128,7 @@ class JobSpec(_Strict):
     snapshot: Path | None = None
     data: DataReport | None = None
     settled: list[FindingKind] = Field(default_factory=list)
+    with_ancestors: bool = True
     sure_from: float | None = None
     trial: bool = False
     selection: list[SelectionPart] = Field(default_factory=list)

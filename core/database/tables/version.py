@@ -26,6 +26,8 @@ class Version(Table):
     # tasks that it was not taught, with the reason
     warnings: Mapped[list[str]] = mapped_column(JSON_COLUMN, default=list, server_default="[]")
     manifest: Mapped[Manifest] = mapped_column(DocumentColumn(Manifest))
+    # of an edit that numbers classes otherwise: new number of each of its parent's, -1: none
+    class_numbers: Mapped[list[int] | None] = mapped_column(JSON_COLUMN)
     bytes: Mapped[int]
     bytes_new: Mapped[int]
     created_at: Mapped[float]

@@ -10,17 +10,18 @@ the head's classifier.
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from core.contract.architecture import Architecture, Image
 from core.contract.edit import EditResult
+from core.contract.figures import KnnProbe
 from core.contract.jobs.job_result import JobResult, ResultPart
 from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
 from core.contract.jobs.patch_job import PATCH, PatchSpec
-from core.contract.manifest import PER_TASK, Manifest
+from core.contract.manifest import PER_TASK
 from core.contract.recipe import Recipe
 from core.database.session import Database
 from core.edits import record, rewrite
@@ -29,6 +30,7 @@ from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid
 from core.execution.editing.data import EditedData, build_edited_data
 from core.execution.editing.facts import EditFacts
+from core.execution.editing.line import Line, renumber_line
 from core.execution.editing.renaming import write_renamed_result
 from core.execution.prepare import (
     adapt_stored_recipe,
@@ -36,31 +38,14 @@ from core.execution.prepare import (
     fetch_earlier_task,
     fetch_version_parts,
     find_held_out_features,
-    find_stored_predictions,
-    write_stored_predictions,
 )
 from core.ingest.dataset import write_dataset
 from core.jobs.fence import Claim
+from core.lineage.class_numbers import GONE
 from core.lineage.coverage import list_taught_tasks
 from core.retention import retention
 from core.settings import Settings
 from core.storage import Blobs
-
-_OF_CLASSES = ("head", "own")
-"""Parts whose tensors have a row for each class, in a version that is solved from sums."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """The version that the next process continues.
-
-    Attributes:
-        manifest: its manifest.
-        parts: its parts and those of its ancestors, by name.
-    """
-
-    manifest: Manifest
-    parts: Mapping[str, LocalPart]
 
 
 class EditChain:
@@ -85,6 +70,8 @@ class EditChain:
         self._carrier: int | None = None
         # Parts of earlier tasks that the new version stores, since its ancestors' are outdated.
         self._renewed: set[str] = set()
+        self._class_numbers: list[int] | None = None
+        self._held_out_features = find_held_out_features(list(facts.tasks.values()), facts.parts)
 
     @property
     def relearned_tasks(self) -> list[int]:
@@ -167,8 +154,19 @@ class EditChain:
         return self._reorder_head_classes(line) if self._facts.is_learned_from_features else line
 
     def _fetch_start(self) -> Line:
-        version = fetch_version_parts(self._blobs, self._facts.start, self._facts.parts)
-        return Line(version.manifest, {part.name: part for part in version.parts})
+        facts = self._facts
+        version = fetch_version_parts(self._blobs, facts.start, facts.parts, facts.numbers)
+        named = {part.name: part for part in version.parts}
+        manifest = version.manifest.model_copy(update={"knn_probe": self._select_kept_probe()})
+        return Line(manifest, named, version.class_numbers)
+
+    def _select_kept_probe(self) -> KnnProbe | None:
+        """Return the head's k-NN probe of the tasks that stay as they are."""
+        probe = self._facts.probe
+        if probe is None:
+            return None
+        kept = {task: n for task, n in probe.tasks.items() if int(task) not in self._edited}
+        return probe.model_copy(update={"tasks": kept})
 
     def write_patch(self) -> tuple[Line, Path]:
         """Return the head, and the specification of the process that patches it."""
@@ -176,12 +174,12 @@ class EditChain:
         folder = self._folder / "patch"
         folder.mkdir()
         line = self._fetch_start()
-        line = Line(line.manifest, self._add_unread_features(line.parts))
+        line = replace(line, parts=self._add_unread_features(line.parts))
         assert facts.head.manifest.recipe is not None, "a version that was taught has a recipe"
         recipe = adapt_stored_recipe(
             self._settings, facts.model, facts.head.manifest.recipe.to_json()
         )
-        history = self._list_other_tasks(line, None, folder)
+        history = self._list_other_tasks(None)
         task = SpecTask(
             **next(each for each in history if each.number == number).get_set_fields(),
             train=self._write_no_images(folder),
@@ -210,7 +208,7 @@ class EditChain:
         task = self._describe_learned_task(number, folder)
         # Results in between are not measured, since no version is made of them.
         is_last = number == self.relearned_tasks[-1]
-        history = self._list_other_tasks(line, number, folder) if is_last else []
+        history = self._list_other_tasks(number) if is_last else []
         return _write_spec(
             folder, self._build_spec(line, self._find_task_recipe(number), task, history, folder)
         )
@@ -237,10 +235,13 @@ class EditChain:
             history=history,
             erased_tasks=facts.erased,
             held_out_stays=facts.model.held_out != retention.COUNTS,
+            # Those of the head are measured, and of others nobody asks.
+            with_ancestors=False,
             parent=SpecVersion(
                 version=line.manifest.version or 0,
                 manifest=line.manifest,
                 parts=list(line.parts.values()),
+                class_numbers=line.class_numbers,
             ),
             base=base,
             out=folder / "out",
@@ -278,7 +279,8 @@ class EditChain:
             for part in document.parts
         }
         self._renewed |= {name for name, part in own.items() if part.type in PER_TASK}
-        return Line(manifest, {**own, **{n: p for n, p in earlier.items() if n not in own}})
+        parts = {**own, **{name: part for name, part in earlier.items() if name not in own}}
+        return replace(line, manifest=manifest, parts=parts)
 
     def complete_last_result(self, line: Line, out: Path) -> None:
         """Complete the last result of an edit with parts of unchanged tasks and the changed class
@@ -346,6 +348,7 @@ class EditChain:
             relabelled=sum(count for count, _ in counts),
             removed=removed,
             can_undo=not removed and not facts.changes.removes_images,
+            class_numbers=self._class_numbers,
         )
 
     def _describe_learned_task(self, number: int, folder: Path) -> SpecTask:
@@ -373,35 +376,24 @@ class EditChain:
             held_out=held_out,
             train=train,
             known=known,
+            features=self._fetch_held_out_features(data),
         )
 
     def _find_task_recipe(self, number: int) -> Recipe:
         recipes = self._facts.recipes
         return recipes.get(number) or next(reversed(recipes.values()))
 
-    def _list_other_tasks(self, line: Line, own: int | None, folder: Path) -> list[EarlierTask]:
+    def _list_other_tasks(self, own: int | None) -> list[EarlierTask]:
         """Return the other tasks of the edited version, on which it is measured."""
         facts = self._facts
-        features = find_held_out_features(list(facts.tasks.values()), facts.parts)
-        with self._db.read() as session:
-            answers = find_stored_predictions(session, facts.start)
-        # Stored predictions are numbers of the start's classes, in its order.
-        same = (
-            facts.start.manifest.classes == line.manifest.classes and facts.is_learned_from_features
-        )
-        digests = {of.sha256 for of in answers.values()} if same else set()
-        files = {digest: fetch_blob_if_sound(self._blobs, digest) for digest in digests}
         listed = []
         for number in self._taught_tasks:
             data = self._edited.get(number)
             if number == own:
                 continue
             if data is None:
-                task, kept = facts.tasks[number], features.get(number)
-                stored = (
-                    write_stored_predictions(answers.get(number), files, folder) if same else None
-                )
-                listed.append(fetch_earlier_task(self._blobs, task, stored, kept))
+                kept = self._held_out_features.get(number)
+                listed.append(fetch_earlier_task(self._blobs, facts.tasks[number], None, kept))
             else:
                 has_images = data.held_out is not None and bool(data.held_out.remaining_labels)
                 listed.append(
@@ -409,9 +401,17 @@ class EditChain:
                         number=number,
                         classes=sorted(data.after.classes),
                         held_out=data.files.get("held_out") if has_images else None,
+                        features=self._fetch_held_out_features(data),
                     )
                 )
         return listed
+
+    def _fetch_held_out_features(self, data: EditedData) -> Path | None:
+        """Return the stored features of a task's held-out images; None if these change."""
+        kept = self._held_out_features.get(data.after.number)
+        if kept is None or data.after.held_out != data.before.held_out:
+            return None
+        return fetch_blob_if_sound(self._blobs, kept)
 
     def _reorder_head_classes(self, line: Line) -> Line:
         """Return the network head with the edited classes in the order of their first appearance.
@@ -423,55 +423,24 @@ class EditChain:
         known, new = list(facts.head.manifest.classes or []), self._list_edited_classes()
         position = {name: at for at, name in enumerate(new)}
         named = [facts.changes.classes.get(name, name) for name in known]
-        numbers = {
-            at: position[name]
-            for at, name in enumerate(named)
-            if name is not None and name in position
-        }
         outdated = {
             name
             for name, part in line.parts.items()
             if part.type in PER_TASK and int(name.split(".")[1]) in self._edited
         }
-        parts = {name: part for name, part in line.parts.items() if name not in outdated}
-        if numbers != {at: at for at in range(len(new))} or len(known) != len(new):
-            former: list[int | None] = [None] * len(new)
-            for old, at in sorted(numbers.items(), reverse=True):
-                former[at] = old
-            parts = {
-                name: self._renumber_part(part, numbers, former, folder)
-                for name, part in self._add_unread_features(parts).items()
-            }
-        return Line(line.manifest.model_copy(update={"classes": new}), parts)
+        kept = {name: part for name, part in line.parts.items() if name not in outdated}
+        numbers = [GONE if name is None else position.get(name, GONE) for name in named]
+        if numbers != list(range(len(known))):
+            self._class_numbers = numbers
+        manifest = line.manifest.model_copy(update={"classes": new})
+        return renumber_line(replace(line, manifest=manifest, parts=kept), numbers, folder)
 
     def _add_unread_features(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
         """Return the parts with those features that no job reads: they have numbers of classes."""
-        outdated = self._edited if self._facts.is_learned_from_features else {}
-        unread = {
-            name: LocalPart(
-                name=name, type=part.type, path=self._blobs.fetch_verified_file(part.sha256)
-            )
-            for name, part in self._facts.features.items()
-            if name not in parts and int(name.split(".")[1]) not in outdated
-        }
-        return {**parts, **unread}
-
-    def _renumber_part(
-        self,
-        part: LocalPart,
-        numbers: Mapping[int, int],
-        former: list[int | None],
-        folder: Path,
-    ) -> LocalPart:
-        target = folder / f"{part.name}.safetensors"
-        if part.type in PER_TASK:
-            rewrite.renumber_part(part.path, target, numbers)
-            self._renewed.add(part.name)
-        elif part.name in _OF_CLASSES:
-            rewrite.select_rows_of_classes(part.path, target, former)
-        else:
-            return part
-        return part.model_copy(update={"path": target})
+        facts = self._facts
+        unread = [part for name, part in facts.features.items() if name not in parts]
+        fetched = fetch_version_parts(self._blobs, facts.start, unread, facts.numbers)
+        return {**parts, **{part.name: part for part in fetched.parts}}
 
     def _list_edited_classes(self) -> list[str]:
         """Return the classes after the edit, in the order of a model that learned the edited

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import numpy as np
 
 from core.contract.edit import EditedReport, EditedTask
 from core.contract.responses.task_image import Split
@@ -150,11 +152,15 @@ def _mark_all_removed(part: EditedLabels | None) -> EditedLabels | None:
 def _read_feature_rows(blobs: Blobs, facts: EditFacts, number: int) -> FeatureRows:
     main, rest = (facts.features.get(name) for name in rewrite.get_feature_part_names(number))
     assert main is not None, "checked when the facts were read"
-    return rewrite.read_feature_rows(
+    rows = rewrite.read_feature_rows(
         number,
         blobs.fetch_verified_file(main.sha256),
         None if rest is None else blobs.fetch_verified_file(rest.sha256),
     )
+    numbers = facts.numbers.find_map(main.version_id)
+    if numbers is None:
+        return rows
+    return replace(rows, classes=np.array(numbers, np.int64)[rows.classes])
 
 
 def _edit_train_labels(

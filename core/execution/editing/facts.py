@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.contract.figures import KnnProbe
 from core.contract.recipe import Recipe
 from core.database.kinds import Kind
+from core.database.measurements import PROBE, read_version_measurements
 from core.database.session import Database
 from core.database.tables import Edit, Job, Model, Part, Result, Task, Version
 from core.edits.accept import (
@@ -23,6 +25,7 @@ from core.execution.parent_parts import list_own_parts, list_parts_to_continue
 from core.execution.prepare import adapt_stored_recipe, find_erased_tasks
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
+from core.lineage.class_numbers import ClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.retention import damage
 from core.settings import Settings
@@ -39,6 +42,7 @@ class EditFacts:
         start: version that the first process continues.
         base: version 0.
         parts: parts of `start` and its ancestors that jobs read.
+        numbers: numbers of classes in the parts of `start` and its ancestors.
         base_parts: parts of `base`.
         features: parts with features of training images, by name; empty for `relearn`.
         held_out_counts: held-out images of each class by task, as the head was measured on them.
@@ -47,6 +51,7 @@ class EditFacts:
         recipes: complete recipe of each task that is learned again, in order; empty for `rename`
             and `patch`.
         erased: tasks whose data was deleted.
+        probe: k-NN probe of `start`, whose features the edited version has; None for `relearn`.
     """
 
     model: Model
@@ -56,6 +61,7 @@ class EditFacts:
     start: Version
     base: Version
     parts: list[Part]
+    numbers: ClassNumbers
     base_parts: list[Part]
     features: dict[str, Part]
     held_out_counts: dict[int, dict[str, int]]
@@ -63,6 +69,7 @@ class EditFacts:
     taught: list[int]
     recipes: dict[int, Recipe]
     erased: list[int]
+    probe: KnnProbe | None
 
     @property
     def is_learned_from_features(self) -> bool:
@@ -128,6 +135,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts
             start=start,
             base=base,
             parts=parts,
+            numbers=read_class_numbers(session, start),
             base_parts=base_parts,
             features=features,
             held_out_counts=_count_held_out(session, head),
@@ -138,7 +146,15 @@ def read_edit_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts
                 for number, recipe in stored.items()
             },
             erased=find_erased_tasks(session, model.id),
+            probe=_read_probe(session, start) if edit.way == "recompute" else None,
         )
+
+
+def _read_probe(session: Session, version: Version) -> KnnProbe | None:
+    """Return the k-NN probe of a version; None if it was not measured."""
+    found = read_version_measurements(session, version.model_id, [version.number], {PROBE})
+    document = found[version.number].get(PROBE)
+    return None if document is None else KnnProbe.from_json(document)
 
 
 def _check_operations_again(session: Session, model: Model, edit: Edit, head: Version) -> Changes:

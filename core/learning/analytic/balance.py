@@ -110,7 +110,9 @@ class LeftOut:
         The shape is [n].
         """
         blocks = split_into_row_blocks(self._h)
-        if len(self._mu) <= self._mu.shape[1]:
+        # Scores of single classes take two products with all means, and their squares one with all
+        # features.
+        if 2 * len(self._mu) <= self._mu.shape[1]:
             parts = [self.select_examples(rows)._sum_squared_scores(strength) for rows in blocks]
         else:
             if self._square is None:
@@ -136,7 +138,7 @@ class LeftOut:
     def _sum_squared_scores_jointly(self, strength: float) -> Tensor:
         """Return the same without single scores: Σ_k (vᵀμ_k)² is vᵀ(Σ_k μ_k μ_kᵀ)v.
 
-        With more classes than features this takes less time.
+        With more classes than half the features this takes less time.
         """
         assert self._square is not None
         h, own_mean, inverse = self._h, self._own, self._compute_inverse_diagonal(strength)

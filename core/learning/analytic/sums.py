@@ -8,7 +8,7 @@ stream gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -73,33 +73,49 @@ class Sums:
         return {"gram": self.gram[rows, columns], "cross": self.cross, "counts": self.counts}
 
     @staticmethod
-    def from_tensors(tensors: dict[str, Tensor]) -> Sums:
+    def from_tensors(tensors: Mapping[str, Tensor]) -> Sums:
         """Restore the sums from the tensors of `to_tensors`."""
-        cross = tensors["cross"]
-        gram = cross.new_zeros(len(cross), len(cross))
-        rows, columns = torch.tril_indices(*gram.shape)
-        gram[rows, columns] = tensors["gram"]
-        # Mirrored, not recomputed: the restored matrix has the stored bits.
-        gram[columns, rows] = tensors["gram"]
-        return Sums(gram, cross, tensors["counts"])
+        return Sums(
+            _unpack_gram(tensors["gram"], len(tensors["cross"])),
+            tensors["cross"],
+            tensors["counts"],
+        )
 
 
-def add_task_sums(parts: Iterable[tuple[Sums, Sequence[int]]], classes: int) -> Sums:
+def add_task_sums(
+    parts: Iterable[tuple[Mapping[str, Tensor], Sequence[int]]], classes: int
+) -> Sums:
     """Add the sums of several tasks.
 
     Args:
-        parts: one pair or more, in the order of tasks: the task's sums, and the column in the
-            result for each of its classes.
+        parts: one pair or more, in the order of tasks: the tensors of the task's sums, and the
+            column in the result for each of its classes.
         classes: columns of the result.
     """
-    result: Sums | None = None
-    for sums, columns in parts:
-        result = result or Sums.make_empty_sums(len(sums.gram), classes, sums.gram.device)
+    gram: Tensor | None = None
+    cross = counts = torch.empty(0)
+    for tensors, columns in parts:
+        packed = tensors["gram"]
+        if gram is None:
+            # The result is a new object: the sums of single tasks stay unchanged.
+            gram = torch.zeros_like(packed)
+            cross = packed.new_zeros(len(tensors["cross"]), classes)
+            counts = torch.zeros(classes, dtype=torch.int64, device=packed.device)
+        # Packed, since unpacking costs more than the addition.
+        gram.add_(packed)
         # Tasks may share classes, so their columns are added, not set.
-        index = torch.tensor(list(columns), device=sums.gram.device)
-        # The result is a new object: the sums of single tasks stay unchanged.
-        result.gram.add_(sums.gram)
-        result.cross.index_add_(1, index, sums.cross)
-        result.counts.index_add_(0, index, sums.counts)
-    assert result is not None, "there is a task"
-    return result
+        index = torch.tensor(list(columns), device=packed.device)
+        cross.index_add_(1, index, tensors["cross"])
+        counts.index_add_(0, index, tensors["counts"])
+    assert gram is not None, "there is a task"
+    return Sums(_unpack_gram(gram, len(cross)), cross, counts)
+
+
+def _unpack_gram(packed: Tensor, width: int) -> Tensor:
+    """Return G, float64 [K, K], from its lower triangle by rows."""
+    gram = packed.new_zeros(width, width)
+    rows, columns = torch.tril_indices(width, width)
+    gram[rows, columns] = packed
+    # Mirrored, not recomputed: the restored matrix has the stored bits.
+    gram[columns, rows] = packed
+    return gram

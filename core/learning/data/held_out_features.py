@@ -64,7 +64,7 @@ class HeldOutFeatures:
         self.is_on = network.family == "plain"
         if not self.is_on:
             return
-        for task in spec.history:
+        for task in (*spec.history, spec.task):
             data = parts.get(task.number)
             if task.features is None or data is None:
                 continue

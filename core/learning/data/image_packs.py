@@ -16,13 +16,14 @@ that came.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from core.contract.jobs.job_spec import LocalPart
 from core.contract.manifest import PER_TASK, REST, TOTALS
+from core.learning.data.class_numbers import renumber_task_tensors
 from core.learning.state import TYPES, State, load_tensors
 from core.learning.training.output import Part
 
@@ -31,11 +32,16 @@ UNUSED_ROWS = 20
 IMAGES, ROWS, TASKS = "images", "rows", "tasks"
 
 
-def restore_state(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
+def restore_state(
+    parts: Iterable[LocalPart], class_numbers: Sequence[Sequence[int]] = ()
+) -> dict[str, dict[str, Tensor]]:
     """Return the state in a version's parts: type → tensors, with images uint8 [N, S, S, C].
 
     A memory stored before packs existed has its images itself. Raises ValueError for a memory
     without one of its packs.
+
+    Args:
+        class_numbers: maps that parts name whose numbers of classes are former ones.
     """
     listed = list(parts)
     whole = {part.type: part.path for part in listed if part.name == part.type}
@@ -46,7 +52,10 @@ def restore_state(parts: Iterable[LocalPart]) -> dict[str, dict[str, Tensor]]:
     }
     for part in listed:
         if part.type in PER_TASK:
-            state.setdefault(part.type, {}).update(load_tensors(part.path))
+            tensors = load_tensors(part.path)
+            if part.numbers is not None:
+                tensors = renumber_task_tensors(tensors, class_numbers[part.numbers])
+            state.setdefault(part.type, {}).update(tensors)
     return state
 
 

@@ -159,7 +159,7 @@ def inherit_state(
     before, gone = parent.manifest.method, set(parent.deleted) - {FEATURES}
     # JSON values of a deleted type describe tensors that are gone.
     values = {} if before is None else {k: v for k, v in before.state.items() if k not in gone}
-    parts = image_packs.restore_state(parent.parts)
+    parts = image_packs.restore_state(parent.parts, parent.class_numbers)
     if before is not None and before.name != method.name:
         left = sorted((set(parts) | set(values)) - set(method.inherited_state))
         parts = {kind: named for kind, named in parts.items() if kind in method.inherited_state}

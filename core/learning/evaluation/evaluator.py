@@ -137,35 +137,26 @@ class Evaluator:
             self._features.collect_new_features(measured_parts, self._number)
         right, calibration = self._measure_matrix_cells(network, method, ctx, measured_parts)
         # Loaded again: the one that the task started from has been trained.
-        older = {"parent": self._ancestors.load_network("parent")}
+        older: dict[str, Network] = {}
+        if self._ancestors.same or self._spec.with_ancestors:
+            older["parent"] = self._ancestors.load_network("parent")
         if not self._ancestors.same:
             older["base"] = self._ancestors.load_network("base")
         for ancestor in older.values():
             move_network_to_device(ancestor, self._inputs.device)
-        base = dict(older.get("base", older["parent"]).named_parameters())
-        parent = Parent(
-            older["parent"],
-            self._ancestors.load_predict("parent"),
-            self._ancestors.get_temperature("parent"),
-            self._read_parent_correctness(older["parent"], parts),
-        )
-        changes, parent_predictions = count_changed_predictions(
-            parent, parts, right, self._inputs, self._emit_metric
-        )
-        for task, predictions in parent_predictions.items():
-            # Those of the new task were measured before training, and stay.
-            self.answers.setdefault(("parent", task), predictions)
-        figures = Figures(
-            drift=measure_weight_drift(network, base),
-            changes={task: Change(**counts) for task, counts in changes.items()},
-        )
+        base = dict(older["parent" if self._ancestors.same else "base"].named_parameters())
+        figures = Figures(drift=measure_weight_drift(network, base))
+        if self._spec.with_ancestors:
+            changes = self._compare_with_parent(older["parent"], parts, right)
+            figures = figures.model_copy(update={"changes": changes})
         # The others compare classes.
         if not self._problem.has_classes:
             return figures
         probe = Probe(network, len(parts), self._inputs, self._read_parent_probe())
         hashes = self._collect_hashes(parts)
         neighbours = run_knn_probe(probe, measured_parts, hashes, self._emit_metric)
-        neighbours["before"] = self._run_ancestor_probes(older, parts, hashes)
+        if self._spec.with_ancestors:
+            neighbours["before"] = self._run_ancestor_probes(older, parts, hashes)
         baselines = self._evaluate_baselines(network, probe, right)
         return figures.model_copy(
             update={
@@ -176,6 +167,24 @@ class Evaluator:
                 "calibration": calibration,
             }
         )
+
+    def _compare_with_parent(
+        self, network: Network, parts: Mapping[int, Dataset], right: Mapping[int, Tensor]
+    ) -> dict[str, Change]:
+        """Return how many predictions changed since the parent, by task; keep the parent's."""
+        parent = Parent(
+            network,
+            self._ancestors.load_predict("parent"),
+            self._ancestors.get_temperature("parent"),
+            self._read_parent_correctness(network, parts),
+        )
+        changes, predictions = count_changed_predictions(
+            parent, parts, right, self._inputs, self._emit_metric
+        )
+        for task, of_task in predictions.items():
+            # Those of the new task were measured before training, and stay.
+            self.answers.setdefault(("parent", task), of_task)
+        return {task: Change(**counts) for task, counts in changes.items()}
 
     def build_result_fields(self) -> dict[str, object]:
         """Return the measured cells and the temperature, as fields of a result."""

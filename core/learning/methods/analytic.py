@@ -361,18 +361,14 @@ class Analytic(Method):
         """Return the sums of all tasks, added in their order."""
         return add_task_sums(self._iterate_task_sums(), classes)
 
-    def _iterate_task_sums(self) -> Iterator[tuple[Sums, Sequence[int]]]:
-        """Yield the totals, then each further task's sums, with their classes.
-
-        They are unpacked one at a time.
-        """
+    def _iterate_task_sums(self) -> Iterator[tuple[dict[str, Tensor], Sequence[int]]]:
+        """Yield the totals, then each further task's sums, with their classes."""
         tensors, totals = self.state["statistics"].tensors, self.state[TOTALS].tensors
         if totals:
-            yield Sums.from_tensors(totals), range(len(totals["counts"]))
-        # Yielded one at a time, so that only one unpacked G is in memory.
+            yield totals, range(len(totals["counts"]))
         for task in sorted(set(self._list_stored_tasks()) - set(self._get_tasks_of_totals())):
             stored = {name: tensors[f"{task}.{name}"] for name in SUMS}
-            yield Sums.from_tensors(stored), stored["rows"].tolist()
+            yield stored, stored["rows"].tolist()
 
     def _store_classifier(self, linear: Linear) -> None:
         own_tensors = self.state["own"].tensors

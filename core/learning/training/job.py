@@ -220,11 +220,12 @@ class Job:
         require_trainable_network(network, method, self._spec)
         self._emit_phase("measure")
         self._compute_frozen_features(network, method, data)
-        if self._spec.task.held_out:
+        if self._spec.task.held_out and self._spec.with_ancestors:
             self._report_log(log_lines.describe_parent_measuring(self._spec.parent.version))
         if self._ranks.is_writing_rank:
             # On rank 0 alone: the other ranks store nothing, and wait in the first step.
-            self._evaluator.measure_base_and_parent(network)
+            if self._spec.with_ancestors:
+                self._evaluator.measure_base_and_parent(network)
             if self._spec.task.known is None:
                 self._inspect_task_images(network, data)
         run = self._build_training_run(network, method, data)

@@ -81,19 +81,6 @@ def test_features_come_back_in_the_order_of_the_dataset(tmp_path: Path) -> None:
     assert found.classes.tolist() == drawn + others and not found.is_ordered
 
 
-def test_sums_under_other_numbers_are_in_the_order_of_these(tmp_path: Path) -> None:
-    cross = np.arange(6.0).reshape(2, 3)
-    tensors = {"gram": np.ones(3), "cross": cross, "counts": np.array([4, 5, 6])}
-    save_file(
-        {**{f"2.{name}": t for name, t in tensors.items()}, "2.rows": np.array([0, 3, 4])},
-        tmp_path / "old",
-    )
-    rewrite.renumber_part(tmp_path / "old", tmp_path / "new", {0: 5, 3: 1, 4: 2})
-    found = load_file(tmp_path / "new")
-    assert found["2.rows"].tolist() == [1, 2, 5] and found["2.counts"].tolist() == [5, 6, 4]
-    assert np.array_equal(found["2.cross"], cross[:, [1, 2, 0]])
-
-
 def test_rows_of_classes_move_with_their_classes_and_new_ones_are_zero(tmp_path: Path) -> None:
     save_file({"weight": np.arange(6.0).reshape(3, 2), "bias": np.arange(3.0)}, tmp_path / "old")
     rewrite.select_rows_of_classes(tmp_path / "old", tmp_path / "new", [2, None, 0])

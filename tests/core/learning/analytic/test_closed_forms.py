@@ -150,7 +150,7 @@ def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(
     for piece in torch.tensor(order).chunk(cuts):
         own = labels[piece].unique().tolist()
         columns = torch.tensor([own.index(label) for label in labels[piece].tolist()])
-        parts.append((sums_of(h[piece], columns, len(own)), own))
+        parts.append((sums_of(h[piece], columns, len(own)).to_tensors(), own))
     strength, weight = ridge.choose_ridge_strength(add_task_sums(parts, CLASSES))
     assert strength == pytest.approx(whole[0], rel=1e-9)
     assert float((weight - whole[1]).norm() / whole[1].norm()) <= 1e-8

@@ -1,0 +1,63 @@
+"""The version that the next process of an edit continues, and its classes under other numbers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from core.contract.jobs.job_spec import LocalPart
+from core.contract.manifest import PER_TASK, Manifest
+from core.edits import rewrite
+from core.lineage.class_numbers import GONE, renumber_map
+
+_OF_CLASSES = ("head", "own")
+"""Parts whose tensors have a row for each class, in a version that is solved from sums."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The version that the next process continues.
+
+    Attributes:
+        manifest: its manifest.
+        parts: its parts and those of its ancestors, by name.
+        class_numbers: maps of the numbers of classes in these parts.
+    """
+
+    manifest: Manifest
+    parts: Mapping[str, LocalPart]
+    class_numbers: list[list[int]]
+
+
+def renumber_line(line: Line, numbers: Sequence[int], folder: Path) -> Line:
+    """Return a line whose classes have other numbers, with as many as its manifest names.
+
+    The classifier's rows are moved. Sums and features stay as they are stored, and the job process
+    reads their numbers through a map: there may be hundreds of tasks.
+
+    Args:
+        line: the line under the former numbers; its manifest has the new classes.
+        numbers: new number of each former class.
+        folder: for the classifier.
+    """
+    size = len(line.manifest.classes or [])
+    is_extended = list(numbers) == list(range(len(numbers)))
+    if is_extended and len(numbers) == size:
+        return line
+    former: list[int | None] = [None] * size
+    for old in range(len(numbers) - 1, -1, -1):
+        if numbers[old] != GONE:
+            former[numbers[old]] = old
+    parts = dict(line.parts)
+    for name in parts.keys() & set(_OF_CLASSES):
+        path = folder / f"{name}.safetensors"
+        rewrite.select_rows_of_classes(parts[name].path, path, former)
+        parts[name] = parts[name].model_copy(update={"path": path})
+    if is_extended:
+        return replace(line, parts=parts)
+    last = len(line.class_numbers)
+    maps = [*(renumber_map(known, numbers) for known in line.class_numbers), list(numbers)]
+    for name, part in parts.items():
+        if part.type in PER_TASK:
+            place = last if part.numbers is None else part.numbers
+            parts[name] = part.model_copy(update={"numbers": place})
+    return replace(line, parts=parts, class_numbers=maps)

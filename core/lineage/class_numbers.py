@@ -1,0 +1,65 @@
+"""Present numbers of classes in the parts of earlier versions.
+
+Sums and features of a task have numbers of classes: those of the version that stored them. An edit
+may number the classes otherwise, and stores only the tasks that it changes. The row of its version
+has the new number of each former class, from which the numbers in older parts follow.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.database.tables import Version
+
+GONE = -1
+"""Number of a class that no longer exists."""
+
+
+@dataclass(frozen=True)
+class ClassNumbers:
+    """Present numbers of classes in the parts of a version's ancestors.
+
+    Attributes:
+        maps: present number of each former class, once for all versions that share it.
+        by_version: id of a version → its place in `maps`. A version without a place has the present
+            numbers.
+    """
+
+    maps: list[list[int]] = field(default_factory=list)
+    by_version: Mapping[str, int] = field(default_factory=dict)
+
+    def find_map(self, version_id: str) -> list[int] | None:
+        """Return the present number of each class of a version; None: its own are the present ones."""
+        place = self.by_version.get(version_id)
+        return None if place is None else self.maps[place]
+
+
+AS_STORED = ClassNumbers()
+"""Of a version whose ancestors' parts have the present numbers."""
+
+
+def read_class_numbers(session: Session, version: Version) -> ClassNumbers:
+    """Return the numbers that a version gives to the classes of its ancestors' parts."""
+    query = select(Version.number, Version.id, Version.parent, Version.class_numbers).where(
+        Version.model_id == version.model_id, Version.number <= version.number
+    )
+    rows = {
+        number: (key, parent, changed) for number, key, parent, changed in session.execute(query)
+    }
+    maps: list[list[int]] = []
+    by_version: dict[str, int] = {}
+    number: int | None = version.number
+    while number is not None and number in rows:
+        key, number, changed = rows[number]
+        if maps:
+            by_version[key] = len(maps) - 1
+        if changed is not None:
+            maps.append(renumber_map(changed, maps[-1]) if maps else changed)
+    return ClassNumbers(maps, by_version)
+
+
+def renumber_map(earlier: Sequence[int], later: Sequence[int]) -> list[int]:
+    """Return the map of classes that leads through an earlier one, and then through a later one."""
+    return [GONE if number == GONE else later[number] for number in earlier]
