@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from core.database.tables import Edit, Version
-from core.execution.prepare import prepare_job
+from core.execution.prepare import write_job_inputs
 from core.ids import new_id
 from core.publishing.publish import publish_result
 from tests.core.desk import Desk
@@ -37,7 +37,7 @@ def read_parent(desk: Desk, model: str) -> dict[str, Any]:
     """The parent in the specification of a model's next job."""
     desk.submit(model, recipe={"method": {"name": "analytic"}, "seed": 0})
     claim = desk.claim()
-    path = prepare_job(desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id)
+    path = write_job_inputs(desk.db, desk.store, claim, desk.settings, desk.folder / claim.job_id)
     parent: dict[str, Any] = json.loads(path.read_text())["parent"]
     return parent
 
