@@ -29,7 +29,7 @@ from api.limits.fair_share import release_current_slot, retake_current_slot
 from api.problems import describe_problem_responses
 from api.schemas.common import FreeName, ModelPath
 from api.schemas.jobs import Retry
-from api.schemas.tasks import FromUpload, Settle
+from api.schemas.tasks import MAX_SECONDS_MEANING, MAX_TRIAL_S, FromUpload, Settle
 from api.strict_json import parse_strict_json
 from api.uploads.assembled import join_upload_pieces
 from api.uploads.body import ReceivedUpload, require_announced_digest
@@ -37,6 +37,7 @@ from api.uploads.head import Head, Terms
 from api.uploads.order import (
     BatchRequest,
     Order,
+    build_asked_trials,
     parse_reading_options,
     parse_recipe_override,
     parse_trials,
@@ -168,6 +169,9 @@ async def _parse_batch_query(
         Choose | None,
         Query(description="Decision between trials: by their scores (best), or by a person"),
     ] = None,
+    max_seconds: Annotated[
+        float | None, Query(gt=0, le=MAX_TRIAL_S, description=MAX_SECONDS_MEANING)
+    ] = None,
     perennial_recipe: Annotated[
         str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
     ] = None,
@@ -185,6 +189,7 @@ async def _parse_batch_query(
         *(model, name, validate, duplicates_policy, conflicts, perennial_recipe, options, again),
         trials=trials,
         choose=choose,
+        max_seconds=max_seconds,
     )
 
 
@@ -226,7 +231,7 @@ async def submit_batch(
         upload = replace(
             upload, key=None
         )  # It changes nothing, so a repetition is processed again.
-    trials = parse_trials(batch_request.trials, batch_request.choose)
+    trials = parse_trials(batch_request)
     order = Order(batch_request, override, actor, upload, store, bell, catalogue, trials)
     with upload.take_upload_place():
         if head.media_type == JSON:
@@ -316,13 +321,12 @@ def _merge_recipe_override(override: RecipePatch | None, body: FromUpload) -> Re
 
 
 def _merge_trials(trials: TrialsAsked | None, body: FromUpload) -> TrialsAsked | None:
-    if body.trials is None:
-        if body.choose is not None:
-            raise Invalid("choose decides between trials: send trials as well.")
+    asked = build_asked_trials(body.trials, body.choose, body.max_seconds)
+    if asked is None:
         return trials
     if trials is not None:
         raise Invalid("Send trials in the query or in the body, not in both.")
-    return TrialsAsked(body.trials, body.choose or "best")
+    return asked
 
 
 def _build_accepted_response(done: SentBatch[Any], job: JobOut, bell: Bell) -> Response:

@@ -8,6 +8,12 @@ from api.schemas.common import Body, FreeName, Reason
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 
+MAX_TRIAL_S = 365 * 86_400.0
+"""Longest budget of trials: a year, far beyond any job."""
+MAX_SECONDS_MEANING = (
+    "Seconds of the job after which no further trial begins; at least one is measured"
+)
+
 
 class Settle(Body):
     """The reason why a task is skipped or discarded."""
@@ -29,4 +35,7 @@ class FromUpload(Body):
     ] = None
     choose: Annotated[
         Choose | None, Field(description="Decision between trials; default: best")
+    ] = None
+    max_seconds: Annotated[
+        float | None, Field(gt=0, le=MAX_TRIAL_S, description=MAX_SECONDS_MEANING)
     ] = None

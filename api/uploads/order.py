@@ -51,6 +51,7 @@ class BatchRequest:
         again: learn the batch even if the model already has it.
         trials: recipes to compare for the batch, as JSON or `auto`; None: it has one.
         choose: decision between them; None: the best.
+        max_seconds: seconds of the job after which no further one begins; None: no limit.
     """
 
     model: str
@@ -63,6 +64,7 @@ class BatchRequest:
     again: bool = False
     trials: str | None = None
     choose: Choose | None = None
+    max_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -185,20 +187,37 @@ def parse_reading_options(texts: Mapping[str, str]) -> ReadingOptions:
         raise Invalid(str(error)) from None
 
 
-def parse_trials(text: str | None, choose: Choose | None) -> TrialsAsked | None:
+def parse_trials(batch_request: BatchRequest) -> TrialsAsked | None:
     """Return the trials of a query: `auto`, or recipe overrides as JSON. Raises Invalid."""
-    if text is None:
-        if choose is not None:
-            raise Invalid("choose decides between trials: send trials as well.")
-        return None
-    if text == AUTO:
-        return TrialsAsked(AUTO, choose or "best")
+    text = batch_request.trials
+    details = batch_request.choose, batch_request.max_seconds
+    if text is None or text == AUTO:
+        return build_asked_trials(None if text is None else AUTO, *details)
     if len(text) > MAX_RECIPE_BYTES:
         raise Invalid(f"Trials may have {MAX_RECIPE_BYTES} bytes.")
     value = parse_strict_json(text.encode(), "The list of trials")
     if not isinstance(value, list) or not all(isinstance(patch, dict) for patch in value):
         raise Invalid('trials is "auto", or a JSON list of recipes such as [{"epochs": 5}, {}].')
-    return TrialsAsked(value, choose or "best")
+    return build_asked_trials(value, *details)
+
+
+def build_asked_trials(
+    recipes: Literal["auto"] | list[RecipePatch] | None,
+    choose: Choose | None,
+    max_seconds: float | None,
+) -> TrialsAsked | None:
+    """Return the trials of a request; None for a batch with one recipe.
+
+    Raises:
+        Invalid: a field about trials without trials.
+    """
+    if recipes is not None:
+        return TrialsAsked(recipes, choose or "best", max_seconds)
+    if choose is not None:
+        raise Invalid("choose decides between trials: send trials as well.")
+    if max_seconds is not None:
+        raise Invalid("max_seconds limits trials: send trials as well.")
+    return None
 
 
 def parse_recipe_override(text: bytes) -> RecipePatch:

@@ -2972,7 +2972,8 @@ class TrialScore(Shape):
 class Trials(Shape):
     """The candidates of a job.
 
-    `chosen`: the one whose version is published; `until`: time at which the best is chosen.
+    `chosen`: the one whose version is published; `until`: time at which the best is chosen;
+    `max_seconds`: seconds of the job after which no further one begins.
     """
 
     job: str
@@ -2982,6 +2983,7 @@ class Trials(Shape):
     chosen: int | None
     best: int | None
     until: str | None
+    max_seconds: float | None
     items: list[Trial]
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 

@@ -52,8 +52,9 @@ class Trials:
     max_job_s: float
 
     def begin_next(self) -> int | None:
-        """Give the job the recipe of the next trial, and return its number; None: all are measured.
+        """Give the job the recipe of the next trial, and return its number; None: none is left.
 
+        Trials that would begin after the budget are skipped, as soon as one is measured.
         A trial that an earlier attempt began is resumed. Results of trials that were learned from
         another version than the job continues are forgotten.
         """
@@ -70,8 +71,12 @@ class Trials:
             if TrialState.WAITING not in first:
                 return None
             trial, now = first[TrialState.WAITING], self.db.now(session)
+            began_s = count_claimed_seconds(session, job.id, now, self.max_job_s)
+            if TrialState.MEASURED in first and is_budget_used_up(job, began_s):
+                _skip_waiting(session, job, trials, now)
+                return None
             trial.state, trial.parent = str(TrialState.RUNNING), job.parent_version
-            trial.began_s = count_claimed_seconds(session, job.id, now, self.max_job_s)
+            trial.began_s = began_s
             _lend_recipe(job, trial)
             text = f"Trial {trial.number} of {len(trials)} begins. {trial.reason}"
             job_log.add_log_line(session, job.id, ("info", text), now)
@@ -169,6 +174,24 @@ def has_trials(db: Database, claim: Claim) -> bool:
     """Return True if a claimed job has trials."""
     with db.read() as session:
         return session.scalar(select(Job.choose).where(Job.id == claim.job_id)) is not None
+
+
+def is_budget_used_up(job: Job, seconds: float) -> bool:
+    """Return True if a job that has run for some seconds begins no further trial."""
+    return job.trial_budget_s is not None and seconds >= job.trial_budget_s
+
+
+def _skip_waiting(session: Session, job: Job, trials: list[Trial], now: float) -> None:
+    """Skip the trials that have not begun."""
+    waiting = [trial for trial in trials if trial.state == TrialState.WAITING]
+    for trial in waiting:
+        trial.state = str(TrialState.SKIPPED)
+    numbers = ", ".join(str(trial.number) for trial in waiting)
+    text = (
+        f"The trials' budget of {job.trial_budget_s:g} s is used up, so these are not run: "
+        f"{numbers}."
+    )
+    job_log.add_log_line(session, job.id, ("info", text), now)
 
 
 def _lend_recipe(job: Job, trial: Trial) -> None:

@@ -196,6 +196,7 @@ def build_queued_taskless_job(
         choose=None,
         chosen_trial=None,
         choose_until=None,
+        trial_budget_s=None,
         archive_key=None,
         archive_sha256=None,
         archive_bytes=None,

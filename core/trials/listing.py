@@ -14,7 +14,7 @@ from core.jobs.jobs import make_missing_error
 from core.requests.actor import Actor
 from core.requests.times import format_rfc3339
 from core.trials.choice import Candidate, explain_loss
-from core.trials.rows import find_best, list_candidates, read_trials
+from core.trials.rows import TrialState, find_best, list_candidates, read_trials
 
 
 def read_job_trials(db: Database, actor: Actor, job_id: str) -> TrialsOut:
@@ -61,7 +61,10 @@ def build_trials_response(session: Session, job: Job) -> TrialsOut:
         "chosen": job.chosen_trial,
         "best": best,
         "until": format_rfc3339(job.choose_until),
-        "items": [_trial_to_json(trial, candidates, winner) for trial in trials],
+        "max_seconds": job.trial_budget_s,
+        "items": [
+            _trial_to_json(trial, candidates, winner, job.trial_budget_s) for trial in trials
+        ],
     }
 
 
@@ -75,11 +78,16 @@ def require_trials(job: Job) -> None:
 
 
 def _trial_to_json(
-    trial: Trial, candidates: Mapping[int, Candidate], winner: Candidate | None
+    trial: Trial,
+    candidates: Mapping[int, Candidate],
+    winner: Candidate | None,
+    budget_s: float | None,
 ) -> TrialOut:
     figures, own = trial.figures, candidates.get(trial.number)
     is_loser = own is not None and winner is not None and own.number != winner.number
     lost = explain_loss(own, winner) if is_loser and own is not None and winner else None
+    if trial.state == TrialState.SKIPPED:
+        lost = _explain_skipped(budget_s)
     return {
         "trial": trial.number,
         "recipe": trial.recipe_override,
@@ -97,6 +105,11 @@ def _trial_to_json(
         "error": trial.error,
         "why_lost": trial.error["detail"] if trial.error is not None else lost,
     }
+
+
+def _explain_skipped(budget_s: float | None) -> str:
+    """Return why a trial was not run, in a sentence."""
+    return f"It was not run: the budget of {budget_s or 0:g} s was used up before it."
 
 
 def _score_to_json(score: TrialScore | None) -> TrialScoreOut | None:

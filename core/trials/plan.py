@@ -33,10 +33,12 @@ class TrialsAsked:
     Attributes:
         recipes: recipe overrides, or "auto" for some that fit.
         choose: decision between them.
+        max_seconds: seconds of the job after which no further one begins; None: no limit.
     """
 
     recipes: Literal["auto"] | Sequence[RecipePatch]
     choose: Choose = "best"
+    max_seconds: float | None = None
 
 
 @dataclass(frozen=True)

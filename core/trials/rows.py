@@ -26,6 +26,11 @@ class TrialState(StrEnum):
     RUNNING = "running"
     MEASURED = "measured"
     FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+_ENDED = frozenset({TrialState.FAILED, TrialState.SKIPPED})
+"""States of candidates that no version can be made of."""
 
 
 def read_trials(session: Session, job_id: str) -> list[Trial]:
@@ -39,6 +44,7 @@ def add_trials(
 ) -> None:
     """Add the trials of a new job, if it has any."""
     job.choose = None if asked is None else asked.choose
+    job.trial_budget_s = None if asked is None else asked.max_seconds
     session.add_all(
         Trial(
             job_id=job.id,
@@ -95,7 +101,7 @@ def fail_running_trial(session: Session, job: Job, problem: JobError) -> bool:
     if running is None:
         return False
     running.state, running.error = str(TrialState.FAILED), problem
-    return any(trial.state != TrialState.FAILED for trial in trials)
+    return any(trial.state not in _ENDED for trial in trials)
 
 
 def start_trials_again(
@@ -123,7 +129,7 @@ def drop_trials(session: Session, job: Job) -> None:
     """Turn a job into one with a single recipe, if it has trials."""
     if job.choose is None:
         return
-    job.choose = job.chosen_trial = job.choose_until = None
+    job.choose = job.chosen_trial = job.choose_until = job.trial_budget_s = None
     delete_trial_files(session, job.id)
     session.execute(delete(Trial).where(Trial.job_id == job.id))
 
@@ -162,7 +168,7 @@ def forget_results(session: Session, model_id: str, now: float) -> set[str]:
     for job in session.scalars(_select_trial_jobs(model_id)):
         digests |= delete_trial_files(session, job.id)
         for trial in read_trials(session, job.id):
-            if trial.state == TrialState.MEASURED:
+            if trial.state in (TrialState.MEASURED, TrialState.SKIPPED):
                 reset_trial(trial)
         job.chosen_trial = job.choose_until = None
         if job.state == State.CHOOSING:

@@ -56,3 +56,21 @@ def test_a_person_chooses_by_command(
     assert run_command_line(["jobs", "choose", handle.id, str(3 - best)]) == 0
     assert f"Trial {3 - best} is chosen." in capsys.readouterr().out
     assert handle.wait().version == 1
+
+
+def test_a_budget_leaves_trials_out_and_the_table_says_so(
+    client: Perennial, archives: list[bytes], tmp_path: Any, capsys: Output
+) -> None:
+    client.models.create("limited", **{**SMALL, "recipe": {"method": "analytic"}})
+    batch = tmp_path / "batch.zip"
+    batch.write_bytes(archives[0])
+    arguments = ["submit", "limited", str(batch), "--trials", json.dumps(HEADS)]
+    assert run_command_line([*arguments, "--max-seconds", "0.001"]) == 0, capsys.readouterr()
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "skipped" in printed
+    assert "Trial 1 is chosen." in printed
+    handle = client.submit("limited", archives[1], trials=HEADS, max_seconds=0.001)
+    handle.wait()
+    table = handle.trials()
+    assert table.max_seconds == 0.001
+    assert [one.state for one in table.items] == ["measured", "skipped"]

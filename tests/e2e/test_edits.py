@@ -83,9 +83,9 @@ def edit(client: Rest, model: str, operations: Sequence[Json], **fields: Any) ->
     return client.get(f"{path}/{sent['number']}")
 
 
-def send_corrected(client: Rest, model: str, method: Json) -> str:
+def send_corrected(client: Rest, model: str, method: Json, suffix: str = "corrected") -> str:
     """A model that is sent the batches of another one as they are now, with their parts."""
-    other = f"{model}-corrected"
+    other = f"{model}-{suffix}"
     create(client, other, method, **FIELDS.get(method["name"], {}))
     for task in client.items(f"/v1/models/{model}/tasks"):
         if task["standing"] == "discarded":

@@ -205,6 +205,18 @@ def test_auto_finds_candidates_that_fit_the_model(client: Rest) -> None:
     ]
 
 
+@pytest.mark.slow
+def test_trials_beyond_the_budget_are_listed_and_not_run(client: Rest) -> None:
+    model = begin(client)
+    job = submit(client, model, WEEKS[0], HEADS, max_seconds=0.001)["job"]["id"]
+    assert client.wait(job).version == 1
+    table = read_table(client, job)
+    assert [one["state"] for one in table["items"]] == ["measured", "skipped"]
+    assert table["chosen"] == 1
+    assert table["max_seconds"] == 0.001
+    assert table["items"][1]["why_lost"].startswith("It was not run: the budget of 0.001 s")
+
+
 REFUSALS: dict[str, tuple[Json, Any, str]] = {
     "one recipe": ({}, [LDA], "Trials compare 2 to 8"),
     "nine recipes": ({}, [{"seed": seed} for seed in range(9)], "Trials compare 2 to 8"),
@@ -231,6 +243,8 @@ def test_choose_without_trials_and_a_recipe_beside_them_are_refused(client: Rest
     path = f"/v1/models/{begin(client)}/tasks"
     with pytest.raises(Invalid, match="send trials as well"):
         client.call("POST", path, params={"choose": "manual"}, content=WEEKS[0])
+    with pytest.raises(Invalid, match="max_seconds limits trials"):
+        client.call("POST", path, params={"max_seconds": 60}, content=WEEKS[0])
     headers = {"Perennial-Recipe": json.dumps(LDA)}
     with pytest.raises(Invalid, match="one recipe, or trials of several"):
         client.call("POST", path, params={"trials": "auto"}, content=WEEKS[0], headers=headers)

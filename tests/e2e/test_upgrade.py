@@ -8,18 +8,13 @@ model of its own.
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import postgresql
 import pytest
-from sqlalchemy import Float, column, inspect, table, update
 
 from core.database.migrate import find_head_revision
-from core.database.session import Database
-from core.database.tables import Table
 from tests.e2e import small
 from tests.migrations import databases
 from tests.rest import Rest
@@ -27,8 +22,6 @@ from tools import service
 
 pytestmark = pytest.mark.slow
 SETTINGS = {"PERENNIAL_THREADS": "1", "PERENNIAL_DEVICE": "cpu"}
-NO_TIMES = {"value", "best", "training_data_days", "requests_per_s"}
-"""Columns of real numbers that are not seconds since 1970."""
 
 
 @pytest.fixture(
@@ -49,7 +42,7 @@ def running(
     data = tmp_path_factory.mktemp("former") / "data"
     url = databases.restore_former(dialect, data)
     databases.unpack_former(dialect, data)
-    _as_if_of_today(url)
+    databases.move_times_to_today(url)
     settings = {**SETTINGS, "PERENNIAL_DATABASE_URL": url}
     try:
         if dialect == "postgresql":
@@ -66,26 +59,6 @@ def running(
 @pytest.fixture(scope="module")
 def client(admin: Rest) -> Rest:
     return admin
-
-
-def _as_if_of_today(url: str) -> None:
-    """Move all times, since much is swept, expires or is sent after some days."""
-    with closing(Database(url)) as db, db.write() as session:
-        events = Table.metadata.tables["events"]
-        newest = max(session.scalars(events.select().with_only_columns(events.c.at)))
-        late = time.time() - newest
-        found = inspect(session.connection())
-        present = found.get_table_names()
-        for one in Table.metadata.sorted_tables:
-            if one.name not in present:
-                continue  # a table of a later migration
-            times = {c.name for c in one.columns if isinstance(c.type, Float)}
-            # Columns of a later migration are missing, too.
-            times &= {c["name"] for c in found.get_columns(one.name)}
-            moved = {name: column(name) + late for name in sorted(times - set(NO_TIMES))}
-            if moved:
-                # A plain table: the rows are those of other code.
-                session.execute(update(table(one.name, *map(column, moved))).values(moved))
 
 
 def standings(client: Rest, model: str) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import tarfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -11,14 +12,17 @@ from typing import Any
 import postgresql
 import psycopg
 import pytest
-from sqlalchemy import JSON, TextClause, column, inspect, select, text
+from sqlalchemy import JSON, Float, TextClause, column, inspect, select, text, update
 from sqlalchemy import table as of
 from sqlalchemy.engine import make_url
 
 from core.database.session import Database
+from core.database.tables import Table
 
 FORMER = Path(__file__).parent / "data" / "head_before_0.1.0"
 """Start of the names of what `data/make_head_before.py` made."""
+NO_TIMES = {"value", "best", "training_data_days", "requests_per_s", "trial_budget_s"}
+"""Columns of real numbers that are not seconds since 1970."""
 PARTS = (
     "columns",
     "pk_constraint",
@@ -92,9 +96,13 @@ def _connect(url: str) -> "psycopg.Connection[tuple[Any, ...]]":
     return psycopg.connect(plain)
 
 
-def restore_former(dialect: str, folder: Path) -> str:
-    """Make a database with the rows and the schema of the former code, and return its URL."""
-    url, statements = create(dialect, folder), Path(f"{FORMER}.{dialect}.sql").read_text("utf-8")
+def restore_former(dialect: str, folder: Path, start: Path = FORMER) -> str:
+    """Make a database with the rows and the schema of former code, and return its URL.
+
+    Args:
+        start: start of the names of its files.
+    """
+    url, statements = create(dialect, folder), Path(f"{start}.{dialect}.sql").read_text("utf-8")
     if dialect == "sqlite":
         folder.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(folder / "perennial.db")) as connection:
@@ -105,12 +113,32 @@ def restore_former(dialect: str, folder: Path) -> str:
     return url
 
 
-def unpack_former(dialect: str, folder: Path) -> None:
-    """Put the store and the keys of the former code into a data directory."""
-    with tarfile.open(f"{FORMER}.{dialect}.tar.gz") as archive:
+def unpack_former(dialect: str, folder: Path, start: Path = FORMER) -> None:
+    """Put the store and the keys of former code into a data directory."""
+    with tarfile.open(f"{start}.{dialect}.tar.gz") as archive:
         # Python 3.11 before 3.11.4 has no filters.
         archive.extraction_filter = getattr(tarfile, "data_filter", None)
         archive.extractall(folder)
+
+
+def move_times_to_today(url: str) -> None:
+    """Move all times, since much is swept, expires or is sent after some days."""
+    with closing(Database(url)) as db, db.write() as session:
+        events = Table.metadata.tables["events"]
+        newest = max(session.scalars(events.select().with_only_columns(events.c.at)))
+        late = time.time() - newest
+        found = inspect(session.connection())
+        present = found.get_table_names()
+        for one in Table.metadata.sorted_tables:
+            if one.name not in present:
+                continue  # a table of a later migration
+            times = {c.name for c in one.columns if isinstance(c.type, Float)}
+            # Columns of a later migration are missing, too.
+            times &= {c["name"] for c in found.get_columns(one.name)}
+            moved = {name: column(name) + late for name in sorted(times - NO_TIMES)}
+            if moved:
+                # A plain table: the rows are those of other code.
+                session.execute(update(of(one.name, *map(column, moved))).values(moved))
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def test_every_row_stays_as_it_is_and_the_schema_is_that_of_a_new_database(
     for task in before["tasks"]:
         task |= {"selection_sha256": None, "n_selection": None}
     for job in before["jobs"]:
-        job |= {"choose": None, "chosen_trial": None, "choose_until": None}
+        job |= {"choose": None, "chosen_trial": None, "choose_until": None, "trial_budget_s": None}
     for version in before["versions"]:
         version["class_numbers"] = None  # no edit gave classes other numbers, see migration 0005
     # Migrations 0003 and 0004 add tables that former data has no rows of.

@@ -119,6 +119,7 @@ class Perennial:
         keep_conflicts: bool = False,
         trials: Trials = None,
         choose: Choose = None,
+        max_seconds: float | None = None,
         progress: bool | Progress = False,
         **options: Unpack[BatchOptions],
     ) -> JobHandle:
@@ -133,6 +134,7 @@ class Perennial:
             keep_conflicts=keep_conflicts,
             trials=trials,
             choose=choose,
+            max_seconds=max_seconds,
             progress=progress,
             **options,
         )

@@ -119,7 +119,8 @@ class TrialOut(TypedDict):
 class TrialsOut(TypedDict):
     """The candidates of a job.
 
-    `chosen`: the one whose version is published; `until`: time at which the best is chosen.
+    `chosen`: the one whose version is published; `until`: time at which the best is chosen;
+    `max_seconds`: seconds of the job after which no further one begins.
     """
 
     job: str
@@ -129,4 +130,5 @@ class TrialsOut(TypedDict):
     chosen: int | None
     best: int | None
     until: str | None
+    max_seconds: float | None
     items: list[TrialOut]

@@ -82,6 +82,7 @@ class Job(Table):
     chosen_trial: Mapped[int | None]
     # time at which the best candidate is chosen, while a person may choose
     choose_until: Mapped[float | None]
+    trial_budget_s: Mapped[float | None]  # seconds after which no further candidate begins
     # an upload that belongs to the job until it ends
     archive_key: Mapped[str | None] = mapped_column(Text)
     archive_sha256: Mapped[str | None] = mapped_column(String(64))

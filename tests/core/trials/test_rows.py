@@ -7,11 +7,13 @@ import pytest
 from core.contract.jobs.trial import TrialFigures, TrialScore
 from core.database.states import Action
 from core.database.tables import Task, Trial, TrialFile
+from core.errors import WrongState
 from core.execution.trials import Trials
 from core.retention import references
 from core.scheduling import claim as claims
 from core.tasks.tasks import delete_task_data
 from core.trials.choosing import choose_overdue_trials, choose_trial
+from core.trials.listing import read_job_trials
 
 RECIPES: list[Any] = [{"method": {"name": name}, "seed": 0} for name in ("er", "lwf", "finetune")]
 
@@ -63,6 +65,54 @@ def states(desk: Any, job_id: str) -> list[str]:
 def used(desk: Any, digests: list[str]) -> set[str]:
     with desk.db.read() as session:
         return references.find_used_digests(session, digests)
+
+
+def limit(desk: Any, job_id: str, seconds: float) -> None:
+    """Limit the trials of a job."""
+    desk.set(job_id, trial_budget_s=seconds)
+
+
+def test_a_job_whose_budget_is_used_up_skips_the_trials_that_wait(desk: Any) -> None:
+    job_id = submit(desk, desk.model(), count=3)
+    limit(desk, job_id, 1e-9)
+    trials = begin(desk)
+    measure(desk, trials, 0.5)
+    assert trials.begin_next() is None
+    assert states(desk, job_id) == ["measured", "skipped", "skipped"]
+    assert trials.choose_trial() == 1
+    table = read_job_trials(desk.db, desk.actor, job_id)
+    assert table["max_seconds"] == 1e-9
+    assert [one["why_lost"] for one in table["items"]][1:] == [
+        "It was not run: the budget of 1e-09 s was used up before it."
+    ] * 2
+
+
+def test_trials_within_the_budget_are_all_run(desk: Any) -> None:
+    job_id = submit(desk, desk.model(), count=2)
+    limit(desk, job_id, 1e6)
+    measure(desk, begin(desk), 0.5, 0.4)
+    assert states(desk, job_id) == ["measured", "measured"]
+
+
+def test_a_trial_is_run_after_the_budget_if_those_before_failed(desk: Any) -> None:
+    job_id = submit(desk, desk.model(), count=3)
+    limit(desk, job_id, 1e-9)
+    trials = begin(desk)
+    assert trials.begin_next() == 1
+    claims.fail_job(desk.db, trials.claim, "non-finite", "the loss diverged")
+    measure(desk, begin(desk), 0.5)
+    assert states(desk, job_id) == ["failed", "measured", "waiting"]
+
+
+def test_a_skipped_trial_cannot_be_chosen(desk: Any) -> None:
+    job_id = submit(desk, desk.model(), count=3, choose="manual")
+    trials = begin(desk)
+    measure(desk, trials, 0.5, 0.4)
+    limit(desk, job_id, 1e-9)
+    assert trials.begin_next() is None
+    assert trials.choose_trial() is None
+    with pytest.raises(WrongState, match="Trial 3 is skipped"):
+        choose_trial(desk.db, desk.actor, job_id, 3)
 
 
 @pytest.mark.both_databases

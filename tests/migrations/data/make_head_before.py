@@ -54,12 +54,12 @@ def main() -> None:
         data = Path(folder) / "sqlite"
         _fill(data, given.code, "")
         dump_sqlite(data / "perennial.db", HERE / f"{NAME}.sqlite.sql")
-        _pack(data, HERE / f"{NAME}.sqlite.tar.gz")
+        pack(data, HERE / f"{NAME}.sqlite.tar.gz")
     with tempfile.TemporaryDirectory() as folder, _new_database(given.server) as url:
         data = Path(folder) / "postgresql"
         _fill(data, given.code, url.render_as_string(hide_password=False))
         dump_postgresql(url, HERE / f"{NAME}.postgresql.sql")
-        _pack(data, HERE / f"{NAME}.postgresql.tar.gz")
+        pack(data, HERE / f"{NAME}.postgresql.tar.gz")
 
 
 def dump_sqlite(database: Path, target: Path) -> None:
@@ -179,7 +179,7 @@ def _leave_open(client: Rest) -> None:
     )
 
 
-def _pack(data: Path, target: Path) -> None:
+def pack(data: Path, target: Path) -> None:
     """Pack the store and the keys of a data directory."""
     with tarfile.open(target, "w:gz") as archive:
         for name in ("store", "admin-key", "webhook-key"):

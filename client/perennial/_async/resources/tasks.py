@@ -48,6 +48,7 @@ class AsyncTasks:
         keep_conflicts: bool = False,
         trials: Trials = None,
         choose: Choose = None,
+        max_seconds: float | None = None,
         progress: bool | Progress = False,
         **options: Unpack[BatchOptions],
     ) -> AsyncJobHandle:
@@ -71,6 +72,7 @@ class AsyncTasks:
             trials: recipes that the job compares, or "auto" for some that fit; the best result is
                 published. `trials` of the handle shows them.
             choose: "manual": the job waits until `choose` of the handle names the best.
+            max_seconds: seconds of the job after which no further trial begins.
             progress: True: a bar on standard error or in a notebook; or a function that is called
                 with the bytes done and the total bytes.
             options: options for reading a folder or data set: see `perennial.fields.BatchOptions`.
@@ -85,6 +87,7 @@ class AsyncTasks:
             "conflicts": "keep" if keep_conflicts else None,
             "trials": _format_trials(trials),
             "choose": choose,
+            "max_seconds": None if max_seconds is None else str(max_seconds),
         }
         response = await self._prepare_and_send_batch(
             model, batch, query, recipe, progress, options

@@ -67,6 +67,12 @@ WORTH_SAYING_S = 10.0
     help="Decision between trials: the best, or by you with 'perennial jobs choose'.",
 )
 @click.option(
+    "--max-seconds",
+    type=SECONDS,
+    metavar="SECONDS",
+    help="Seconds of the job after which no further trial begins; at least one is measured.",
+)
+@click.option(
     "--check", is_flag=True, help="Show how the batch would be read, without submitting it."
 )
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
@@ -95,6 +101,7 @@ def submit_batch(
     again: bool,
     trials: Any,
     choose: Literal["best", "manual"] | None,
+    max_seconds: float | None,
     check: bool,
     detach: bool,
     timeout: float | None,
@@ -155,6 +162,7 @@ def submit_batch(
                 keep_conflicts=keep_conflicts,
                 trials=trials,
                 choose=choose,
+                max_seconds=max_seconds,
                 progress=sent,
             )
         if isinstance(source, PackedSource):  # warnings that were found while the batch was sent

@@ -37,6 +37,8 @@ are at most `_STEPS` steps.
 """
 _CLOSE = 1e-9
 """Step of log β small enough to end the search."""
+_ROWS = 256
+"""Images whose probabilities are computed at once, so that the data fits the processor's cache."""
 _FAR = -1e30
 """Finite stand-in for the logit of an impossible class.
 
@@ -78,12 +80,11 @@ def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None)
     at = 0.0 if start is None else max(low, min(high, math.log(gap / start)))
     for _ in range(_STEPS):
         beta = math.exp(at) / gap
-        probability = (beta * z).softmax(1).mul_(z)
-        mean = probability.sum(1)
+        mean, square = _compute_moments(z, beta)
         excess = float(mean.mean()) - target_logit
         # The derivative increases, so its sign tells on which side its zero lies.
         low, high = (at, high) if excess < 0 else (low, at)
-        variance = float((probability.mul_(z).sum(1) - mean.square()).mean())
+        variance = float((square - mean.square()).mean())
         slope = beta * variance  # slope of the mean logit in x
         step = -excess / slope if slope > 0 else math.inf
         # Bisect where Newton's step would leave the bounds.
@@ -92,6 +93,18 @@ def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None)
         if abs(step) < _CLOSE:
             break
     return gap / math.exp(at)
+
+
+def _compute_moments(z: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """Return the mean of each row's logits and of their squares, under its own probabilities."""
+    means, squares = z.new_empty(len(z)), z.new_empty(len(z))
+    for at in range(0, len(z), _ROWS):
+        part = slice(at, at + _ROWS)
+        block = z[part]
+        probability = (beta * block).softmax(1).mul_(block)
+        means[part] = probability.sum(1)
+        squares[part] = probability.mul_(block).sum(1)
+    return means, squares
 
 
 def _find_rows_to_fit(logits: Tensor, targets: Tensor) -> Tensor:

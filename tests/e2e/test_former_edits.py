@@ -1,0 +1,55 @@
+"""A model that was edited before migration 0005 is edited, learned on and rolled back as any other.
+
+`tests/migrations/data/make_edited_before.py` says what the data is.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.small import WEEKS, learn, take_first_image
+from tests.e2e.test_edits import begin, describe, edit, send_corrected
+from tests.migrations import databases
+from tests.rest import Rest
+from tools import service
+
+MODEL, METHOD = "edited", {"name": "analytic", "projection": 16}
+FORMER = databases.FORMER.parent / "edited_before_0005"
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Rest]:
+    """A client of the present service on the former data, which each test changes."""
+    data = tmp_path / "data"
+    url = databases.restore_former("sqlite", data, FORMER)
+    databases.unpack_former("sqlite", data, FORMER)
+    databases.move_times_to_today(url)
+    settings = {"PERENNIAL_THREADS": "1", "PERENNIAL_DEVICE": "cpu"}
+    with service.run_temporary_service(data, settings) as found:
+        yield Rest(found.url, found.key)
+
+
+def test_sums_that_a_former_edit_stored_again_are_read_as_they_are(client: Rest) -> None:
+    other = send_corrected(client, MODEL, METHOD)
+    assert describe(client, MODEL) == describe(client, other)
+    # The new edit moves the classes of task 3 once more, whose sums the former edit stored.
+    edit(client, MODEL, [{"merge": {"from": ["3"], "into": "1"}}])
+    edit(client, MODEL, [{"relabel": {"task": 3, "image": 0, "label": "5"}}])
+    again = send_corrected(client, MODEL, METHOD, "again")
+    for each in (MODEL, again):
+        client.call("DELETE", f"/v1/models/{each}/tasks/2/data")
+        learn(client, each, WEEKS[3])
+    assert describe(client, MODEL) == describe(client, again)
+
+
+def test_a_former_edit_is_undone_and_its_versions_predict(client: Rest) -> None:
+    client.call("POST", f"/v1/models/{MODEL}/edits/1/undo")
+    learn(client, MODEL, WEEKS[3])
+    plain = begin(client, METHOD, weeks=4)
+    assert describe(client, MODEL) == describe(client, plain)
+    image = take_first_image(WEEKS[2], "4")
+    for version in (3, 4, 5):
+        path = f"/v1/models/{MODEL}/versions/{version}/predict"
+        answer = client.call("POST", path, files={"image": image}).json()
+        assert answer["version"] == version
