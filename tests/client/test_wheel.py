@@ -38,6 +38,9 @@ print(json.dumps(time.process_time() - start))
 """
 
 
+# It compares times. In each build tests/tools/release/test_distributions.py installs the wheel, and the
+# tests below say what it imports.
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_the_wheel_in_an_empty_environment_is_small_and_quick(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]

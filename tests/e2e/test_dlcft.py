@@ -21,7 +21,9 @@ from tests.before_after.batches import pixels
 from tests.e2e import small
 from tests.rest import Json, Rest
 
-pytestmark = pytest.mark.slow
+# In each build test_methods.py learns by it over HTTP, with its forecast. The rest is shown without
+# HTTP: tests/core/learning/methods/test_dlcft.py and, for downloads, tests/core/export/test_safetensors_zip.py.
+pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 
 NETWORK = {"architecture": {"name": "mlp", "hidden": [32]}, "image": small.IMAGE}
 OF_BASE = [6, 7, 8, 9]
@@ -31,13 +33,7 @@ PER_CLASS = 40
 """Images of a class in a task, held-out ones included."""
 METHOD = {"name": "dlcft", "buffer": 30, "probes": 2}
 RECIPE = {"optimizer": {"lr": 0.003}, "epochs": 8, "batch_size": 16, "augment": "none"}
-EACH = pytest.mark.parametrize(
-    "scenario",
-    [*(pytest.param(name, marks=pytest.mark.campaign) for name in ("data", "task")), "class"],
-)
-"""All scenarios are tried in `tests/core/learning/methods/test_dlcft.py`; in the campaign over HTTP
-too.
-"""
+EACH = pytest.mark.parametrize("scenario", ["data", "task", "class"])
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +170,6 @@ def test_curvature_is_a_file_of_each_version_and_the_buffer_is_not(
     assert any(name.startswith("mean/displacement.") for name in load(body))
 
 
-@pytest.mark.campaign  # tests/core/learning/methods/test_dlcft.py shows what the buffer keeps
 def test_only_the_class_scenario_keeps_images(client, learned) -> None:
     for scenario in ("data", "class"):
         learned(scenario)
@@ -208,7 +203,6 @@ def test_the_service_and_the_unpacked_download_answer_alike(
     assert torch.allclose(theirs, ours, atol=1e-5)
 
 
-@pytest.mark.campaign  # tests/core/lineage/test_gate.py shows it
 def test_a_gate_without_any_predicted_rise_holds_the_second_version(client, base: str) -> None:
     quadratic = {**METHOD, "gradient": "none"}  # never below zero
     create(client, "gated", "task", base, quadratic, gate={"max_predicted_loss_rise": 0})

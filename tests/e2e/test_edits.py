@@ -17,6 +17,8 @@ from tests.e2e.small import WEEKS, create, learn, pack
 from tests.rest import Json, Rest
 from tools.service import Service
 
+pytestmark = pytest.mark.slow
+
 _NUMBERS = count()
 ANALYTIC: Json = {"name": "analytic", "projection": 64}
 METHODS: dict[str, Json] = {

@@ -208,16 +208,10 @@ def answers_alike(client: Rest, name: str, folder: Path) -> None:
             assert furthest <= report.tolerance + 1e-7, furthest  # answers have seven digits
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        "export-written",
-        *(
-            pytest.param(name, marks=pytest.mark.campaign)
-            for name in ("export-stored", "export-made")
-        ),
-    ],
-)
+# tests/core/learning/export/test_graph.py shows equal bytes, and tests/faults/test_worker_deaths.py
+# deaths in jobs.
+@pytest.mark.campaign
+@pytest.mark.parametrize("point", ["export-written", "export-stored", "export-made"])
 def test_a_death_in_mid_export_ends_with_one_export_of_the_same_bytes(
     client: Rest, plain: str, kill_points: Path, running: service.Service, point: str
 ) -> None:

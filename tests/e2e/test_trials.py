@@ -199,10 +199,9 @@ def test_auto_finds_candidates_that_fit_the_model(client: Rest) -> None:
     assert "slca" in methods
     assert all(one["reason"].endswith(".") for one in plan)
     job = submit(client, model, WEEKS[0])["job"]["id"]
-    assert client.wait(job).version == 1
-    assert [one["recipe"] for one in read_table(client, job)["items"]] == [
-        one["recipe"] for one in plan
-    ]
+    table = read_table(client, job)
+    client.call("POST", f"/v1/jobs/{job}/cancel")  # the tests above learn all candidates
+    assert [one["recipe"] for one in table["items"]] == [one["recipe"] for one in plan]
 
 
 @pytest.mark.slow

@@ -93,6 +93,7 @@ def test_repeated_rings_run_a_job_once(
     assert len(rung.digests(model)) == 1
 
 
+@pytest.mark.campaign  # test_worker_deaths.py shows it of the embedded worker
 def test_a_terminated_celery_worker_releases_its_job_and_leaves_nothing(
     rung: Backend, bell: Doorbell, batches: list[bytes], all_gone: Any
 ) -> None:

@@ -19,6 +19,7 @@ TESTS = Path(__file__).parents[1]
 SOURCES = ("api", "bench", "client", "core", "migrations", "perennial_service", "tools", "worker")
 
 
+@pytest.hookimpl(trylast=True)  # Hypothesis must have started
 def pytest_sessionstart(session: pytest.Session) -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None or sys.dont_write_bytecode:

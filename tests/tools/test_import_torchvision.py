@@ -8,8 +8,6 @@ import functools
 import json
 import os
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -44,19 +42,10 @@ def checkpoint(path: Path) -> dict[str, torch.Tensor]:
     return resnet18()
 
 
-@pytest.mark.slow
-def test_a_checkpoint_becomes_a_base_that_loads(tmp_path: Path) -> None:
+def test_a_checkpoint_becomes_a_base_that_loads(tmp_path: Path, importer: ModuleType) -> None:
     state = checkpoint(tmp_path / "in.pth")
     out = tmp_path / "out.safetensors"
-    command = [
-        sys.executable,
-        "-m",
-        "tools.import_torchvision",
-        "resnet18",
-        tmp_path / "in.pth",
-        out,
-    ]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=120)
+    importer.main(["resnet18", str(tmp_path / "in.pth"), str(out)])
     tensors = load_file(out)
     assert {name: tuple(t.shape) for name, t in tensors.items()} == {
         name: shape
