@@ -28,6 +28,7 @@ from core.ingest.inspect import Directory
 from core.ingest.names import quote_name
 from core.requests.actor import Actor, find_model
 from core.tasks.class_names import Compared, compare_class_names
+from core.text.steps import Step
 
 CHECKED = NAMES_AND_SIZES
 _MOST_WARNINGS = 20
@@ -118,19 +119,37 @@ def build_task_report(
     }
 
 
-def list_batch_warnings(directory: Directory, compared: Compared) -> list[str]:
-    """Return warnings about names that look alike and about the layout of the batch."""
+def list_batch_warnings(
+    directory: Directory, compared: Compared, model: str, scenario: str
+) -> list[str]:
+    """Return warnings about names that look alike and about the layout of the batch.
+
+    Args:
+        model, scenario: name and scenario of the model.
+    """
     batch = set(compared.new)
+
+    def merge_advice(label: str, similar: str) -> str:
+        # Only models of this scenario can be edited so.
+        return _describe_merge(model, label, similar) if scenario == "class" else ""
+
     sentences = [
         f"The class {quote_name(label)} is new, and looks like {quote_name(similar)}, which "
         + ("is in this batch too: " if similar in batch else "the model knows: ")
-        + "if they are one class, give them one name."
+        + f"if they are one class, give them one name.{merge_advice(label, similar)}"
         for label, similar in compared.look_alike[:_MOST_WARNINGS]
     ]
     more = len(compared.look_alike) - len(sentences)
     if more > 0:
         sentences.append(f"{more} more new classes look like others: the report names them all.")
     return [*directory.warnings, *sentences]
+
+
+def _describe_merge(model: str, label: str, similar: str) -> str:
+    """Return the request that makes one class of two once both are learned, as a sentence."""
+    merge = {"merge": {"from": [label, similar], "into": similar}}
+    step = Step("POST", f"/v1/models/{model}/edits", body={"operations": [merge]})
+    return f" Once both are learned, merge them with {step}."
 
 
 def warn_of_one_class(session: Session, model: Model, directory: Directory) -> list[str]:

@@ -255,3 +255,19 @@ def test_a_key_that_reads_is_told_that_it_may_not(
         "New model" not in logged_in.get("/ui").text
         and "/ui/admin/" not in logged_in.get("/ui").text
     )
+
+
+def test_a_batch_that_is_sent_again_is_answered_by_the_job_that_learned_it(
+    logged_in: TestClient, model: str, archive: Make, text: Text
+) -> None:
+    files = {"file": ("a.zip", archive(cat=4, dog=4), "application/zip")}
+    first = logged_in.post(PATH, data={"do": "submit"}, files=files).headers["location"]
+    again = logged_in.post(PATH, data={"do": "submit"}, files=files)
+    assert again.headers["location"] == f"{first}?sent_again=true"
+    page = logged_in.get(again.headers["location"])
+    said = text(page.text)
+    assert "Nothing was learned again. The model has this batch already: it is task 1" in said
+    once_more = re.search(r'href="(/ui/models/[^"]*/submit\?again=true)"', page.text)
+    assert once_more is not None
+    assert 'name="again" value="true" checked' in logged_in.get(once_more[1]).text
+    assert "Nothing was learned again" not in logged_in.get(first).text
