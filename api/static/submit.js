@@ -271,7 +271,7 @@ async function send() {
     else if (!isKnown) location.assign(`${at.home}#jobs-title`);
     else sending = false; // the rows above say which ones, with links
   } catch (error) {
-    say(job ? `${error.message} The batches before it are submitted.` : error.message);
+    say(job ? `${error.message} The batches before it are sent.` : error.message);
     sending = go.disabled = false;
   }
 }

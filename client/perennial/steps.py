@@ -107,7 +107,7 @@ OPERATIONS = (
         "POST",
         "models/{model}/tasks",
         "submit {model} BATCH [--recipe {recipe}]",
-        "“Submit a batch”",
+        "“Send a batch”",
     ),
     Operation(
         "POST",
@@ -150,10 +150,10 @@ OPERATIONS = (
     Operation("PATCH", "webhooks/{webhook}", "webhooks enable {webhook}", "“Enable”"),
     Operation("GET", "webhooks", "webhooks list", "the page of webhooks"),
     Operation("GET", "uploads", "uploads list"),
-    Operation("POST", "uploads", "submit MODEL BATCH", "“Submit a batch”"),
+    Operation("POST", "uploads", "submit MODEL BATCH", "“Send a batch”"),
     Operation("DELETE", "uploads/{upload}", "uploads rm {upload}"),
     Operation(
-        "PATCH", "uploads/{upload}", "submit MODEL BATCH", "“Submit a batch”, with the same file"
+        "PATCH", "uploads/{upload}", "submit MODEL BATCH", "“Send a batch”, with the same file"
     ),
 )
 

@@ -26,9 +26,9 @@ from core.ingest.findings.batch_data import measure_class_balance
 from core.ingest.first_report import NAMES_AND_SIZES, build_report_before_decoding
 from core.ingest.inspect import Directory
 from core.ingest.names import quote_name
+from core.lineage import words
 from core.requests.actor import Actor, find_model
 from core.tasks.class_names import Compared, compare_class_names
-from core.text.steps import Step
 
 CHECKED = NAMES_AND_SIZES
 _MOST_WARNINGS = 20
@@ -131,7 +131,7 @@ def list_batch_warnings(
 
     def merge_advice(label: str, similar: str) -> str:
         # Only models of this scenario can be edited so.
-        return _describe_merge(model, label, similar) if scenario == "class" else ""
+        return words.describe_class_merge(model, label, similar) if scenario == "class" else ""
 
     sentences = [
         f"The class {quote_name(label)} is new, and looks like {quote_name(similar)}, which "
@@ -143,13 +143,6 @@ def list_batch_warnings(
     if more > 0:
         sentences.append(f"{more} more new classes look like others: the report names them all.")
     return [*directory.warnings, *sentences]
-
-
-def _describe_merge(model: str, label: str, similar: str) -> str:
-    """Return the request that makes one class of two once both are learned, as a sentence."""
-    merge = {"merge": {"from": [label, similar], "into": similar}}
-    step = Step("POST", f"/v1/models/{model}/edits", body={"operations": [merge]})
-    return f" Once both are learned, merge them with {step}."
 
 
 def warn_of_one_class(session: Session, model: Model, directory: Directory) -> list[str]:

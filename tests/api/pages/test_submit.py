@@ -65,7 +65,7 @@ def test_a_check_says_in_words_what_a_submit_would_meet(
     answer = logged_in.post(PATH, data={"do": "check", "epochs": "7"}, files=files)
     said = text(answer.text)
     assert answer.status_code == 200 and "2 classes, 8 images" in said and "New: Cat, cat" in said
-    assert "Names that look alike" in said and "Nothing was submitted" in said
+    assert "Names that look alike" in said and "Nothing was sent to be learned" in said
     assert 'name="epochs" value="7"' in answer.text
     assert logged_in.get("/v1/models/birds/tasks").json()["items"] == []
 
