@@ -190,7 +190,7 @@ def _build_batch_order(
 
 
 async def _submit_uploaded_batch(order: Order, file: ReceivedUpload) -> None:
-    """Submit a batch and wake a worker.
+    """Send a batch and wake a worker.
 
     Raises:
         PerennialError: see `core.tasks.submission.Submission.submit_as_next_task`.

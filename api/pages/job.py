@@ -1,11 +1,14 @@
 """`/ui/jobs/{job}`: progress, log and actions of a job, updated live by the API's events."""
 
+from typing import Annotated
+
 from anyio import to_thread
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
+from api.pages.parts.job_result import SUSPECTS, read_job_result
 from api.pages.parts.render import render_page, root_of
 from api.schemas.common import JobPath
 from core.admission import recipe_preview
@@ -19,14 +22,24 @@ from core.trials import choosing, listing
 
 router = APIRouter(include_in_schema=False)
 
+SentAgain = Annotated[bool, Query(description="A batch that the model has was sent again")]
 _ACTIONS = (Action.PAUSE, Action.RESUME, Action.CANCEL)
 
 
 @router.get("/ui/jobs/{job}")
 def show_job(
-    request: Request, job: JobPath, actor: Read, db: Db, catalogue: CatalogueOf
+    request: Request,
+    job: JobPath,
+    actor: Read,
+    db: Db,
+    catalogue: CatalogueOf,
+    sent_again: SentAgain = False,
 ) -> Response:
-    """Show the page of a job."""
+    """Show the page of a job.
+
+    Args:
+        sent_again: the page answers a batch that the model has already.
+    """
     story = job_story.read_job_page_data(db, actor, job)
     possible = _list_allowed_actions(story.job)
     again = "retry" in possible and story.job["kind"] == "learn"
@@ -46,6 +59,9 @@ def show_job(
             "suggestions": suggestions,
             "file": file,
             "trials": listing.find_job_trials(db, actor, job),
+            "result": read_job_result(db, actor, story.job),
+            "shown_suspects": SUSPECTS,
+            "sent_again": sent_again,
         },
     )
 

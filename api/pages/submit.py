@@ -49,6 +49,7 @@ FIELDS = 300
 FILES = 20
 """Maximum number of files named in the commands."""
 Filled = Annotated[str, Query(max_length=2000, description="What a link has filled in")]
+Again = Annotated[bool, Query(description="Learn a batch once more that the model has")]
 _PLAIN = ("name", "do", "conflicts", "again", *trials_form.INPUTS)
 
 
@@ -60,12 +61,14 @@ def show_submit_form(
     service: Service,
     choice: Filled = "",
     recipe: Filled = "",
+    again: Again = False,
 ) -> Response:
     """Show the form that sends a batch.
 
     Args:
         choice: the method or preset whose settings are shown.
         recipe: a patch in JSON that fills in the inputs.
+        again: tick the box that learns a batch once more.
     """
     db, catalogue = service.db, service.catalogue()
     model_response = models.read_model(db, catalogue, actor, model)
@@ -85,6 +88,8 @@ def show_submit_form(
         form.errors["recipe"] = (
             f"The link to this page names settings that do not exist: {left_out}."
         )
+    if again:
+        form.inputs["again"] = "true"
     return _render_submit_form(request, _Shown(model_response, form))
 
 
@@ -235,7 +240,9 @@ async def _check_or_submit_file(
     result = await to_thread.run_sync(submit_or_measure_batch, submission)
     if result.is_new:
         order.bell.notify_workers(result.job)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{result.job}", 303)
+    # A held batch that is sent with another recipe is learned again, by a new job.
+    again = "?sent_again=true" if "repeats" in result.response and not result.is_new else ""
+    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{result.job}{again}", 303)
 
 
 def _is_learning_again_wanted(inputs: Mapping[str, str]) -> bool:

@@ -217,7 +217,7 @@ async def submit_batch(
     bell: Bell,
     catalogue: CatalogueOf,
 ) -> Response:
-    """Submit a batch: it becomes the model's next task, unless the model has one of the same
+    """Send a batch: it becomes the model's next task, unless the model has one of the same
     content.
     """
     head = upload.check_request_head(Limits.from_settings(upload.settings).body_bytes)

@@ -243,28 +243,35 @@ async function submitted(batch, [recipe, trials]) {
   const answer = await fetch(`${at.tasks}?${new URLSearchParams(query)}`, { method: "POST", body, headers });
   const told = await answer.json();
   if (!answer.ok) throw new Error(told.detail);
-  return told.job.id;
+  // a held batch that is sent with another recipe is learned again, by a new job
+  return { job: told.job.id, isKnown: Boolean(told.repeats) && !(told.repeats.standing === "held" && !told.job.is_terminal) };
 }
 
 async function send() {
   say("");
   sending = go.disabled = true;
   let job = null;
-  let several = batches.length > 1;
+  let isKnown = false; // whether the model had one of the batches
+  const several = batches.length > 1;
   try {
     const recipe = await plan();
     if (recipe === null) throw new Error("The recipe cannot be used: see the inputs that are marked.");
     for (const batch of [...batches]) {
-      job = await submitted(batch, recipe);
+      const told = await submitted(batch, recipe);
+      job = told.job;
+      isKnown ||= told.isKnown;
       for (const key of Object.keys(localStorage).filter((one) => localStorage[one].includes(batch.id)))
         localStorage.removeItem(key); // the upload is spent
       batches.splice(batches.indexOf(batch), 1);
       batch.row.className = "sent";
-      batch.said.textContent = "Submitted.";
+      batch.said.textContent = told.isKnown ? "Nothing was learned again: the model has it. " : "Sent. ";
+      if (several) batch.said.append(Object.assign(made("a", "", "Its job"), { href: at.jobs + job }));
     }
-    location.assign(several ? `${at.home}#jobs-title` : at.jobs + job);
+    if (!several) location.assign(`${at.jobs}${job}${isKnown ? "?sent_again=true" : ""}`);
+    else if (!isKnown) location.assign(`${at.home}#jobs-title`);
+    else sending = false; // the rows above say which ones, with links
   } catch (error) {
-    say(job ? `${error.message} The batches before it are submitted.` : error.message);
+    say(job ? `${error.message} The batches before it are sent.` : error.message);
     sending = go.disabled = false;
   }
 }

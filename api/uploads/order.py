@@ -188,17 +188,22 @@ def parse_reading_options(texts: Mapping[str, str]) -> ReadingOptions:
 
 
 def parse_trials(batch_request: BatchRequest) -> TrialsAsked | None:
-    """Return the trials of a query: `auto`, or recipe overrides as JSON. Raises Invalid."""
+    """Return the trials of a query. Raises Invalid."""
     text = batch_request.trials
-    details = batch_request.choose, batch_request.max_seconds
-    if text is None or text == AUTO:
-        return build_asked_trials(None if text is None else AUTO, *details)
+    recipes = None if text is None else parse_trial_recipes(text)
+    return build_asked_trials(recipes, batch_request.choose, batch_request.max_seconds)
+
+
+def parse_trial_recipes(text: str) -> Literal["auto"] | list[RecipePatch]:
+    """Return the recipes of trials in a text: `auto`, or recipe overrides as JSON. Raises Invalid."""
+    if text == AUTO:
+        return AUTO
     if len(text) > MAX_RECIPE_BYTES:
         raise Invalid(f"Trials may have {MAX_RECIPE_BYTES} bytes.")
     value = parse_strict_json(text.encode(), "The list of trials")
     if not isinstance(value, list) or not all(isinstance(patch, dict) for patch in value):
         raise Invalid('trials is "auto", or a JSON list of recipes such as [{"epochs": 5}, {}].')
-    return build_asked_trials(value, *details)
+    return value
 
 
 def build_asked_trials(

@@ -84,7 +84,7 @@ def write_job_inputs(
         task = session.get_one(Task, job.task_id)
         if task.train_sha256 is None or task.train_deleted_at or task.data_deleted_at:
             raise Invalid(
-                f"The training part of task {task.number} was deleted; upload the batch again."
+                f"The training part of task {task.number} was deleted; send the batch again."
             )
         base, parent = (
             lineage.find_numbered_version(session, model, number) for number in (0, claim.parent)

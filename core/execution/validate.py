@@ -85,7 +85,7 @@ def validate_archive(
         policy = session.get_one(Job, claim.job_id).recipe.get("data_report", "warn")
         former_names = read_class_aliases(session, model.id)
     if task.archive_key is None:
-        raise Rejected(f"The archive of task {task.number} is gone; upload the batch again.")
+        raise Rejected(f"The archive of task {task.number} is gone; send the batch again.")
     archive = Archive(
         task.archive_key,
         task.sha256,

@@ -49,7 +49,7 @@ class Story:
 
     Attributes:
         job: the job.
-        model: name of the model.
+        model, scenario: name and scenario of the model.
         last: id of the newest event; 0 if there is none.
         log: newest log lines, oldest first.
         loss: pairs of a report's number and the mean loss since the previous report, by time.
@@ -58,6 +58,7 @@ class Story:
 
     job: JobOut
     model: str
+    scenario: str
     last: int
     log: list[JobLogLine] = field(default_factory=list)
     loss: list[tuple[int, float]] = field(default_factory=list)
@@ -73,7 +74,8 @@ def read_job_page_data(db: Database, actor: Actor, job_id: str) -> Story:
     # First, since it refuses a job that the caller does not see; the queries below do not.
     job = jobs.read_job(db, actor, job_id)
     with db.read() as session:
-        name = session.get_one(Model, job["model"]).name
+        model = session.get_one(Model, job["model"])
+        name, scenario = model.name, model.scenario
         newest = _find_newest_events(session, job["id"], None, 1)
         log_events = _find_newest_events(session, job["id"], "log", LINES)
         reports = _find_newest_events(session, job["id"], "progress", EVENTS)
@@ -88,7 +90,8 @@ def read_job_page_data(db: Database, actor: Actor, job_id: str) -> Story:
         for index, value in enumerate(losses)
         if isinstance(value, int | float)
     ]
-    return Story(job, name, newest[0].id if newest else 0, log, thin_curve(loss, POINTS), best)
+    last = newest[0].id if newest else 0
+    return Story(job, name, scenario, last, log, thin_curve(loss, POINTS), best)
 
 
 def thin_curve(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:

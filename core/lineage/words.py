@@ -79,7 +79,7 @@ def describe_settling_requests(model: Model, task: Task) -> str:
             f"with {discard}."
         )
     return (
-        f"It cannot be learned again, since {describe_retention(model, task)}: upload the batch "
+        f"It cannot be learned again, since {describe_retention(model, task)}: send the batch "
         f"again as a new task if its classes are wanted, and discard this one with {discard}."
     )
 
@@ -332,3 +332,16 @@ def describe_publication(version: Version, model: Model) -> str:
 def describe_overruled_gate(version: Version, reason: str) -> str:
     """Return a sentence saying that a person put a held version in production."""
     return f"A person put version {version.number} in production against its gate: “{reason}”."
+
+
+def describe_class_merge(model: str, label: str, similar: str) -> str:
+    """Return the request that makes one class of two once both are learned, as a sentence after
+    another one.
+
+    Args:
+        model: name of the model.
+        similar: the name that the class keeps.
+    """
+    merge = {"merge": {"from": [label, similar], "into": similar}}
+    step = Step("POST", f"/v1/models/{model}/edits", body={"operations": [merge]})
+    return f" Once both are learned, merge them with {step}."

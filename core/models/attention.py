@@ -321,7 +321,7 @@ def _describe_rejected_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
         f"{_format_job_error(job)}"
     )
     upload: ActionOut = {
-        "title": "Upload a mended batch as a new task",
+        "title": "Send a mended batch as a new task",
         "method": "POST",
         "path": f"/v1/models/{model.id}/tasks",
         "body": None,
@@ -338,7 +338,7 @@ def _describe_rejected_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
             as_it_is,
             build_discard_request(model, task),
         ]
-    return f"{detail} Upload a mended batch as a new task.{settled}", [
+    return f"{detail} Send a mended batch as a new task.{settled}", [
         upload,
         build_discard_request(model, task),
     ]

@@ -198,7 +198,7 @@ def explain_damaged_object(session: Session, model_id: str, error: StoreCorrupt)
         return error if job is None else _build_damaged_upload_error(key, job)
     return StoreCorrupt(
         f"A file of task {task} is damaged: its stored bytes are not those that were uploaded. To "
-        f"mend it, put the object {key} back from a backup and retry the job, or upload the batch "
+        f"mend it, put the object {key} back from a backup and retry the job, or send the batch "
         f"again.",
         extra={"object": key, "task": task},
     )

@@ -26,6 +26,7 @@ from core.ingest.findings.batch_data import measure_class_balance
 from core.ingest.first_report import NAMES_AND_SIZES, build_report_before_decoding
 from core.ingest.inspect import Directory
 from core.ingest.names import quote_name
+from core.lineage import words
 from core.requests.actor import Actor, find_model
 from core.tasks.class_names import ComparedClassNames, compare_class_names
 
@@ -121,13 +122,24 @@ def build_task_report(
     }
 
 
-def list_batch_warnings(directory: Directory, compared: ComparedClassNames) -> list[str]:
-    """Return warnings about names that look alike and about the layout of the batch."""
+def list_batch_warnings(
+    directory: Directory, compared: ComparedClassNames, model: str, scenario: str
+) -> list[str]:
+    """Return warnings about names that look alike and about the layout of the batch.
+
+    Args:
+        model, scenario: name and scenario of the model.
+    """
     batch = set(compared.new)
+
+    def merge_advice(label: str, similar: str) -> str:
+        # Only models of this scenario can be edited so.
+        return words.describe_class_merge(model, label, similar) if scenario == "class" else ""
+
     sentences = [
         f"The class {quote_name(label)} is new, and looks like {quote_name(similar)}, which "
         + ("is in this batch too: " if similar in batch else "the model knows: ")
-        + "if they are one class, give them one name."
+        + f"if they are one class, give them one name.{merge_advice(label, similar)}"
         for label, similar in compared.look_alike[:_MOST_WARNINGS]
     ]
     more = len(compared.look_alike) - len(sentences)

@@ -1,10 +1,11 @@
 """Comparison of a batch's class names with those of a model: new names, and likely typing errors.
 
 Two names are alike if they differ only in case, in the form of their letters (width, accents), in
-hyphens, spaces and underscores, or in a plural. Names of six letters or more are also alike if one
-edit separates them: a letter added, omitted or replaced, or two neighbours swapped, but not at the
-first letter. Names that differ in digits are never alike: `class_1` and `class_2`, or `1` and `7`,
-name two things.
+hyphens, spaces and underscores, or in a plural. Names of three letters or more are also alike if
+they differ in a doubled letter (rabit, rabbit), or in two swapped neighbours (dgo, dog). Names of
+six letters or more are alike if one edit separates them: a letter added, omitted or replaced, or
+two neighbours swapped. The first letter is never swapped or edited. Names that differ in digits are
+never alike: `class_1` and `class_2`, or `1` and `7`, name two things.
 
 All comparisons are look-ups of whole texts (Garbe's symmetric deletes). Two texts are one edit
 apart in three cases: they agree after omitting a letter at the same place, one is the other without
@@ -23,6 +24,10 @@ MIN_EDITED, MAX_EDITED = 6, 32
 In a shorter name an edit often makes another word (skirt, shirt); longer names would take too much
 memory.
 """
+MIN_SLIPPED = 3
+"""Fewest letters of a name for which doubled letters and swapped neighbours are looked for."""
+_DOUBLED = re.compile(r"([^\W\d_])\1+")
+"""A letter that is written several times in a row."""
 _ACCENTS = re.compile("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]")
 """Combining accents, and the joiners and variation selectors that `core.text.characters` allows."""
 _GAPS = re.compile(r"[\s_\-\u2010-\u2015]+")
@@ -99,6 +104,11 @@ def strip_plural(fold: str) -> str:
     )
 
 
+def undouble_letters(word: str) -> str:
+    """Return a folded name with each doubled letter written once."""
+    return _DOUBLED.sub(r"\1", word)
+
+
 def _choose_gap_replacement(text: str, gap: "re.Match[str]") -> str:
     """Return the replacement of a gap: a space if it separates digits, else nothing."""
     before, after = text[: gap.start()][-1:], text[gap.end() :][:1]
@@ -111,6 +121,7 @@ class _Index:
     def __init__(self) -> None:
         self._stems: dict[str, str] = {}
         self._words: dict[str, str] = {}
+        self._undoubled: dict[str, str] = {}
         # Hashes instead of texts: forty texts for each name would take hundreds of megabytes.
         self._shorter: dict[int, str] = {}
         self._replaced: dict[int, str] = {}
@@ -121,8 +132,10 @@ class _Index:
         for stem in list_singular_forms(fold):
             self._stems.setdefault(stem, name)
         word = strip_plural(fold)
-        if MIN_EDITED <= len(word) <= MAX_EDITED:
+        if MIN_SLIPPED <= len(word) <= MAX_EDITED:
             self._words.setdefault(word, name)
+            self._undoubled.setdefault(undouble_letters(word), name)
+        if MIN_EDITED <= len(word) <= MAX_EDITED:
             for at, shorter in _iterate_without_one_letter(word):
                 self._shorter.setdefault(hash(shorter), name)
                 self._replaced.setdefault(hash((at, shorter)), name)
@@ -134,7 +147,24 @@ class _Index:
             if stem in self._stems:
                 return self._stems[stem]
         word = strip_plural(fold)
-        return self._find_name_by_edit(word) if MIN_EDITED <= len(word) <= MAX_EDITED else None
+        if not MIN_SLIPPED <= len(word) <= MAX_EDITED:
+            return None
+        undoubled = undouble_letters(word)
+        if len(undoubled) >= MIN_SLIPPED and undoubled in self._undoubled:
+            return self._undoubled[undoubled]
+        if len(word) < MIN_EDITED:
+            return self._find_name_by_swap(word)
+        return self._find_name_by_edit(word)
+
+    def _find_name_by_swap(self, word: str) -> str | None:
+        """Return an indexed name that differs in two swapped neighbours, or None."""
+        swapped_words = (
+            word[: at - 1] + word[at] + word[at - 1] + word[at + 1 :]
+            # A swap at place 1 would change the first letter, and digits must not move.
+            for at in range(2, len(word))
+            if not (word[at].isdigit() or word[at - 1].isdigit())
+        )
+        return next(filter(None, map(self._words.get, swapped_words)), None)
 
     def _find_name_by_edit(self, word: str) -> str | None:
         """Return an indexed name that is one edit away from this word, or None."""

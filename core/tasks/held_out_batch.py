@@ -44,7 +44,7 @@ def may_have_held_out_alone(db: Database, actor: Actor, model: str) -> bool:
 
 
 def submit_or_measure_batch(submission: Submission) -> SentBatch[Accepted]:
-    """Submit a batch: as the next task, or to measure task 1 if its images are all held out.
+    """Send a batch: as the next task, or to measure task 1 if its images are all held out.
 
     Raises:
         WrongState: task 1 is measured already, or a later task was sent before.

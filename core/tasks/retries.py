@@ -318,6 +318,6 @@ def _require_stored_images(task: Task, job: Job) -> None:
     gone = task.data_deleted_at if task.data_deleted_at is not None else task.train_deleted_at
     when = "" if gone is None else f" on {words.format_date(gone)}"
     raise WrongState(
-        f"The training data of task {task.number} went{when}: upload the batch again.",
+        f"The training data of task {task.number} went{when}: send the batch again.",
         extra={"state": str(job.state), "training_data_deleted_at": format_rfc3339(gone)},
     )

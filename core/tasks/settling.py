@@ -162,7 +162,7 @@ def _explain_why_not_relearnable(
     if where in (Standing.QUEUED, Standing.RUNNING):
         return "Its job is under way"
     if where is Standing.REJECTED and not is_held_for_data(retries.find_newest_job(session, task)):
-        return "Its archive cannot be used: upload the batch again"
+        return "Its archive cannot be used: send the batch again"
     return f"Retry its job: POST /v1/jobs/{retries.find_newest_job(session, task).id}/retry"
 
 

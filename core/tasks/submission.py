@@ -176,7 +176,9 @@ class Submission:
             "recipe": there.resolved.recipe,
             "warnings": [
                 *there.resolved.warnings,
-                *batch_report.list_batch_warnings(directory, there.names),
+                *batch_report.list_batch_warnings(
+                    directory, there.names, there.row["name"], there.row["scenario"]
+                ),
                 *batch_report.warn_of_few_images(directory, there.names),
                 *self._warn_of_repeats(there.same, there.expected_s),
             ],
@@ -276,7 +278,9 @@ class Submission:
         report = batch_report.build_task_report(directory, there.names, *policies)
         warnings = [
             *plan.resolved.warnings,
-            *batch_report.list_batch_warnings(directory, there.names),
+            *batch_report.list_batch_warnings(
+                directory, there.names, locked.model.name, locked.model.scenario
+            ),
             *self._warn_of_repeats(same, there.expected_s),
         ]
         task = make_task_of_batch(locked.model, batch, task_id, report, warnings, locked.now)

@@ -107,7 +107,13 @@ OPERATIONS = (
         "POST",
         "models/{model}/tasks",
         "submit {model} BATCH [--recipe {recipe}]",
-        "“Submit a batch”",
+        "“Send a batch”",
+    ),
+    Operation(
+        "POST",
+        "models/{model}/edits",
+        "classes merge {model} {names} --into {into}",
+        "“Merge classes” on the page “Classes”",
     ),
     Operation("POST", "models/{model}/rebase", "models rebase {model} --base {base}"),
     Operation(
@@ -144,10 +150,10 @@ OPERATIONS = (
     Operation("PATCH", "webhooks/{webhook}", "webhooks enable {webhook}", "“Enable”"),
     Operation("GET", "webhooks", "webhooks list", "the page of webhooks"),
     Operation("GET", "uploads", "uploads list"),
-    Operation("POST", "uploads", "submit MODEL BATCH", "“Submit a batch”"),
+    Operation("POST", "uploads", "submit MODEL BATCH", "“Send a batch”"),
     Operation("DELETE", "uploads/{upload}", "uploads rm {upload}"),
     Operation(
-        "PATCH", "uploads/{upload}", "submit MODEL BATCH", "“Submit a batch”, with the same file"
+        "PATCH", "uploads/{upload}", "submit MODEL BATCH", "“Send a batch”, with the same file"
     ),
 )
 
@@ -191,13 +197,14 @@ class Step:
         if match is None:
             return None
         operation, named = match
-        values: dict[str, Any] = {**dict(parse_qsl(self.query)), **(self.body or {}), **named}
+        body = _name_merged_classes(self.body or {})
+        values: dict[str, Any] = {**dict(parse_qsl(self.query)), **body, **named}
         if self.recipe is not None:
             values["recipe"] = self.recipe
         if model is not None and "model" in named:
             values["model"] = model
         # `enabled` is said by the name of the command.
-        unknown = set(self.body or ()) - set(_HOLE.findall(operation.command)) - {"enabled"}
+        unknown = set(body) - set(_HOLE.findall(operation.command)) - {"enabled"}
         # the command would have nothing to copy
         is_empty = operation.path == "models" and not self.body
         # On the command line, a value that begins with @ would name a file.
@@ -208,6 +215,8 @@ class Step:
             value = values.get(hole[1])
             if value is None or value == LEFT_OPEN:
                 return WHY if hole[1] == "reason" else hole[1].upper()
+            if hole[1] == "names" and isinstance(value, list):
+                return " ".join(word(str(name)) for name in value)
             return word(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
         def drop_unfilled_option(chunk: re.Match[str]) -> str:
@@ -236,6 +245,15 @@ class Step:
                     name: unquote(value) for name, value in match.groupdict().items()
                 }
         return None
+
+
+def _name_merged_classes(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the body of a request; of an edit that only merges classes, their `names` and
+    `into`."""
+    match body:
+        case {"operations": [{"merge": {"from": [*names], "into": str(into)}}]} if len(body) == 1:
+            return {"names": names, "into": into}
+    return body
 
 
 def replace_requests(text: str, render: Callable[[Step], str | None]) -> str:

@@ -27,7 +27,7 @@ FIGURES = [
 
 
 def make_choosing_job(client: TestClient, archive: Make, name: str) -> str:
-    """Submit a batch with two trials to a new model, as if both were measured."""
+    """Send a batch with two trials to a new model, as if both were measured."""
     path = f"/v1/models/{create_model(client, name)}/tasks"
     query = {"trials": json.dumps(RECIPES), "choose": "manual"}
     sent = client.post(path, params=query, content=archive(cat=9, dog=9))

@@ -107,7 +107,7 @@ class Player:
     def learn(
         self, model: str, batch: tuple[str, bytes], state: str = "succeeded", **recipe: Any
     ) -> str:
-        """Submit a batch and wait for the end of its job, which must be `state`; returns its id."""
+        """Send a batch and wait for the end of its job, which must be `state`; returns its id."""
         job = self.submit(model, batch, **recipe)
         found = self.wait(job)
         assert found["state"] == state, found

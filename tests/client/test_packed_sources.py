@@ -32,7 +32,7 @@ def client(running: Service) -> Rest:
 
 
 def learned(client: Rest, name: str, batch: bytes) -> tuple[Json, Json]:
-    """Submit a batch to a new model: the digests of its data set, and the report."""
+    """Send a batch to a new model: the digests of its data set, and the report."""
     client.models.create(name, **MODEL)
     job = client.wait(client.submit(name, batch))
     assert job.state == "succeeded", job

@@ -185,7 +185,7 @@ class Desk:
         return claim
 
     def begin(self, model_id: str | None = None, **values: Any) -> tuple[str, Claim]:
-        """Submit a batch and claim its job."""
+        """Send a batch and claim its job."""
         job_id = self.submit(model_id or self.model(), **values)
         claim = self.claim()
         assert claim.job_id == job_id

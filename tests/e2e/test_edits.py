@@ -104,7 +104,7 @@ def send_corrected(client: Rest, model: str, method: Json, suffix: str = "correc
 
 
 def learn_nothing(client: Rest, model: str) -> None:
-    """Submit a batch whose job is cancelled before it begins."""
+    """Send a batch whose job is cancelled before it begins."""
     first = client.submit(model, WEEKS[4])
     client.call("POST", f"/v1/jobs/{first.id}/cancel")
     assert client.wait(first).state == "cancelled"

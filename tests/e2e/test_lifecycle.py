@@ -40,7 +40,7 @@ class Watched:
         small.create(client, self.name, {"name": "der++", "buffer": 40}, **given)
 
     def send(self, week: int, recipe: str | None = None, archive: bytes | None = None) -> Json:
-        """Submit a batch (week 1: the first two digits); the whole answer."""
+        """Send a batch (week 1: the first two digits); the whole answer."""
         headers = {"Perennial-Recipe": recipe} if recipe else {}
         sent = {
             "content": archive or WEEKS[week - 1],
@@ -386,14 +386,14 @@ def test_without_kept_images_relearning_is_refused_with_the_day_they_went(model)
     assert (lost["can_relearn"], lost["training_data_until"]) == (False, None)
     refused = shop.refused("tasks/2/relearn")
     day = day_in(refused["training_data_deleted_at"], 0)
-    names(refused["detail"], "task 2", day, "upload the batch again")
+    names(refused["detail"], "task 2", day, "send the batch again")
     entry = shop.waiting("rolled_back")
     names(entry["detail"], day)
     assert [action["path"].rsplit("/", 1)[-1] for action in entry["actions"]] == [
         "production",
         "discard",
     ]
-    names(check_only(shop, 3)[0], "cannot be learned again", day, "upload the batch again")
+    names(check_only(shop, 3)[0], "cannot be learned again", day, "send the batch again")
     assert shop.learn(3)["outcome"] == "held"
 
 

@@ -197,7 +197,7 @@ class Backend:
     def hold_job(
         self, model: str, data: bytes, recipe: dict[str, Any] | None = None
     ) -> tuple[str, psutil.Process]:
-        """Submit a batch, and return its job and the process that learns it, held before its first
+        """Send a batch, and return its job and the process that learns it, held before its first
         step.
         """
         return self.hold(lambda: self.submit(model, data, recipe))
@@ -253,7 +253,7 @@ class Backend:
         process.resume()
 
     def pause(self, model: str, data: bytes, recipe: dict[str, Any] | None = None) -> str:
-        """Submit a batch, and pause its job when it has learned one step; it has a
+        """Send a batch, and pause its job when it has learned one step; it has a
         snapshot then.
         """
         job, process = self.hold_job(model, data, recipe)

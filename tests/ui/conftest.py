@@ -308,7 +308,7 @@ def choose(page: Page, *files: Any) -> None:
 
 def submit(page: Page, then: str = "**/ui/jobs/*") -> None:
     """Submit what was chosen, and wait for the page that follows."""
-    page.get_by_role("button", name="Submit").click()
+    page.get_by_role("button", name="Send", exact=True).click()
     page.wait_for_url(then)
 
 

@@ -81,7 +81,7 @@ def create(page: Page) -> str:
 
 
 def send_one(page: Page) -> None:
-    page.get_by_role("link", name="Submit a batch").first.click()
+    page.get_by_role("link", name="Send a batch").first.click()
     choose(page, *FILES[:1])
     page.get_by_text("Uploaded and looked at.").wait_for()
     submit(page)
@@ -89,7 +89,7 @@ def send_one(page: Page) -> None:
 
 def send_what_forgets(page: Page) -> None:
     """Fine-tuning forgets what was learned before: its version will be held."""
-    page.get_by_role("link", name="Submit a batch").click()
+    page.get_by_role("link", name="Send a batch").click()
     choose(page, *FILES[1:])
     page.get_by_label("Method or preset").select_option("method:finetune")
     expect(page.locator("#plan")).to_contain_text(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from api.pages.parts.recipe_form import RecipeForm
-from api.uploads.order import parse_trials
+from api.uploads.order import parse_trial_recipes
 from core.contract.jobs.trial import Choose
 from core.errors import Invalid
 from core.trials.plan import AUTO, TrialsAsked
@@ -67,7 +67,7 @@ def read_trials_form(form: RecipeForm, inputs: Mapping[str, str]) -> TrialsForm:
         form.errors[LISTED] = f"is empty; write a list of recipes such as {_EXAMPLE}"
         return NO_TRIALS
     try:
-        asked = parse_trials(text, choose)
+        asked = TrialsAsked(parse_trial_recipes(text), choose)
     except Invalid as error:
         form.errors[LISTED] = error.detail
         return NO_TRIALS

@@ -65,7 +65,7 @@ def test_a_check_says_in_words_what_a_submit_would_meet(
     answer = logged_in.post(PATH, data={"do": "check", "epochs": "7"}, files=files)
     said = text(answer.text)
     assert answer.status_code == 200 and "2 classes, 8 images" in said and "New: Cat, cat" in said
-    assert "Names that look alike" in said and "Nothing was submitted" in said
+    assert "Names that look alike" in said and "Nothing was sent to be learned" in said
     assert 'name="epochs" value="7"' in answer.text
     assert logged_in.get("/v1/models/birds/tasks").json()["items"] == []
 
@@ -255,3 +255,19 @@ def test_a_key_that_reads_is_told_that_it_may_not(
         "New model" not in logged_in.get("/ui").text
         and "/ui/admin/" not in logged_in.get("/ui").text
     )
+
+
+def test_a_batch_that_is_sent_again_is_answered_by_the_job_that_learned_it(
+    logged_in: TestClient, model: str, archive: Make, text: Text
+) -> None:
+    files = {"file": ("a.zip", archive(cat=4, dog=4), "application/zip")}
+    first = logged_in.post(PATH, data={"do": "submit"}, files=files).headers["location"]
+    again = logged_in.post(PATH, data={"do": "submit"}, files=files)
+    assert again.headers["location"] == f"{first}?sent_again=true"
+    page = logged_in.get(again.headers["location"])
+    said = text(page.text)
+    assert "Nothing was learned again. The model has this batch already: it is task 1" in said
+    once_more = re.search(r'href="(/ui/models/[^"]*/submit\?again=true)"', page.text)
+    assert once_more is not None
+    assert 'name="again" value="true" checked' in logged_in.get(once_more[1]).text
+    assert "Nothing was learned again" not in logged_in.get(first).text

@@ -148,7 +148,7 @@ def test_deleted_training_data_is_a_plain_answer(desk: Any) -> None:
 def test_a_missing_blob_is_named(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     desk.blobs.delete(desk.task(job_id).train_sha256)
-    with pytest.raises(StoreCorrupt, match=r"A file of task 1 is damaged.*upload the batch again"):
+    with pytest.raises(StoreCorrupt, match=r"A file of task 1 is damaged.*send the batch again"):
         spec_of(desk, desk.claim())
 
 

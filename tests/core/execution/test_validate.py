@@ -68,7 +68,7 @@ def test_a_damaged_archive_is_not_the_batchs_fault_and_is_marked(desk: Any, run:
     job_id = desk.submit(desk.model(), decoded=False, archive=b"zip")
     key = desk.task(job_id).archive_key
     desk.store.put_bytes(key, b"ziq")
-    with pytest.raises(StoreCorrupt, match=r"A file of task 1 is damaged.*upload the batch again"):
+    with pytest.raises(StoreCorrupt, match=r"A file of task 1 is damaged.*send the batch again"):
         run(desk.claim())
     with desk.db.read() as session:
         assert [row.key for row in damage.list_damage_marks(session, 9)] == [key]

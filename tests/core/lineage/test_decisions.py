@@ -376,7 +376,7 @@ def test_a_task_whose_images_are_gone_is_not_learned_again_and_the_refusal_has_t
     model = learned(desk, "", "", training_data_days=0.0)
     roll_back(desk, model)
     with pytest.raises(
-        WrongState, match=r"went on \d{4}-\d\d-\d\d: upload the batch again"
+        WrongState, match=r"went on \d{4}-\d\d-\d\d: send the batch again"
     ) as refused:
         relearn(desk, model, 2)
     assert refused.value.extra["training_data_deleted_at"] is not None

@@ -13,6 +13,7 @@ from core.ingest.inspect import Directory
 from core.tasks import batch_report, tasks
 from core.tasks.class_names import compare_class_names
 from core.tasks.sent_batch import Batch
+from perennial import words
 from tests.core.batches import batch
 from tests.core.office import Office
 
@@ -27,6 +28,11 @@ def directory(*labels: str, encoded: bool = True) -> Directory:
     return Directory(
         dict.fromkeys(labels, 1), len(labels), 0, 0, "zip", "folders", False, encoded=encoded
     )
+
+
+def merge_advice(label: str, like: str) -> str:
+    body = f'{{"operations": [{{"merge": {{"from": ["{label}", "{like}"], "into": "{like}"}}}}]}}'
+    return f"Once both are learned, merge them with POST /v1/models/birds/edits {body}."
 
 
 def test_new_known_and_look_alike_classes_are_named_with_a_warning(
@@ -47,10 +53,15 @@ def test_new_known_and_look_alike_classes_are_named_with_a_warning(
         }
         assert warnings[:2] == [
             "The class “cap” is new, and looks like “Cap”, which is in this batch too: if they are "
-            "one class, give them one name.",
+            f"one class, give them one name. {merge_advice('cap', 'Cap')}",
             "The class “tshirt” is new, and looks like “t-shirt”, which the model knows: if they "
-            "are one class, give them one name.",
+            f"are one class, give them one name. {merge_advice('tshirt', 't-shirt')}",
         ]
+        command = words.replace_requests_by_commands(warnings[1])
+        assert (
+            "merge them with `perennial classes merge birds tshirt t-shirt --into t-shirt`."
+            in command
+        )
 
 
 @pytest.mark.parametrize(
@@ -111,10 +122,10 @@ def test_a_data_model_without_classes_yet_knows_those_of_its_tasks(office: Offic
 def test_warnings_of_look_alikes_are_bounded_and_the_report_is_not() -> None:
     found = directory(*[f"{a}{b}x" for a in "abcdefghij" for b in ("é", "e", "É")])
     compared = compare_class_names(found.classes, [])
-    warnings = batch_report.list_batch_warnings(found, compared)
+    warnings = batch_report.list_batch_warnings(found, compared, "m", "class")
     assert len(compared.look_alike) == 20 and len(warnings) == 20
     more = batch_report.list_batch_warnings(
-        found, replace(compared, look_alike=compared.look_alike * 2)
+        found, replace(compared, look_alike=compared.look_alike * 2), "m", "class"
     )
     assert len(more) == 21 and more[-1].startswith("20 more new classes look like others")
 

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from core.tasks.class_names import (
     MAX_EDITED,
     MIN_EDITED,
+    MIN_SLIPPED,
     ComparedClassNames,
     compare_class_names,
     list_singular_forms,
     normalise_spelling,
     strip_plural,
+    undouble_letters,
 )
 
 
@@ -44,6 +46,10 @@ from core.tasks.class_names import (
         ("sneakr", "sneakers"),
         ("sneakker", "sneaker"),
         ("pull\u2011over", "pullover"),
+        ("dgo", "dog"),
+        ("catt", "cat"),
+        ("rabit", "rabbit"),
+        ("brids", "birds"),
     ],
 )
 def test_a_slip_of_the_pen_looks_like_the_known_name(name: str, known: str) -> None:
@@ -71,6 +77,11 @@ def test_a_slip_of_the_pen_looks_like_the_known_name(name: str, known: str) -> N
         ("カラス", "ガラス"),
         ("C", "C++"),
         ("fork", "spoon"),
+        ("act", "cat"),
+        ("cat", "cut"),
+        ("bee", "be"),
+        ("a12", "a21"),
+        ("heat", "hat"),
     ],
 )
 def test_names_of_two_things_do_not_look_alike(name: str, known: str) -> None:
@@ -121,6 +132,14 @@ def alike(a: str, b: str) -> bool:
     if set(list_singular_forms(fold_a)) & set(list_singular_forms(fold_b)):
         return True
     one, other = strip_plural(fold_a), strip_plural(fold_b)
+    if not all(MIN_SLIPPED <= len(word) <= MAX_EDITED for word in (one, other)):
+        return False
+    if len(undouble_letters(one)) >= MIN_SLIPPED and undouble_letters(one) == undouble_letters(
+        other
+    ):
+        return True
+    if one_edit(one, other) and len(one) == len(other) and sorted(one) == sorted(other):
+        return True  # with the same letters, the one edit is a swap
     if not all(MIN_EDITED <= len(word) <= MAX_EDITED for word in (one, other)):
         return False
     return one_edit(one, other)

@@ -294,7 +294,7 @@ def make_edit(client: TestClient, publish: Publish, name: str) -> None:
 
 
 def submit(client: TestClient, archive: Make, name: str) -> str:
-    """Submit a batch to a new model, as if it was decoded, so that it can be learned again; return
+    """Send a batch to a new model, as if it was decoded, so that it can be learned again; return
     its job.
     """
     create_model(client, name)
