@@ -77,8 +77,8 @@ def find_noticed_class_loss(
 
 def _is_noticed(limits: GateLimits | GateOut, losses: Losses, images: int, lost: int) -> bool:
     """Return True if a check fails when one class loses `lost` of its images."""
-    class_lost, forgotten = limits.get("class_lost"), limits.get("forgotten")
-    drifted = limits.get("drifted")
+    class_lost, drifted = limits.get("class_lost"), limits.get("drifted")
+    forgotten = limits.get("forgotten")
     if class_lost is not None and images >= LEAST_OF_CLASS and images - lost <= class_lost * images:
         return True
     p = compute_one_sided_mcnemar(lost, 0)

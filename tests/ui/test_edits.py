@@ -4,7 +4,7 @@ import io
 import zipfile
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.client.small_batches import SMALL
 from tests.ui.conftest import BATCHES, OpenPage, Site
@@ -46,11 +46,23 @@ def test_a_wrong_label_is_seen_corrected_learned_compared_and_undone(
     page.get_by_role("link", name="Version 2 beside version 1").click()
     expect(page.get_by_role("heading", name="Version 2 beside version 1")).to_be_visible()
     assert find_faults(open_page(edits)) == {}
+    page.set_viewport_size({"width": 360, "height": 740})
     page.goto(edits)
-    page.get_by_text("Undo…").click()
+    undo = page.get_by_text("Undo…")
+    assert is_in_sight(undo), "on a phone, nobody scrolls a table to look for it"
+    undo.click()
+    assert is_in_sight(page.get_by_role("button", name="Undo edit 1"))
+    assert is_in_sight(page.get_by_label("Reason"))
     page.get_by_role("button", name="Undo edit 1").click()
     expect(page.get_by_role("heading", name="Production is version 1")).to_be_visible()
     assert count_zeros(site) == 11
+
+
+def is_in_sight(place: Locator) -> bool:
+    """Return True if a place lies within the width of the window, without scrolling."""
+    box, size = place.bounding_box(), place.page.viewport_size
+    assert box is not None and size is not None
+    return box["x"] >= 0 and box["x"] + box["width"] <= size["width"]
 
 
 def find_image(page: Page) -> None:

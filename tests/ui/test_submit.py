@@ -3,6 +3,7 @@ JavaScript.
 """
 
 import io
+import json
 import secrets
 import tarfile
 import zipfile
@@ -13,6 +14,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from tests.client.small_batches import SMALL
 from tests.ui.conftest import BATCHES, HOSTILE, OpenPage, Site, choose, submit
 from tests.ui.files import drop, make_payload, unpack
 
@@ -301,3 +303,53 @@ def test_without_javascript_a_photo_is_predicted(site: Site, open_page: OpenPage
     expect(page.locator(".answers meter").first).to_be_visible()
     expect(page.locator(".answers li").nth(1)).to_contain_text("cannot be used")
     expect(page.locator("img[src=x]")).to_have_count(0)
+
+
+def test_a_batch_that_is_sent_again_says_that_nothing_was_learned(
+    site: Site, open_page: OpenPage, bare: str
+) -> None:
+    file = make_payload("week.zip", BATCHES[0][1])
+    page = open_page(f"{bare}/submit").page
+    choose(page, file)
+    looked_at(page)
+    submit(page)
+    first = page.url
+    page.goto(f"{bare}/submit")
+    choose(page, file)
+    looked_at(page)
+    submit(page, f"{first}?sent_again=true")
+    expect(page.get_by_text("Nothing was learned again.")).to_be_visible()
+
+
+def test_of_several_batches_those_that_the_model_has_are_named_with_their_job(
+    site: Site, open_page: OpenPage, bare: str
+) -> None:
+    job = site.client.submit(bare.rpartition("/")[2], BATCHES[0][1], name="known")
+    page = open_page(f"{bare}/submit").page
+    choose(page, *[make_payload(f"{name}.zip", zipped) for name, zipped in BATCHES[:2]])
+    looked_at(page, 2)
+    page.get_by_role("button", name="Send", exact=True).click()
+    rows = page.locator("#files > li")
+    expect(rows.nth(0)).to_contain_text("Nothing was learned again: the model has it.")
+    expect(rows.nth(1)).to_contain_text("Sent.")
+    assert str(rows.nth(0).get_by_role("link").get_attribute("href")).endswith(job.id)
+
+
+def test_recipes_to_compare_are_sent_with_the_batch(site: Site, open_page: OpenPage) -> None:
+    heads = [{"method": {"name": "analytic", "head": head}} for head in ("lda", "ridge")]
+    made = site.client.models.create("compared", **SMALL)
+    watched = open_page(f"/ui/models/{made.id}/submit")
+    page = watched.page
+    choose(page, make_payload("week.zip", BATCHES[0][1]))
+    looked_at(page)
+    page.get_by_text("Compare several recipes").click()
+    page.locator("select[name=trials]").select_option("list")
+    page.locator("select[name=choose]").select_option("manual")
+    expect(page.locator("#wrong-trials_list")).to_contain_text("is empty")
+    page.locator("textarea[name=trials_list]").fill(json.dumps(heads))
+    expect(page.locator("#wrong-trials_list")).to_be_empty()
+    assert watched.faults() == []
+    submit(page)
+    trials = site.client.jobs.trials(page.url.rpartition("/")[2])
+    assert [one.recipe.to_dict() for one in trials.items] == heads and trials.choose == "manual"
+    site.client.models.delete("compared")
