@@ -107,8 +107,8 @@ def test_sums_of_a_task_that_an_edit_removed_are_not_read(desk: Desk) -> None:
     assert names == ["head", "statistics.3", "features.3", "statistics.1", "features.1"]
 
 
-@pytest.mark.parametrize("way", ["rename", None])
-def test_only_a_version_under_other_names_goes_on_with_the_sums_before_it(
+@pytest.mark.parametrize("way", ["rename", "patch", None])
+def test_only_a_version_that_an_edit_made_without_learning_goes_on_with_the_sums_before_it(
     desk: Desk, way: str | None
 ) -> None:
     model = desk.model()
