@@ -47,7 +47,7 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
     ancestors = _read_ancestors(session, parent)
     # An edit stores the sums of its tasks again: the newest part of a name is the valid one.
     known = {part.name for part in by_number.get(parent.number, [])}
-    if not known and not ancestors[parent.number].is_renamed:
+    if not known and not ancestors[parent.number].goes_on:
         return []
     of_taught = {
         f"{kind}.{task}" for kind in PER_TASK for task in list_taught_tasks(parent.manifest)
@@ -56,7 +56,7 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
     number: int | None = ancestors[parent.number].parent
     while number is not None:
         own = by_number.get(number, [])
-        if not ancestors[number].is_renamed and all(part.type != STATISTICS for part in own):
+        if not ancestors[number].goes_on and all(part.type != STATISTICS for part in own):
             break
         # In the order of tasks, because sums in another order differ in their last bits.
         parts[:0] = [part for part in own if part.name not in known and part.name in of_taught]
@@ -71,11 +71,12 @@ class _Ancestor:
 
     Attributes:
         parent: version that it continues.
-        is_renamed: True if it is its parent under other names, which has no sums of its own.
+        goes_on: True if an edit made it without learning, so that its parent's sums are its own,
+            but for those that it stores again.
     """
 
     parent: int | None
-    is_renamed: bool
+    goes_on: bool
 
 
 def _read_ancestors(session: Session, version: Version) -> dict[int, _Ancestor]:
@@ -86,5 +87,6 @@ def _read_ancestors(session: Session, version: Version) -> dict[int, _Ancestor]:
         .where(Version.model_id == version.model_id, Version.number <= version.number)
     )
     return {
-        number: _Ancestor(parent, way == "rename") for number, parent, way in session.execute(query)
+        number: _Ancestor(parent, way in ("rename", "patch"))
+        for number, parent, way in session.execute(query)
     }

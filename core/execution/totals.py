@@ -44,9 +44,13 @@ def digest_covered_parts(parts: Iterable[Part], numbers: ClassNumbers) -> str:
     # Deleted features change the key, so that totals with them are never used again.
     covered = [part for part in parts if is_covered_by_totals(part)]
     named = sorted((part.name, part.sha256) for part in covered)
-    maps = {part.name: found for part in covered if (found := numbers.find_map(part.version_id))}
+    places = {
+        part.name: numbers.by_version[part.version_id]
+        for part in covered
+        if part.version_id in numbers.by_version
+    }
     # Without maps as in earlier releases, whose totals stay in use.
-    content = [named, sorted(maps.items())] if maps else named
+    content = [named, numbers.maps, sorted(places.items())] if places else named
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 

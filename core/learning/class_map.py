@@ -47,6 +47,16 @@ class ClassMap:
         """Return the new numbers of former classes, int64, on their device."""
         return self.numbers.to(labels.device)[labels]
 
+    def only_renumbers(self, classes: Tensor) -> bool:
+        """Return True if all of some former classes stay, and no two of them become one.
+
+        Args:
+            classes: their numbers, int64, each once.
+        """
+        numbers = self.renumber_labels(classes)
+        is_kept = bool((numbers != DROPPED).all())
+        return is_kept and len(numbers.unique()) == len(numbers)  # type: ignore[no-untyped-call]
+
     def average_rows(self, rows: Tensor) -> Tensor:
         """Return the mean of each new class's former rows, [C, …] from [former, …].
 

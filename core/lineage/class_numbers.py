@@ -60,6 +60,20 @@ def read_class_numbers(session: Session, version: Version) -> ClassNumbers:
     return ClassNumbers(maps, by_version)
 
 
+def number_sources(sources: Sequence[Sequence[int]], former: int) -> list[int]:
+    """Return the new number of each former class.
+
+    Args:
+        sources: numbers of the former classes that each new class is made of.
+        former: number of former classes.
+    """
+    numbers = [GONE] * former
+    for new, of in enumerate(sources):
+        for number in of:
+            numbers[number] = new
+    return numbers
+
+
 def renumber_map(earlier: Sequence[int], later: Sequence[int]) -> list[int]:
     """Return the map of classes that leads through an earlier one, and then through a later one."""
     return [GONE if number == GONE else later[number] for number in earlier]

@@ -84,10 +84,14 @@ def test_classes_are_merged_and_dropped_without_images(client: Rest, method: str
 def read_sums(client: Rest, running: Service, model: str) -> dict[tuple[int, str], np.ndarray]:
     """Sums by task and class, and each task's G as "gram", as the newest parts have them."""
     sums: dict[tuple[int, str], np.ndarray] = {}
-    versions = client.read_versions(model)
-    classes = versions[-1]["manifest"]["classes"]
-    newest = {part["name"]: part for one in versions for part in one["manifest"]["parts"]}
-    for name, part in newest.items():
+    newest = {
+        part["name"]: (part, one["manifest"]["classes"])
+        for one in client.read_versions(model)
+        for part in one["manifest"]["parts"]
+    }
+    # A part has the numbers of the version that stored it, before or after the merge.
+    for name, (part, former) in newest.items():
+        classes = ["round" if label in "02" else label for label in former]
         if part["type"] == "statistics":
             task, tensors = int(name.split(".")[1]), load_file(find_blob(running, part["sha256"]))
             sums[task, "gram"] = tensors[f"{task}.gram"]
@@ -111,6 +115,9 @@ def test_sums_of_merged_classes_are_those_of_the_merged_batches(
     ).json()
     assert plan["way"] == "patch" and "exact but for rounding" in plan["approximation"]
     edit(client, model, PATCH[:1])
+    parts = client.read_versions(model)[-1]["manifest"]["parts"]
+    # No task has both classes, so that the sums of each stay as they are.
+    assert {part["type"] for part in parts}.isdisjoint({"statistics", "features"})
     # A model whose first batch is merged at once keeps features to recompute from.
     other = "merged-with-features"
     create(client, other, {**SUMS, "keep": "features"}, training_data_days=0)
@@ -121,6 +128,22 @@ def test_sums_of_merged_classes_are_those_of_the_merged_batches(
     for name, sums in expected.items():
         assert np.allclose(found[name], sums, rtol=1e-12, atol=1e-9), name
     assert accuracies(client, model)[4] == accuracies(client, other)[4]
+
+
+def test_sums_that_a_patch_left_where_they_are_are_read_as_merged(client: Rest) -> None:
+    model = begin(client, "left", "sums")
+    edit(client, model, PATCH)
+    learn(client, model, WEEKS[3])
+    client.call("POST", f"/v1/models/{model}/aliases/production/rollback", json={"version": 4})
+    # The totals are those of version 5, so that the parts of all tasks are read.
+    learn(client, model, WEEKS[3], again=True)
+    totals, parts = (one["manifest"] for one in client.read_versions(model)[-2:])
+    assert totals["classes"] == parts["classes"] == ["round", "1", "3", "4", "6", "7"]
+    found, expected = (
+        {part["name"]: part["sha256"] for part in manifest["parts"] if part["type"] == "own"}
+        for manifest in (parts, totals)
+    )
+    assert found == expected and found
 
 
 def test_a_task_whose_images_were_deleted_loses_its_last_class_and_is_discarded(

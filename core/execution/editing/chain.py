@@ -41,7 +41,7 @@ from core.execution.prepare import (
 )
 from core.ingest.dataset import write_dataset
 from core.jobs.fence import Claim
-from core.lineage.class_numbers import GONE
+from core.lineage.class_numbers import GONE, number_sources
 from core.lineage.coverage import list_taught_tasks
 from core.retention import retention
 from core.settings import Settings
@@ -185,7 +185,10 @@ class EditChain:
             train=self._write_no_images(folder),
         )
         others = [each for each in history if each.number != number]
-        sources = facts.changes.list_class_sources(line.manifest.classes or [])
+        known = list(line.manifest.classes or [])
+        sources = facts.changes.list_class_sources(known)
+        if any(part.type in PER_TASK for part in line.parts.values()):
+            self._record_class_numbers(number_sources(list(sources.values()), len(known)))
         spec = PatchSpec(
             **self._build_spec(line, recipe, task, others, folder).get_set_fields(),
             work=PATCH,
@@ -430,10 +433,14 @@ class EditChain:
         }
         kept = {name: part for name, part in line.parts.items() if name not in outdated}
         numbers = [GONE if name is None else position.get(name, GONE) for name in named]
-        if numbers != list(range(len(known))):
-            self._class_numbers = numbers
+        self._record_class_numbers(numbers)
         manifest = line.manifest.model_copy(update={"classes": new})
         return renumber_line(replace(line, manifest=manifest, parts=kept), numbers, folder)
+
+    def _record_class_numbers(self, numbers: list[int]) -> None:
+        """Record the new number of each class, if any class has another one."""
+        if numbers != list(range(len(numbers))):
+            self._class_numbers = numbers
 
     def _add_unread_features(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
         """Return the parts with those features that no job reads: they have numbers of classes."""

@@ -9,6 +9,7 @@ held-out images that are stored.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from core.contract.jobs.job_event import DoneEvent
 from core.contract.jobs.job_result import JobResult
 from core.contract.jobs.patch_job import PatchSpec
-from core.contract.manifest import PER_TASK, TOTALS
+from core.contract.manifest import PER_TASK, STATISTICS, TOTALS
 from core.learning.class_map import ClassMap
 from core.learning.data import image_packs
 from core.learning.data.augment import derive_seed
@@ -61,6 +62,7 @@ class Patch(Job):
         self._inherit_state(method)
         self._emit_phase("consolidate")
         network.merge_classes(self._names, self._class_map, add=method.outputs_add)
+        unchanged = self._list_unchanged_tasks(method)
         method.renumber_classes(self._class_map)
         move_network_to_device(network, self._device)
         network.requires_grad_(False)
@@ -81,7 +83,7 @@ class Patch(Job):
             images=0,
             warnings=self._warnings,
         )
-        parts = [*copy_network_parts(network), *_list_state_parts(method)]
+        parts = [*copy_network_parts(network), *_list_state_parts(method, unchanged)]
         totals = method.state[TOTALS].to_tensors()
         path = write_parts(
             self._spec.out,
@@ -93,6 +95,15 @@ class Patch(Job):
             ),
         )
         self._emit(DoneEvent(path=path))
+
+    def _list_unchanged_tasks(self, method: Method) -> set[int]:
+        """Return the tasks whose classes only get other numbers, under which older parts are read."""
+        rows = {
+            int(name.split(".")[0]): tensor
+            for name, tensor in method.state[STATISTICS].tensors.items()
+            if name.endswith(".rows")
+        }
+        return {task for task, of in rows.items() if self._class_map.only_renumbers(of)}
 
     def _fit_head(self, ctx: Context, method: Method) -> None:
         """Train the head alone on the remembered images, with equally many of each class."""
@@ -137,12 +148,17 @@ class Patch(Job):
         return make_stratified_batches(seed, 0, rows, labels, self._recipe.batch_size, FIT_STEPS)
 
 
-def _list_state_parts(method: Method) -> list[Part]:
-    """Return the parts of a method's state, the sums and features of all tasks among them."""
+def _list_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
+    """Return the parts of a method's state, with the sums and features of tasks but for some.
+
+    Args:
+        unchanged: tasks whose sums and features an older version has.
+    """
     parts: list[Part] = []
     for kind, tensors in method.state.collect_tensors_by_type(without=(TOTALS,)).items():
         if kind in PER_TASK:
-            for task in sorted({int(name.split(".")[0]) for name in tensors}):
+            tasks = {int(name.split(".")[0]) for name in tensors}
+            for task in sorted(tasks.difference(unchanged)):
                 parts += image_packs.select_task_parts(kind, task, tensors)
         else:
             # New packs, without the images of dropped classes.

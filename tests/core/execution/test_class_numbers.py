@@ -1,14 +1,17 @@
 """Numbers of classes in the parts that a job continues, after edits of the line."""
 
+import hashlib
 import json
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
-from core.database.tables import Edit, Version
+from core.database.tables import Edit, Part, Version
 from core.execution.prepare import write_job_inputs
+from core.execution.totals import digest_covered_parts
 from core.ids import new_id
+from core.lineage.class_numbers import AS_STORED, ClassNumbers
 from core.publishing.publish import publish_result
 from tests.core.desk import Desk
 
@@ -76,6 +79,22 @@ def test_a_version_before_an_edit_is_continued_without_its_map(desk: Desk) -> No
     assert read_parent(desk, model)["class_numbers"] == []
 
 
+def test_totals_of_equal_parts_under_other_numbers_have_another_key() -> None:
+    parts = [Part(version_id="ver_1", name="statistics.1", type="statistics", sha256="a" * 64)]
+    keys = {
+        digest_covered_parts(parts, numbers)
+        for numbers in (
+            AS_STORED,
+            ClassNumbers([[1, 0]], {"ver_1": 0}),
+            ClassNumbers([[0, 2]], {"ver_1": 0}),
+        )
+    }
+    assert len(keys) == 3
+    # The key of earlier releases, so that their totals stay in use.
+    named = [["statistics.1", "a" * 64]]
+    assert hashlib.sha256(json.dumps(named).encode()).hexdigest() in keys
+
+
 def test_sums_of_a_task_that_an_edit_removed_are_not_read(desk: Desk) -> None:
     model = desk.model()
     for _ in range(3):
@@ -88,8 +107,8 @@ def test_sums_of_a_task_that_an_edit_removed_are_not_read(desk: Desk) -> None:
     assert names == ["head", "statistics.3", "features.3", "statistics.1", "features.1"]
 
 
-@pytest.mark.parametrize("way", ["rename", None])
-def test_only_a_version_under_other_names_goes_on_with_the_sums_before_it(
+@pytest.mark.parametrize("way", ["rename", "patch", None])
+def test_only_a_version_that_an_edit_made_without_learning_goes_on_with_the_sums_before_it(
     desk: Desk, way: str | None
 ) -> None:
     model = desk.model()
