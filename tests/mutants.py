@@ -352,7 +352,7 @@ def _read_imports(checkout: Path) -> tuple[list[str], dict[str, set[str]]]:
     """Return the paths of all Python files, and what imports each. The syntax trees take a gigabyte
     in ten readings.
     """
-    modules = changed.modules(checkout)
+    modules = changed.read_modules(checkout)
     return list(modules), changed.find_importers(modules)
 
 
@@ -379,7 +379,6 @@ def _run_tests(copy: Path, marks: str, options: list[str], limit_s: float) -> li
         **os.environ,
         "PYTHONPATH": f"{copy}:{copy / 'client'}",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PERENNIAL_TEST_SHARES": "all",
     }
     environment.pop("PYTEST_ADDOPTS", None)
     command = [

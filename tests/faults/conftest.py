@@ -61,6 +61,8 @@ RECIPE: dict[str, Any] = {"method": {"name": "er", "buffer": 20}, "epochs": 8, "
 """A moment of training by a method that has state: replay buffer and generators."""
 ENDLESS = {"epochs": 10_000}
 """Minutes: no test waits for its end."""
+PATIENCE_S = 240.0
+"""For a condition, or for the end of a process, on a busy machine."""
 Digests = list[list[tuple[str, str]]]
 
 
@@ -284,7 +286,7 @@ class Backend:
 
     # What has become of it.
 
-    def until(self, condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+    def until(self, condition: Callable[[], Any], seconds: float = PATIENCE_S) -> Any:
         """Wait for `condition`, and return what it returned."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -358,7 +360,7 @@ def end(process: psutil.Popen) -> None:
         process.send_signal(signal.SIGCONT)
         process.terminate()
         try:
-            process.wait(60)
+            process.wait(PATIENCE_S)
         except psutil.TimeoutExpired:
             process.kill()
             process.wait()
@@ -436,7 +438,7 @@ def all_gone() -> Callable[[list[psutil.Process]], bool]:
             return False
 
     def wait(processes: list[psutil.Process]) -> bool:
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE_S
         while any(lives(process) for process in processes) and time.monotonic() < end:
             time.sleep(0.02)
         return not any(lives(process) for process in processes)

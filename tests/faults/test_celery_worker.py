@@ -9,7 +9,7 @@ import redis
 from redis_server import RedisServer
 
 from core.jobs.doorbell import QUEUE, Doorbell
-from tests.faults.conftest import ENDLESS, Backend
+from tests.faults.conftest import ENDLESS, PATIENCE_S, Backend
 
 pytestmark = [pytest.mark.slow, pytest.mark.services("redis")]
 
@@ -109,7 +109,7 @@ def test_a_terminated_celery_worker_releases_its_job_and_leaves_nothing(
     family = worker.children(recursive=True)
     worker.terminate()
     rung.release_stopping(process)
-    assert worker.wait(60) == 0, rung.log()
+    assert worker.wait(PATIENCE_S) == 0, rung.log()
     assert all_gone(family)
     released = rung.job(job)
     assert (released.state, released.strikes) == ("queued", 0)
@@ -120,5 +120,5 @@ def test_a_terminated_celery_worker_releases_its_job_and_leaves_nothing(
 def test_a_celery_worker_without_a_broker_says_what_to_run(backend: Backend) -> None:
     backend.environment["PERENNIAL_BROKER_URL"] = ""
     worker: psutil.Popen = backend._start(CELERY)
-    assert worker.wait(60) != 0
+    assert worker.wait(PATIENCE_S) != 0
     assert "python -m worker.loop" in backend.log()

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tests.faults.conftest import Backend
+from tests.faults.conftest import PATIENCE_S, Backend
 
 
 @pytest.mark.slow
@@ -14,7 +14,7 @@ def test_a_check_whose_worker_was_killed_is_begun_again_and_starts_no_learning(
     model, worker = shared.create(), shared.standing_worker()
     shared.arm("ingest-decoded")
     job = shared.check(model, batches[0])
-    assert worker.wait(60) == -signal.SIGKILL
+    assert worker.wait(PATIENCE_S) == -signal.SIGKILL
     shared.end_lease(job)
     shared.standing_worker()
     done = shared.is_run_finished(job)
@@ -33,7 +33,7 @@ def test_a_check_that_kills_its_worker_three_times_fails_and_its_upload_goes(
     job = shared.check(model, batches[0])
     for _ in range(3):
         shared.arm("ingest-decoded")
-        assert shared.standing_worker().wait(60) == -signal.SIGKILL
+        assert shared.standing_worker().wait(PATIENCE_S) == -signal.SIGKILL
         shared.end_lease(job)
     shared.standing_worker()
     done = shared.is_run_finished(job)

@@ -13,7 +13,7 @@ from sqlalchemy import select, update
 from core.database.tables import Delivery, Webhook
 from core.versions import aliases
 from core.webhooks import webhooks
-from tests.faults.conftest import Backend
+from tests.faults.conftest import PATIENCE_S, Backend
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ def test_a_worker_killed_after_the_publish_and_before_any_delivery_leaves_them_t
     hook = hook_of(shared, receiver, model, "version.published", "job.succeeded")
     shared.arm("publish-committed")
     job = shared.submit(model, batches[0])
-    assert worker.wait(60) == -signal.SIGKILL
+    assert worker.wait(PATIENCE_S) == -signal.SIGKILL
     assert shared.job(job).state == "succeeded" and receiver.seen == []
     shared.standing_worker()
     told = [one.verified(hook["secret"]) for one in receiver.wait(2, seconds=60)]
@@ -60,7 +60,7 @@ def test_a_worker_killed_around_a_delivery_sends_it_again_under_its_id(
     hook = hook_of(shared, receiver, model, "alias.moved")
     shared.arm(point)
     move_alias(shared, model)
-    assert worker.wait(60) == -signal.SIGKILL
+    assert worker.wait(PATIENCE_S) == -signal.SIGKILL
     lease(shared, hook, 4e9)
     shared.standing_worker()
     other = shared.create()

@@ -12,7 +12,7 @@ from core.admission.admission import Admission, JobLimits
 from core.database.tables import Event
 from core.errors import JobTooLarge
 from core.tasks import retries
-from tests.faults.conftest import ENDLESS, Backend, Digests
+from tests.faults.conftest import ENDLESS, PATIENCE_S, Backend, Digests
 
 pytestmark = pytest.mark.slow
 
@@ -87,7 +87,7 @@ def test_a_terminated_worker_releases_without_a_strike_and_exits_zero(
     family = worker.children(recursive=True)
     worker.terminate()
     shared.release_stopping(process)
-    assert worker.wait(60) == 0
+    assert worker.wait(PATIENCE_S) == 0
     assert all_gone(family)
     stopped = shared.job(job)
     assert (stopped.state, stopped.strikes, stopped.worker) == ("queued", 0, None)
