@@ -62,9 +62,9 @@ def test_a_week_with_two_classes_swapped_is_learned_with_a_warning(swapped: type
 
 def test_swapped_images_are_among_those_to_look_at(swapped: types.Task) -> None:
     rows = [row for row in list_finding_rows(swapped) if row[0] == "suspect"]
-    found = [row for row in rows if (row[2], row[3]) in {("0", "1"), ("1", "0")}]
+    found = [row for row in rows if (row[3], row[4]) in {("0", "1"), ("1", "0")}]
     assert len(found) >= 30
-    assert all(str(row[1]).startswith(f"train/{row[2]}/") for row in found)
+    assert all(str(row[2]).startswith(f"train/{row[3]}/") for row in found)
 
 
 def test_a_wholly_rotated_week_is_held_with_the_question(client: Rest) -> None:
