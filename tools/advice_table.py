@@ -108,6 +108,11 @@ ENTRIES = (
           f'Move the model to the base for photos: POST {M}/rebase {{"base": '
           f'"perennial/efficientnet-lite0"}}.',
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
+    Entry("look-alike", ("core/lineage/words.py:describe_class_merge",),
+          "a batch has a class whose name looks like that of another class",
+          f'Once both are learned, merge them with POST {M}/edits {{"operations": [{{"merge": '
+          f'{{"from": ["dgo", "dog"], "into": "dog"}}}}]}}.',
+          "tests/ui/test_edits.py::test_classes_are_merged_after_a_plan_by_the_page"),
     Entry("confused", ("core/publishing/advice.py:_advise_more_images",
                        "core/publishing/advice.py:_advise_on_worst_class"),
           "a version takes two classes for each other, or accuracy falls and the base is the "

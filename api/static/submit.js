@@ -1,12 +1,7 @@
 import { lookAt } from "./first_look.js";
 import { list as listFiles, pack, takeDrops } from "./folder.js";
 
-const form = document.getElementById("submit");
-const input = document.getElementById("file");
-const folder = document.getElementById("folder");
-const drop = document.getElementById("drop");
-const list = document.getElementById("files");
-const go = document.getElementById("go");
+const [form, input, folder, drop, list, go] = ["submit", "file", "folder", "drop", "files", "go"].map((id) => document.getElementById(id));
 const at = form.dataset;
 const PIECE = 64 << 20; // bytes of one request
 const batches = [];
@@ -26,9 +21,7 @@ function size(bytes) {
 }
 
 function say(text) {
-  const place = document.getElementById("said");
-  place.textContent = text;
-  place.hidden = !text;
+  Object.assign(document.getElementById("said"), { textContent: text, hidden: !text });
 }
 
 function fields() {
@@ -250,8 +243,7 @@ async function submitted(batch, [recipe, trials]) {
 async function send() {
   say("");
   sending = go.disabled = true;
-  let job = null;
-  let isKnown = false; // whether the model had one of the batches
+  let [job, isKnown] = [null, false]; // isKnown: the model had one of the batches
   const several = batches.length > 1;
   try {
     const recipe = await plan();

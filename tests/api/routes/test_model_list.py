@@ -27,8 +27,8 @@ def test_a_summary_has_the_figures_of_metrics(client, model, publish):
 def test_a_new_model_has_a_summary_without_figures(client, model):
     [item] = client.get("/v1/models?include=summary").json()["items"]
     assert item["summary"] == {
-        "production": 0, "versions": 1, "tasks": 0, "acc": None, "forgetting": None, "last_job": None,
-        "bytes": 0, "acc_line": [],
+        "production": 0, "versions": 1, "tasks": 0, "acc": None, "images": None, "forgetting": None,
+        "last_job": None, "bytes": 0, "acc_line": [],
     }  # fmt: skip
 
 

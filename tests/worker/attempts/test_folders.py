@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -39,7 +39,8 @@ def run_worker(root: Path) -> Iterator[tuple["subprocess.Popen[str]", psutil.Pro
             yield worker, child
         finally:
             worker.kill()
-            child.kill()
+            with suppress(psutil.NoSuchProcess):  # a test has ended it
+                child.kill()
 
 
 @pytest.fixture
