@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from core.text.counts import format_count
 from core.upkeep.consistency import Drift, Kind
 
 FOUND: dict[Kind, str] = {
@@ -28,11 +29,6 @@ COUNTED: dict[Kind, str] = {
     "foreign": "not of this service",
     "lease": "left by a worker",
 }
-
-
-def format_count(number: int, noun: str) -> str:
-    """Return a number with its noun: "1 object", "1,200 objects"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def describe_drift(drift: Drift) -> str:

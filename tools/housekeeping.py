@@ -37,11 +37,12 @@ from core.files.private import UMASK
 from core.requests.times import format_rfc3339
 from core.settings import Settings
 from core.storage import Blobs, Store, open_store
+from core.text.counts import format_count
 from core.upkeep import consistency
 from core.upkeep.sweep import Extent, run_sweep
 from core.upkeep.sweep_dry_run import Removal, list_sweep_removals
 from tools import backup
-from tools.drift_words import describe_comparison_result, describe_drift, format_count
+from tools.drift_words import describe_comparison_result, describe_drift
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -27,7 +27,7 @@ class VersionRow:
     """Summary of a version.
 
     `acc` and `forgetting` of its row of the matrix are in [0, 1], or None if undefined. `images`:
-    held-out images that they rest on; None: not stored with rows from before 0.1.0.
+    held-out images that they rest on; None: rows written before 0.1.0 lack it.
     """
 
     number: int

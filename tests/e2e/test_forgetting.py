@@ -176,7 +176,7 @@ def test_nothing_of_purged_images_is_left_in_store_or_database(
     client: Rest, running: Service, method: str
 ) -> None:
     data = running.data_dir
-    # Other tests share the service, whose rows and files of before have nothing of these images.
+    # Other tests share the service. Rows and files older than this test hold nothing of these images.
     began, rows = time.time(), dump_sqlite(data)
 
     def look(marks: list[bytes]) -> dict[str, str]:

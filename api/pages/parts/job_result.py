@@ -1,4 +1,4 @@
-"""What a job made, for its page: accuracies, the gate's comparison, and labels to look at."""
+"""The result of a job, for its page: accuracies, the gate's comparison, and labels to look at."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,8 +33,8 @@ class TaskAccuracy:
 
 
 @dataclass(frozen=True)
-class JobResult:
-    """What a job made.
+class ShownResult:
+    """The result of a job, as its page shows it.
 
     Attributes:
         accuracies: of its version, on tasks that it was taught; the newest `TASKS`.
@@ -51,15 +51,15 @@ class JobResult:
     pictures: bool = False
 
 
-def read_job_result(db: Database, actor: Actor, job: JobOut) -> JobResult:
+def read_job_result(db: Database, actor: Actor, job: JobOut) -> ShownResult:
     """Return what a job has made so far."""
     task = _read_task(db, actor, job)
     data = {**_NO_FINDINGS, **({} if task is None else task["report"].get("data", {}))}
     pictures = bool(data["suspects"]) and _has_training_images(db, actor, job)
     if job["version"] is None:
-        return JobResult(task=task, data=data, pictures=pictures)
+        return ShownResult(task=task, data=data, pictures=pictures)
     version = versions.get_version(db, actor, job["model"], str(job["version"]))
-    return JobResult(
+    return ShownResult(
         _read_accuracies(db, actor, job["model"], version["number"], version["tasks"]),
         describe_gate_comparison(version["gate"]),
         task,
