@@ -8,16 +8,17 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pyte
 
 ROOT = Path(__file__).parents[2]
 COLUMNS, ROWS = 80, 40
 LIMIT_S = 60
-CTRL_C = b"\x03"
-CTRL_C_AGAIN_S = 5
+ASLEEP_LOOK_S = 0.05
 LEADER = """
 import fcntl, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that ^C reaches this process
@@ -44,6 +45,20 @@ class Recording:
     def words(self) -> str:
         """The last screen as running text."""
         return " ".join(" ".join(self.last).split())
+
+
+def wait_until_asleep(pid: int, limit_s: float = LIMIT_S) -> None:
+    """Wait until a process sleeps and goes on sleeping: it waits for input or a clock."""
+    process = psutil.Process(pid)
+    seen = None
+    until = time.monotonic() + limit_s
+    while time.monotonic() < until:
+        found = (process.status(), process.num_ctx_switches().voluntary)
+        if found == seen and found[0] == psutil.STATUS_SLEEPING:
+            return
+        seen = found
+        time.sleep(ASLEEP_LOOK_S)
+    raise TimeoutError(f"process {pid} did not sleep for {ASLEEP_LOOK_S} s within {limit_s} s")
 
 
 def record(
@@ -76,17 +91,7 @@ def record(
     screen = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.ByteStream(screen)
     screens: list[list[str]] = [[]]
-    silent_s, was_interrupted = 0.0, False
-    while silent_s < limit_s:
-        step_s = CTRL_C_AGAIN_S if was_interrupted else limit_s
-        if not select.select([ours], [], [], step_s)[0]:
-            silent_s += step_s
-            if was_interrupted:
-                # Python's input() overlooks a signal that comes just before it begins to wait.
-                # A person presses the keys once more.
-                os.write(ours, CTRL_C)
-            continue
-        silent_s = 0.0
+    while select.select([ours], [], [], limit_s)[0]:
         try:
             stream.feed(os.read(ours, 1 << 16))
         except OSError:  # the other end is closed
@@ -95,8 +100,9 @@ def record(
         if lines != screens[-1]:
             screens.append(lines)
         if typed is not None and typed[0] in "\n".join(screen.display):
+            # Python's input() overlooks a signal that comes just before it begins to wait.
+            wait_until_asleep(process.pid)
             os.write(ours, typed[1])
-            was_interrupted = typed[1] == CTRL_C
             typed = None
     os.close(ours)
     return Recording(process.wait(limit_s), screens)
