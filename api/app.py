@@ -74,7 +74,7 @@ from api.routes import (
     versions,
     webhooks,
 )
-from api.routes.service import audit, health, keys, prometheus, start, usage
+from api.routes.service import audit, health, keys, prometheus, usage
 from api.server.boundary import Boundary
 from api.server.cors import Cors
 from api.server.loopback import is_loopback_host
@@ -99,7 +99,7 @@ from core.processes.start import check_startup_conditions, find_sqlite_file
 from core.recipe.catalogue import Catalogue
 from core.recipe.resolve import list_recipe_paths
 from core.requests.actor import Actor
-from core.requests.response_cache import KeptAnswers
+from core.requests.response_cache import ResponseCache
 from core.retention.damage import Marks
 from core.settings import Settings
 from core.storage import Blobs, open_store
@@ -133,7 +133,6 @@ ROUTERS = (
     usage.router,
     webhooks.router,
     prometheus.router,
-    start.router,
     login_page.router,
     models_page.router,
     # Before the page of a model, whose path would take `new` for a model's name.
@@ -201,7 +200,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.state.export_work = HeavyWork(settings.export_builds)
     app.state.picture_work = HeavyWork(images.MOST)
     app.state.encoded_jobs = EncodedJobs()
-    app.state.kept_metrics = KeptAnswers(KEPT_BYTES)
+    app.state.kept_metrics = ResponseCache(KEPT_BYTES)
     _add_routes(app, FairShare(settings))
     add_openapi_routes(app)
     add_guide_routes(app)

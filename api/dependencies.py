@@ -27,7 +27,7 @@ from core.recipe.catalogue import Catalogue
 from core.requests.actor import Actor
 from core.requests.pages import DEFAULT_LIMIT, MAX_LIMIT
 from core.requests.resources import Resources
-from core.requests.response_cache import KeptAnswers
+from core.requests.response_cache import ResponseCache
 from core.settings import Settings
 from core.storage import Store
 from core.storage.blobs import Blobs
@@ -97,7 +97,7 @@ class ServiceParts:
     catalogue: Catalogue
     export_work: HeavyWork
     picture_work: HeavyWork
-    kept_metrics: KeptAnswers
+    kept_metrics: ResponseCache
 
     def load_use_case_resources(self) -> Resources:
         """Return what use cases work with; call it in a thread, as `catalogue`."""

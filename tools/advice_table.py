@@ -170,7 +170,7 @@ ENTRIES = (
           "more entries of a label table cannot be read than the batch "
           "allows", "Leave them out with ?max_bad=0.3.",
           "tests/api/uploads/test_upload.py::test_more_bad_entries_are_taken_where_the_request_allows_them"),
-    Entry("memory-lost", (_build_learning_path("evaluation/ancestors.py:inherit_state"),),
+    Entry("memory-lost", (_build_learning_path("evaluation/ancestors.py:load_parent_state"),),
           "a batch is learned by another method, or memory was deleted", "", TELLS),
     Entry("one-class", (_build_learning_path("training/job.py:_begin_new_run"),), "a model knows only one class",
           "Send a batch with another class.",
@@ -270,7 +270,7 @@ ENTRIES = (
                                 "finished or taken back",
           f"POST {M}/rebase/finish moves production.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    Entry("edit-pattern", ("core/edits/accept.py:_resolve_path_patterns",),
+    Entry("edit-pattern", ("core/edits/image_patterns.py:resolve_path_patterns",),
           "a pattern of paths matches no image of a task, or too many", "", TELLS),
     Entry("former-name", ("core/ingest/layout.py:replace_former_names",),
           "a batch has a class that was dropped from the model, or a former name of a class", "", TELLS),

@@ -5,7 +5,7 @@ Also the pages that a change begins on: `…/classes`, and `…/tasks/{n}/images
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import parse_qsl, urlencode
 
@@ -111,6 +111,28 @@ class Choice:
             raise Invalid(f"This cannot be done so: {first['msg']}.") from None
 
 
+@dataclass(frozen=True)
+class ChoiceQuery:
+    """A choice in the query of a link; `parse_edit_choice` reads it."""
+
+    what: Text = None
+    task: Text = None
+    part: Text = None
+    images: Text = None
+    name: Text = None
+    names: Text = None
+    to: Text = None
+
+
+@dataclass(frozen=True)
+class ImageFilter:
+    """The images of a task that a page shows."""
+
+    part: Split = "train"
+    label: Label = None
+    after: From = None
+
+
 def explain_refused_edit(error: PerennialError) -> str:
     """Return the reason of a refusal, for a page; an error of the service itself is raised."""
     if error.status >= 500:
@@ -159,27 +181,6 @@ def _parse_class_names(values: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-async def _build_edit_choice(
-    what: Text = None,
-    task: Text = None,
-    part: Text = None,
-    images: Text = None,
-    name: Text = None,
-    names: Text = None,
-    to: Text = None,
-) -> Choice:
-    values = {
-        "what": what,
-        "task": task,
-        "part": part,
-        "images": images,
-        "name": name,
-        "names": names,
-        "to": to,
-    }
-    return parse_edit_choice({key: value for key, value in values.items() if value is not None})
-
-
 @router.get("/ui/models/{model}/classes")
 def show_classes(request: Request, model: ModelPath, actor: Read, service: Service) -> Response:
     """Show the classes of a model with forms that change them, and former names."""
@@ -209,9 +210,7 @@ async def show_images(
     n: Number,
     actor: Read,
     service: Service,
-    part: Split = "train",
-    label: Label = None,
-    after: From = None,
+    shown: Annotated[ImageFilter, Depends()],
 ) -> Response:
     """Show the images of a task, with a form that relabels or removes chosen ones."""
     db, blobs = service.db, service.blobs
@@ -219,17 +218,17 @@ async def show_images(
         lambda: models.read_model(db, service.catalogue(), actor, model)
     )
     task = await to_thread.run_sync(tasks.read_task, db, actor, model_response["id"], n)
-    label = label or None
+    label = shown.label or None
     images, why = None, ""
     try:
         found = await to_thread.run_sync(
-            task_images.find_task_split, db, actor, model_response["id"], n, part
+            task_images.find_task_split, db, actor, model_response["id"], n, shown.part
         )
 
         def list_images() -> Any:
             with task_images.translate_deleted_part_errors(db, actor, model_response["id"], found):
                 return task_images.list_part_images(
-                    blobs, found, label=label, limit=IMAGES, cursor=after
+                    blobs, found, label=label, limit=IMAGES, cursor=shown.after
                 )
 
         images = await service.picture_work.run_work_in_turn(actor.owner_id, list_images)
@@ -238,11 +237,11 @@ async def show_images(
     context = {
         "model": model_response,
         "task": task,
-        "part": part,
+        "part": shown.part,
         "label": label,
         "images": images,
         "why": why,
-        "after": after,
+        "after": shown.after,
         "names": await to_thread.run_sync(_list_suggested_classes, db, actor, model_response["id"]),
     }
     return render_page(request, "images.html", context)
@@ -265,9 +264,12 @@ async def show_plan(
     model: ModelPath,
     actor: Read,
     service: Service,
-    choice: Annotated[Choice, Depends(_build_edit_choice)],
+    query: Annotated[ChoiceQuery, Depends()],
 ) -> Response:
     """Show what a choice would change, with the button that changes it."""
+    choice = parse_edit_choice(
+        {name: value for name, value in asdict(query).items() if value is not None}
+    )
     db = service.db
     model_response = await to_thread.run_sync(
         lambda: models.read_model(db, service.catalogue(), actor, model)

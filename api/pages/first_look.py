@@ -22,7 +22,7 @@ from core.errors import ArchiveInvalid, Invalid
 from core.ingest.first_look import ImageHead, check_image_heads
 from core.ingest.limits import Limits
 from core.ingest.rules.names import is_clearly_no_image, is_junk_path
-from core.tasks import submission
+from core.requests.actor import require_visible_model
 
 router = APIRouter(include_in_schema=False)
 
@@ -72,7 +72,7 @@ async def judge_first_images(
     body = await read_small_body(
         request.receive, MAX_BYTES, read_declared_length(request.headers.get("content-length"))
     )
-    await to_thread.run_sync(submission.require_visible_model, db, actor, model)
+    await to_thread.run_sync(require_visible_model, db, actor, model)
     try:
         sent_heads = Heads.model_validate_json(body)
         images = [

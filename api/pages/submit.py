@@ -13,7 +13,7 @@ from typing import Annotated
 from urllib.parse import quote
 
 from anyio import to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.authentication import session
@@ -53,29 +53,36 @@ Again = Annotated[bool, Query(description="Learn a batch once more that the mode
 _PLAIN = ("name", "do", "conflicts", "again", *trials_form.INPUTS)
 
 
+@dataclass(frozen=True)
+class Prefill:
+    """Inputs that a link to the form has filled in.
+
+    Attributes:
+        choice: the method or preset whose settings are shown.
+        recipe: a patch in JSON that fills in the inputs.
+        again: True ticks the box that learns a batch once more.
+    """
+
+    choice: Filled = ""
+    recipe: Filled = ""
+    again: Again = False
+
+
 @router.get(PATH)
 def show_submit_form(
     request: Request,
     model: ModelPath,
     actor: Write,
     service: Service,
-    choice: Filled = "",
-    recipe: Filled = "",
-    again: Again = False,
+    prefill: Annotated[Prefill, Depends()],
 ) -> Response:
-    """Show the form that sends a batch.
-
-    Args:
-        choice: the method or preset whose settings are shown.
-        recipe: a patch in JSON that fills in the inputs.
-        again: tick the box that learns a batch once more.
-    """
+    """Show the form that sends a batch."""
     db, catalogue = service.db, service.catalogue()
     model_response = models.read_model(db, catalogue, actor, model)
-    inputs = {recipe_form.CHOICE: choice} if choice else {}
+    inputs = {recipe_form.CHOICE: prefill.choice} if prefill.choice else {}
     is_unreadable = False
     try:
-        inputs |= recipe_form.convert_patch_to_values(recipe) if recipe else {}
+        inputs |= recipe_form.convert_patch_to_values(prefill.recipe) if prefill.recipe else {}
     except ValueError:
         is_unreadable = True
     form = recipe_form.build_recipe_form(db, catalogue, actor, model_response, inputs)
@@ -88,7 +95,7 @@ def show_submit_form(
         form.errors["recipe"] = (
             f"The link to this page names settings that do not exist: {left_out}."
         )
-    if again:
+    if prefill.again:
         form.inputs["again"] = "true"
     return _render_submit_form(request, _Shown(model_response, form))
 

@@ -55,9 +55,10 @@ from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.ingest.sniff import detect_format
 from core.requests import idempotency
-from core.tasks import held_out_batch, settling, submission, tasks, validations
+from core.requests.actor import require_visible_model
+from core.tasks import held_out_batch, settling, tasks, validations
 from core.tasks.sent_batch import SentBatch
-from core.trials.plan import TrialsAsked
+from core.trials.plan import TrialsRequest
 from core.uploads import whole_uploads
 from core.uploads.whole_uploads import Whole
 
@@ -268,7 +269,7 @@ async def _process_resumable_upload(order: Order, head: Head) -> Response:
     """
     upload, actor = order.upload, order.actor
     db, settings = upload.db, upload.settings
-    await to_thread.run_sync(submission.require_visible_model, db, actor, order.request.model)
+    await to_thread.run_sync(require_visible_model, db, actor, order.request.model)
     release_current_slot()
     body = await read_small_body(upload.request.receive, MAX_JSON_BYTES, head.length)
     await retake_current_slot()
@@ -320,7 +321,7 @@ def _merge_recipe_override(override: RecipePatch | None, body: FromUpload) -> Re
     return override if body.recipe is None else body.recipe
 
 
-def _merge_trials(trials: TrialsAsked | None, body: FromUpload) -> TrialsAsked | None:
+def _merge_trials(trials: TrialsRequest | None, body: FromUpload) -> TrialsRequest | None:
     asked = build_asked_trials(body.trials, body.choose, body.max_seconds)
     if asked is None:
         return trials

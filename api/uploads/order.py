@@ -32,7 +32,7 @@ from core.storage import Store
 from core.tasks import batch_report, held_out_batch, submission
 from core.tasks.sent_batch import Batch
 from core.tasks.submission import Submission
-from core.trials.plan import AUTO, TrialsAsked
+from core.trials.plan import AUTO, TrialsRequest
 from core.uploads.whole_uploads import Whole
 
 _inspections = CapacityLimiter(2)
@@ -85,7 +85,7 @@ class Order:
     store: Store
     bell: Doorbell
     catalogue: Catalogue
-    trials: TrialsAsked | None = None
+    trials: TrialsRequest | None = None
     is_here: bool = False
     former_names: dict[str, str | None] = field(default_factory=dict)
 
@@ -187,7 +187,7 @@ def parse_reading_options(texts: Mapping[str, str]) -> ReadingOptions:
         raise Invalid(str(error)) from None
 
 
-def parse_trials(batch_request: BatchRequest) -> TrialsAsked | None:
+def parse_trials(batch_request: BatchRequest) -> TrialsRequest | None:
     """Return the trials of a query. Raises Invalid."""
     text = batch_request.trials
     recipes = None if text is None else parse_trial_recipes(text)
@@ -210,14 +210,14 @@ def build_asked_trials(
     recipes: Literal["auto"] | list[RecipePatch] | None,
     choose: Choose | None,
     max_seconds: float | None,
-) -> TrialsAsked | None:
+) -> TrialsRequest | None:
     """Return the trials of a request; None for a batch with one recipe.
 
     Raises:
         Invalid: a field about trials without trials.
     """
     if recipes is not None:
-        return TrialsAsked(recipes, choose or "best", max_seconds)
+        return TrialsRequest(recipes, choose or "best", max_seconds)
     if choose is not None:
         raise Invalid("choose decides between trials: send trials as well.")
     if max_seconds is not None:

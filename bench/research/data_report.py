@@ -41,7 +41,11 @@ from core.learning.evaluation.probe import compute_features
 from core.learning.networks import HeadSpec, ImageSpec, build_empty_network
 from core.learning.precision import Inputs
 from core.learning.reports.data_findings import SUSPECTS
-from core.learning.reports.shift import Labelled, compare_image_samples, measure_channel_statistics
+from core.learning.reports.shift import (
+    LabelledSample,
+    compare_image_samples,
+    measure_channel_statistics,
+)
 from core.learning.reports.suspects import estimate_label_probabilities, find_suspect_labels
 from core.packaged import packaged_base
 from core.recipe.resolve import resolve_recipe
@@ -292,16 +296,16 @@ def _find_issues_by_cleanlab(
 
 
 def _compute_p_value(
-    one: Labelled, other: Labelled, side: int, generator: torch.Generator
+    one: LabelledSample, other: LabelledSample, side: int, generator: torch.Generator
 ) -> float:
     order = torch.randperm(len(one.features), generator=generator)
     sides = ((one, order[:side]), (other, order[side : 2 * side]))
-    first, second = (Labelled(of.features[rows], of.light[rows], []) for of, rows in sides)
+    first, second = (LabelledSample(of.features[rows], of.light[rows], []) for of, rows in sides)
     return compare_image_samples(first, second, generator).p
 
 
-def _measure_images(images: Images) -> Labelled:
-    return Labelled(
+def _measure_images(images: Images) -> LabelledSample:
+    return LabelledSample(
         _compute_image_features(images), measure_channel_statistics(torch.from_numpy(images)), []
     )
 

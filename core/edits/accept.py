@@ -4,9 +4,8 @@ Everything is checked in one transaction under the lock of the model's row, so n
 between the check and the job.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import cast
 
 from sqlalchemy import func, select
@@ -24,11 +23,11 @@ from core.database.kinds import Kind
 from core.database.tables import Edit, Job, Model, Part, Task, Version
 from core.edits import listing
 from core.edits.checks import Changes, TaughtTask, check_operations
+from core.edits.image_patterns import resolve_path_patterns
 from core.edits.operations import Operation
 from core.edits.rewrite import get_feature_part_names
-from core.errors import Invalid, NotFound, WrongState
+from core.errors import Invalid, WrongState
 from core.ids import new_id
-from core.ingest.findings.traces import read_traces
 from core.jobs.jobs import build_queued_taskless_job, copy_recipe_resources
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
@@ -40,8 +39,6 @@ from core.requests.resources import Resources
 from core.usage import quota
 
 CLOSED_FORM = "analytic"
-MAX_MATCHES = 100_000
-"""Images that the patterns of one edit may match."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def plan_edit(
     resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> EditPlanOut:
     """Return what an edit of a model's labels, images or classes would change, without making it."""
-    resolved = _resolve_path_patterns(resources, actor, model, operations)
+    resolved = resolve_path_patterns(resources, actor, model, operations)
     with resources.db.read() as session:
         row = find_model(session, actor, model)
         checked = _check_edit(session, row, resolved)
@@ -114,7 +111,7 @@ def accept_edit(
         replay = idempotency.find_earlier_response(session, actor, repeat)
     if replay is not None:
         return cast(EditOut, replay.body), True
-    resolved = _resolve_path_patterns(resources, actor, model, request.operations)
+    resolved = resolve_path_patterns(resources, actor, model, request.operations)
     with resources.db.write() as session:
         row = find_model(session, actor, model, lock=True)
         replay = idempotency.find_earlier_response(session, actor, repeat)
@@ -435,66 +432,6 @@ def _describe_approximation(checked: _Checked) -> str | None:
                 "A dropped class is no longer predicted, and what it taught the network stays."
             )
     return " ".join(texts)
-
-
-def _resolve_path_patterns(
-    resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
-) -> list[Operation]:
-    """Return the operations with every pattern of paths replaced by the images that it matches.
-
-    Raises:
-        NotFound: a pattern matches no image.
-        Invalid: the patterns match too many images.
-    """
-    if not any(one.remove is not None and one.remove.name is not None for one in operations):
-        return list(operations)
-    paths = _read_image_paths(resources, actor, model)
-    resolved: list[Operation] = []
-    for operation in operations:
-        remove = operation.remove
-        if remove is None or remove.name is None:
-            resolved.append(operation)
-            continue
-        matched = [
-            Operation.model_validate({"remove": {"task": task, "image": row, "part": part}})
-            for (task, part), names in paths.items()
-            if remove.task in (None, task)
-            for row, name in enumerate(names)
-            if fnmatchcase(name, remove.name)
-        ]
-        if not matched:
-            raise NotFound(
-                f"No learned image has a path like {remove.name!r}. The list of a task's images has "
-                f"their paths."
-            )
-        resolved += matched
-        if len(resolved) > MAX_MATCHES:
-            raise Invalid(f"The patterns match more than {MAX_MATCHES:,} images; narrow them.")
-    return list({one.model_dump_json(): one for one in resolved}.values())
-
-
-def _read_image_paths(
-    resources: Resources, actor: Actor, model: str
-) -> Mapping[tuple[int, Split], list[str]]:
-    """Return the image paths by task and part, for all tasks that the newest version has learned."""
-    with resources.db.read() as session:
-        row = find_model(session, actor, model)
-        head = lineage.find_next_start(session, row)
-        numbers = [] if head is None else list_taught_tasks(head.manifest)
-        query = select(Task.number, Task.traces_sha256).where(
-            Task.model_id == row.id,
-            Task.number.in_(numbers),
-            Task.traces_sha256.is_not(None),
-            Task.held_out_deleted_at.is_(None),
-            Task.data_deleted_at.is_(None),
-        )
-        files = {number: digest for number, digest in session.execute(query) if digest is not None}
-    paths: dict[tuple[int, Split], list[str]] = {}
-    for number, digest in sorted(files.items()):
-        traces = read_traces(resources.blobs.fetch_verified_file(digest))
-        paths[number, "train"] = traces.names[: len(traces.train)]
-        paths[number, "held_out"] = traces.names[len(traces.train) :]
-    return paths
 
 
 def _count_tasks(count: int) -> str:

@@ -28,7 +28,7 @@ SPEC = "export.json"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExportRequest:
     """An export to make: version and format, parts needed for prediction, and held-out images."""
 
     version_id: str
@@ -41,7 +41,7 @@ class Wanted:
     sure: SureOut | None = None
 
 
-def read_requested_export(db: Database, claim: Claim) -> Wanted:
+def read_requested_export(db: Database, claim: Claim) -> ExportRequest:
     """Return the version and format that the claimed job exports.
 
     Raises:
@@ -62,7 +62,7 @@ def read_requested_export(db: Database, claim: Claim) -> Wanted:
             session, version, {Blobs.make_blob_key(sha256): name for name, _, sha256 in parts}
         )
         held_out = _list_held_out_datasets(session, version)
-        return Wanted(
+        return ExportRequest(
             version.id,
             version.number,
             export_job.format,
@@ -95,7 +95,7 @@ def _list_held_out_datasets(session: Session, version: Version) -> list[tuple[in
 
 
 def prepare_export(
-    db: Database, blobs: Blobs, settings: Settings, order: Wanted, folder: Path
+    db: Database, blobs: Blobs, settings: Settings, order: ExportRequest, folder: Path
 ) -> Path:
     """Fetch the files that an export process reads, and write its specification.
 

@@ -9,7 +9,7 @@ its state here can be killed and rebuilt from bytes at any step. Files are safet
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +201,26 @@ def sync_path_to_disk(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def renumber_task_tensors(
+    tensors: Mapping[str, Tensor], numbers: Sequence[int]
+) -> dict[str, Tensor]:
+    """Return the tensors of a part with sums or features under other numbers of the classes.
+
+    Args:
+        tensors: of the type statistics (`<task>.rows`) or features (`<task>.classes`).
+        numbers: new number of each class.
+    """
+    present, renumbered = torch.tensor(numbers), dict(tensors)
+    for name, tensor in tensors.items():
+        prefix, _, field = name.rpartition(".")
+        if field == "classes":
+            renumbered[name] = present[tensor]
+        elif field == "rows":
+            # A task's sums are in the order of its classes' numbers.
+            rows, order = present[tensor].sort()
+            renumbered[name] = rows
+            for column in (f"{prefix}.cross", f"{prefix}.counts"):
+                renumbered[column] = tensors[column][..., order]
+    return renumbered

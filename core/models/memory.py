@@ -32,7 +32,7 @@ from core.requests.times import format_rfc3339
 from core.retention.totals import remove_model_totals
 from core.retention.unused import release_and_delete_files
 from core.storage import Blobs, Store
-from core.trials.rows import forget_results, lock_trial_jobs
+from core.trials.rows import forget_trial_results, lock_trial_jobs
 from core.versions.versions import find_version
 
 PRODUCTION = "production"
@@ -193,7 +193,7 @@ def _mark_parts_deleted(
         if job.parent_version is None or job.parent_version >= min(versions)
     ]
     keys = [key for job in affected for key in _drop_snapshot(session, job, now)]
-    digests += sorted(forget_results(session, row.id, now))
+    digests += sorted(forget_trial_results(session, row.id, now))
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
     record_audit_entry(session, actor, Entry("memory.delete", row.id, data, model=row.id), now)
     return keys, digests

@@ -29,7 +29,7 @@ from core.statistics.matrix_row import compute_row_figures
 from core.storage import Blobs, Store
 
 
-def judge_result(
+def judge_trial_result(
     db: Database, store: Store, claim: Claim, result: Path, cache: Path
 ) -> TrialFigures:
     """Return what the version of a claimed job's result would be; nothing is published.

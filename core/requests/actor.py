@@ -258,3 +258,13 @@ def translate_deleted_file_errors(db: Database, actor: Actor, model: str) -> Ite
             raise damage.explain_damaged_object(
                 session, find_model(session, actor, model).id, error
             ) from error
+
+
+def require_visible_model(db: Database, actor: Actor, model: str) -> None:
+    """Check that the caller sees the model.
+
+    Raises:
+        NotFound: there is no such model.
+    """
+    with db.read() as session:
+        find_model(session, actor, model)

@@ -8,14 +8,14 @@ from threading import Lock
 
 
 @dataclass(frozen=True)
-class KeptAnswer:
+class CachedResponse:
     """The body of a response and its strong ETag, including the quotes."""
 
     body: bytes
     tag: str
 
 
-class KeptAnswers:
+class ResponseCache:
     """Cache of recent responses, keyed by a digest of everything that they are made from.
 
     A change of the data gives another digest, so entries never have to be invalidated. The digest
@@ -30,9 +30,9 @@ class KeptAnswers:
         self._most = most
         self._bytes = 0
         self._lock = Lock()
-        self._kept: OrderedDict[bytes, KeptAnswer] = OrderedDict()
+        self._kept: OrderedDict[bytes, CachedResponse] = OrderedDict()
 
-    def get_or_build_response(self, digest: bytes, make: Callable[[], bytes]) -> KeptAnswer:
+    def get_or_build_response(self, digest: bytes, make: Callable[[], bytes]) -> CachedResponse:
         """Return the response for a digest, and call `make` for its body if it is not cached.
 
         Two threads may both call `make`, since the lock is not held meanwhile.
@@ -42,7 +42,7 @@ class KeptAnswers:
                 self._kept.move_to_end(digest)
                 return self._kept[digest]
         body = make()
-        response = KeptAnswer(body, f'"{sha256(body).hexdigest()}"')
+        response = CachedResponse(body, f'"{sha256(body).hexdigest()}"')
         with self._lock:
             # Another thread may have stored it meanwhile, and bytes must be counted once.
             if digest not in self._kept and len(body) <= self._most:

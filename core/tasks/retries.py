@@ -50,7 +50,7 @@ from core.usage import quota
 
 
 @dataclass(frozen=True)
-class Again:
+class RelearnRequest:
     """A task to learn again; the caller holds a lock on the model's row.
 
     Attributes:
@@ -114,7 +114,7 @@ def retry_job(
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
         open_one = _find_open_job(session, task)
         if open_one is None:
-            again = Again(
+            again = RelearnRequest(
                 session, actor, catalogue, model, task, job, override, now, limits.admission
             )
             fresh = _retry_task(again)
@@ -159,7 +159,7 @@ def _retry_without_task(
     )
 
 
-def _retry_task(again: Again) -> Job:
+def _retry_task(again: RelearnRequest) -> Job:
     task, job = again.task, again.job
     if task.standing == Standing.LEARNED:
         raise WrongState(
@@ -187,7 +187,7 @@ def _retry_task(again: Again) -> Job:
     return job
 
 
-def _requeue_job(again: Again) -> None:
+def _requeue_job(again: RelearnRequest) -> None:
     """Queue the job itself again, under the present recipe and gate of its model."""
     session, model, job = again.session, again.model, again.job
     before = job.state
@@ -222,7 +222,7 @@ def _requeue_job(again: Again) -> None:
     )
 
 
-def _start_trials_again(again: Again, was_held: bool) -> None:
+def _start_trials_again(again: RelearnRequest, was_held: bool) -> None:
     """Let the trials of the job be learned again, under the present recipe of its model."""
 
     def change_recipe(override: RecipePatch) -> tuple[RecipePatch, RecipeOut]:
@@ -245,7 +245,7 @@ def _remove_recipe_resources(recipe: RecipeOut) -> dict[str, object]:
     return {name: value for name, value in recipe.items() if name != "resources"}
 
 
-def create_relearning_job(again: Again, action: str = "job.retry") -> Job:
+def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> Job:
     """Create a new job for a task that already made a version. `action`: name in the audit trail.
 
     Raises:
@@ -273,11 +273,11 @@ def create_relearning_job(again: Again, action: str = "job.retry") -> Job:
     return fresh
 
 
-def _choose_recipe_override(again: Again) -> RecipePatch:
+def _choose_recipe_override(again: RelearnRequest) -> RecipePatch:
     return again.job.recipe_override if again.override is None else again.override
 
 
-def _resolve_recipe(again: Again, patch: RecipePatch) -> RecipeOut:
+def _resolve_recipe(again: RelearnRequest, patch: RecipePatch) -> RecipeOut:
     """Return the complete recipe, after checking that the task's images exist and the job may
     run."""
     session, model, task = again.session, again.model, again.task

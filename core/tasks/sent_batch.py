@@ -11,7 +11,7 @@ from core.ingest.inspect import Directory
 from core.requests import idempotency
 from core.retention import archives
 from core.tasks import repeats
-from core.trials.plan import TrialsAsked
+from core.trials.plan import TrialsRequest
 
 Answer = TypeVar("Answer")
 
@@ -70,7 +70,7 @@ class Batch:
     duplicates_policy: DuplicatesPolicy = "keep"
     conflicts_policy: ConflictsPolicy = "reject"
     again: bool = False
-    trials: TrialsAsked | None = None
+    trials: TrialsRequest | None = None
 
     @property
     def override(self) -> RecipePatch:

@@ -143,7 +143,7 @@ def relearn_task(
                 _explain_why_not_relearnable(session, row, task, task_standing),
             )
         now = db.now(session)
-        request = retries.Again(
+        request = retries.RelearnRequest(
             session, actor, catalogue, row, task, last, override, now, limits.admission
         )
         new = retries.create_relearning_job(request, "task.relearn")

@@ -112,16 +112,6 @@ def check_before_upload(
     return bool(has_names)
 
 
-def require_visible_model(db: Database, actor: Actor, model: str) -> None:
-    """Check that the caller sees the model.
-
-    Raises:
-        NotFound: there is no such model.
-    """
-    with db.read() as session:
-        find_model(session, actor, model)
-
-
 @dataclass(frozen=True)
 class Submission:
     """A batch that is sent to a model.
@@ -332,7 +322,7 @@ class Submission:
             if not can_relearn(same_task.task):
                 return None  # its images are gone, but the batch has them: learn it as a new task
             override = build_stored_override(self.catalogue, self.batch.override)
-            request = retries.Again(
+            request = retries.RelearnRequest(
                 session,
                 self.actor,
                 self.catalogue,

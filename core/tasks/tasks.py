@@ -24,7 +24,7 @@ from core.retention.unused import delete_unreferenced_blobs
 from core.storage import Blobs, Store
 from core.tasks import repeats
 from core.tasks.task_response import build_task_response, build_task_responses
-from core.trials.rows import forget_results, lock_trial_jobs
+from core.trials.rows import forget_trial_results, lock_trial_jobs
 from core.usage import stored_bytes
 
 
@@ -138,7 +138,7 @@ def _mark_images_deleted(
     digests |= retention.delete_undo_file_rows(session, EditedPart.task_id == task.id)
     digests |= _mark_features_deleted(session, row.id, number, now) | remove_model_totals(row)
     digests |= set(answers.remove_predictions(session, row.id, number))
-    digests |= forget_results(session, row.id, now)
+    digests |= forget_trial_results(session, row.id, now)
     stored_bytes.mark_measurement_outdated(session, row.owner_id)
     return archives, sorted(digests)
 

@@ -27,7 +27,7 @@ LISTED = "It was listed in the request."
 
 
 @dataclass(frozen=True)
-class TrialsAsked:
+class TrialsRequest:
     """Trials of a request.
 
     Attributes:
@@ -70,7 +70,7 @@ Check = Callable[[ResolvedRecipe], list[str]]
 
 
 def plan_trials(
-    catalogue: Catalogue, model: Model, asked: TrialsAsked, batch: Batch, check: Check
+    catalogue: Catalogue, model: Model, asked: TrialsRequest, batch: Batch, check: Check
 ) -> list[PlannedTrial]:
     """Return the candidates of a batch.
 

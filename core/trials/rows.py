@@ -13,7 +13,7 @@ from core.database.jobs import change_job_state, is_unfinished
 from core.database.states import Action, State
 from core.database.tables import Job, Task, Trial, TrialFile
 from core.trials.choice import Candidate, choose_candidate
-from core.trials.plan import PlannedTrial, TrialsAsked
+from core.trials.plan import PlannedTrial, TrialsRequest
 
 _OF_ALL = frozenset({"data", "time"})
 """Kinds of errors that all candidates would meet."""
@@ -40,7 +40,7 @@ def read_trials(session: Session, job_id: str) -> list[Trial]:
 
 
 def add_trials(
-    session: Session, job: Job, planned: Sequence[PlannedTrial], asked: TrialsAsked | None
+    session: Session, job: Job, planned: Sequence[PlannedTrial], asked: TrialsRequest | None
 ) -> None:
     """Add the trials of a new job, if it has any."""
     job.choose = None if asked is None else asked.choose
@@ -145,7 +145,7 @@ def delete_trial_files(session: Session, job_id: str) -> set[str]:
 def lock_trial_jobs(session: Session, model_id: str) -> None:
     """Lock the unfinished jobs with trials of a model.
 
-    Before `forget_results` and before the model's row: another order could deadlock.
+    Before `forget_trial_results` and before the model's row: another order could deadlock.
     """
     query = _select_trial_jobs(model_id).with_for_update(key_share=True)
     session.scalars(query.execution_options(populate_existing=True)).all()
@@ -156,7 +156,7 @@ def _select_trial_jobs(model_id: str) -> Select[Job]:
     return select(Job).where(*with_trials, is_unfinished(Job.state)).order_by(Job.id)
 
 
-def forget_results(session: Session, model_id: str, now: float) -> set[str]:
+def forget_trial_results(session: Session, model_id: str, now: float) -> set[str]:
     """Forget the results of unfinished trials of a model, since data of it is deleted.
 
     They are learned again without that data. The caller holds the lock on the model's row.

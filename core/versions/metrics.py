@@ -1,6 +1,6 @@
 """The accuracy matrix of a model, whole or a window of it, with the summary of one version."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -10,16 +10,20 @@ from pydantic_core import to_json
 from sqlalchemy import BindParameter, Row, bindparam, select
 from sqlalchemy.orm import Session
 
-from core.contract.responses.versions.metrics import MatrixColumn, MatrixRow, MetricsOut
+from core.contract.responses.versions.metrics import (
+    CellMark,
+    MatrixColumn,
+    MatrixRow,
+    MetricsOut,
+)
 from core.database.bulk import aggregate_columns, parse_lists
 from core.database.session import Database
-from core.database.tables import Job, Model, Result, Task, Version
+from core.database.tables import Edit, Job, Model, Result, Task, Version
 from core.errors import Invalid, NotFound
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
-from core.requests.response_cache import KeptAnswer, KeptAnswers
+from core.requests.response_cache import CachedResponse, ResponseCache
 from core.statistics import matrix
-from core.versions.edited_labels import EditedLabels, mark_cells, read_edited_labels
 from core.versions.metrics_summary import (
     AT_ONCE,
     History,
@@ -81,6 +85,21 @@ class Window:
 
 
 WHOLE = Window()
+
+
+@dataclass(frozen=True)
+class EditedLabels:
+    """An edit that changed held-out labels or images.
+
+    Attributes:
+        version: the version that it made; earlier ones were measured by the former labels.
+        tasks: the tasks.
+        counted_again: cells (version, task) that were counted by the new labels.
+    """
+
+    version: int
+    tasks: tuple[int, ...]
+    counted_again: frozenset[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -156,8 +175,8 @@ def build_model_metrics(
 
 
 def load_cached_metrics(
-    db: Database, actor: Actor, model: str, kept: KeptAnswers, *, version: str, window: Window
-) -> KeptAnswer:
+    db: Database, actor: Actor, model: str, kept: ResponseCache, *, version: str, window: Window
+) -> CachedResponse:
     """Return the response of `build_model_metrics` as JSON, from the cache where possible."""
     with db.read() as session:
         basis = _read_metrics_basis(session, actor, model, version)
@@ -180,7 +199,7 @@ def _read_metrics_basis(session: Session, actor: Actor, model: str, version: str
         versions=connection.execute(_VERSIONS, of_model).all(),
         tasks=connection.execute(_TASKS, of_model).all(),
         classes=connection.execute(_CLASSES, of_model).one(),
-        edits=read_edited_labels(session, owner.id),
+        edits=_read_edited_labels(session, owner.id),
     )
 
 
@@ -215,7 +234,7 @@ def _build_metrics_response(session: Session, basis: _Basis, window: Window) -> 
         "rows": [_build_matrix_row(published[number]) for number in rows],
         "columns": [_build_matrix_column(learned[n], n, sizes.get(n, 0)) for n in columns],
         "accuracy_matrix": cells,
-        "marks": mark_cells(basis.edits, measured) if basis.edits else [],
+        "marks": _mark_edited_cells(basis.edits, measured) if basis.edits else [],
         "summary": summarised,
         "definitions": matrix.get_figure_definitions(basis.model.problem),
     }
@@ -258,3 +277,37 @@ def _build_matrix_column(task: LearnedTask | None, number: int, measured: int) -
 
 def _compute_duration(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None else end - start
+
+
+def _read_edited_labels(session: Session, model_id: str) -> list[EditedLabels]:
+    """Return the edits of a model that stand and changed held-out labels, oldest first."""
+    query = (
+        select(Edit.version, Edit.journal)
+        .where(Edit.model_id == model_id, Edit.version.is_not(None), Edit.undone_at.is_(None))
+        .order_by(Edit.number)
+    )
+    return [
+        EditedLabels(
+            version or 0,
+            tuple(journal.measured_otherwise),
+            frozenset((cell.version, cell.task) for cell in journal.cells),
+        )
+        for version, journal in session.execute(query)
+        if journal is not None and journal.measured_otherwise
+    ]
+
+
+def _mark_edited_cells(
+    edits: Collection[EditedLabels], cells: Collection[tuple[int, int]]
+) -> list[CellMark]:
+    """Return the marks of those cells (version, task) whose labels were edited, in their order."""
+    marks: list[CellMark] = []
+    for version, task in cells:
+        later = [each for each in edits if version < each.version and task in each.tasks]
+        if later:
+            # Counted by present labels only if every edit since could count it again.
+            again = all((version, task) in each.counted_again for each in later)
+            marks.append(
+                {"version": version, "task": task, "mark": "labels edited", "counted_again": again}
+            )
+    return marks

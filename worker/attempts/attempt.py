@@ -44,7 +44,7 @@ from core.files import disk
 from core.ingest.ingest import IngestStopped
 from core.jobs.put_off import PutOff
 from core.publishing.publish import publish_result
-from core.publishing.trials import judge_result
+from core.publishing.trials import judge_trial_result
 from core.scheduling import claim as claims
 from core.scheduling.claim import Claim
 from core.settings import Settings
@@ -203,7 +203,9 @@ class Attempt:
             train=self._train_and_publish,
             process=self._run_job_process,
             publish=self._begin_publishing_phase,
-            judge=lambda made: judge_result(tools.db, tools.store, self._claim, made, self._cache),
+            judge=lambda made: judge_trial_result(
+                tools.db, tools.store, self._claim, made, self._cache
+            ),
         )
         done = self._kind.run(work)
         if done is not None:

@@ -10,7 +10,7 @@ from api.pages.parts.recipe_form import RecipeForm
 from api.uploads.order import parse_trial_recipes
 from core.contract.jobs.trial import Choose
 from core.errors import Invalid
-from core.trials.plan import AUTO, TrialsAsked
+from core.trials.plan import AUTO, TrialsRequest
 
 TRIALS, LISTED, CHOOSE = INPUTS = ("trials", "trials_list", "choose")
 """Names of the inputs: which recipes are compared, the list of them, and who chooses."""
@@ -23,7 +23,7 @@ _EXAMPLE = '[{"method": {"name": "analytic", "head": "lda"}}, {"epochs": 5}]'
 class TrialsForm:
     """The trials of a form. `asked`: None if it has none, or an error beside its inputs."""
 
-    asked: TrialsAsked | None = None
+    asked: TrialsRequest | None = None
 
     @property
     def json(self) -> str:
@@ -67,7 +67,7 @@ def read_trials_form(form: RecipeForm, inputs: Mapping[str, str]) -> TrialsForm:
         form.errors[LISTED] = f"is empty; write a list of recipes such as {_EXAMPLE}"
         return NO_TRIALS
     try:
-        asked = TrialsAsked(parse_trial_recipes(text), choose)
+        asked = TrialsRequest(parse_trial_recipes(text), choose)
     except Invalid as error:
         form.errors[LISTED] = error.detail
         return NO_TRIALS

@@ -1,17 +1,22 @@
-"""Routes for the health checks; they need no key and reveal only the state of each part."""
+"""The entry point `/`, for people who open the service's URL in a browser or with curl, and health
+checks.
+
+They need no key and reveal only the state of each part.
+"""
 
 from collections.abc import Callable
 
 import structlog
 from anyio import CapacityLimiter, create_task_group, move_on_after, to_thread
 from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.answers import build_json_response
 from api.damage import Damage
 from api.dependencies import Bell, Db, ObjectStore
 from api.description.described import make_router
-from core.contract.responses.health import Alive, Ready
+from core.contract.responses.health import Alive, Ready, Start
 from core.database import soundness
 from core.database.session import Database
 from core.errors import NoSpace, PerennialError
@@ -21,10 +26,46 @@ from core.storage import Store
 router = make_router("health")
 log = structlog.get_logger(__name__)
 
+_TEXTS = {
+    "key": "Every path under /v1 needs a key: `Authorization: Bearer pk_…`. The first start of the "
+    "service made an admin key, kept in `admin-key` in its data directory; POST /v1/keys makes "
+    "others.",
+    "readme": "README.md, beside the code: its section “Use it on your own photos” has the first requests.",
+}
+PATHS = {
+    "pages": "/ui",
+    "docs": "/docs",
+    "openapi": "/openapi.json",
+    "health": "/healthz",
+    "ready": "/readyz",
+    "models": "/v1/models",
+    "methods": "/v1/methods",
+}
 LIMIT_S = 4.0
 """Seconds after which a part that has not answered counts as down."""
 _checks = CapacityLimiter(32)
 """Threads of their own: all threads of requests may be waiting for the failed part."""
+
+
+async def list_entry_points(request: Request) -> Response:
+    """List the service's entry points, or redirect a browser to the pages.
+
+    Needs no key and reveals nothing about stored data.
+    """
+    root = request.scope.get("root_path", "").rstrip("/")
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse(f"{root}{PATHS['pages']}", 303)
+    service = {"name": "Perennial", "version": request.app.version}
+    return build_json_response(
+        {**service, **{name: f"{root}{path}" for name, path in PATHS.items()}, **_TEXTS}
+    )
+
+
+router.get("/", summary="Start", response_model=Start)(list_entry_points)
+# Unlike Starlette, FastAPI answers HEAD only at routes that declare it.
+router.head("/", summary="Start", response_model=Start, operation_id="head_start")(
+    list_entry_points
+)
 
 
 @router.get("/healthz", summary="Healthz", response_model=Alive)

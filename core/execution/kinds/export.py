@@ -16,7 +16,7 @@ from core.database.states import Action, find_next_state
 from core.database.tables import Export, Model
 from core.errors import Unavailable
 from core.execution import exporters
-from core.execution.exporting import Wanted, prepare_export, read_requested_export
+from core.execution.exporting import ExportRequest, prepare_export, read_requested_export
 from core.execution.kinds.kind import Advice, Done, Kind, Work
 from core.export.format import PartFile, Version
 from core.export.registry import FORMATS
@@ -82,7 +82,7 @@ def _make_export(work: Work) -> Done | None:
     return Done(report, [("info", summary)])
 
 
-def _store_export(work: Work, blobs: Blobs, order: Wanted, made: Path) -> tuple[str, int]:
+def _store_export(work: Work, blobs: Blobs, order: ExportRequest, made: Path) -> tuple[str, int]:
     """Pack the output, store and register it, and return its digest and size in bytes.
 
     Raises:

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from core.contract.jobs.job_spec import LocalPart
 from core.contract.manifest import PER_TASK, REST, TOTALS
-from core.learning.data.class_numbers import renumber_task_tensors
-from core.learning.state import TYPES, State, load_tensors
+from core.learning.state import TYPES, State, load_tensors, renumber_task_tensors
 from core.learning.training.output import Part
 
 UNUSED_ROWS = 20

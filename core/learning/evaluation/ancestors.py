@@ -148,7 +148,7 @@ def require_trainable_network(network: Network, method: Method, spec: JobSpec) -
         )
 
 
-def inherit_state(
+def load_parent_state(
     method: Method, parent: SpecVersion, device: torch.device, warn: Callable[[str], None]
 ) -> None:
     """Load the parent's state: all of it for the same method, else the types that can be inherited.

@@ -30,7 +30,7 @@ from core.learning.reports.duplicates import group_near_duplicates, read_or_comp
 from core.learning.reports.mislabelled import find_mislabelled_classes
 from core.learning.reports.shift import (
     MOST,
-    Labelled,
+    LabelledSample,
     measure_channel_statistics,
     measure_data_shift,
 )
@@ -90,7 +90,7 @@ class Looker:
             report |= self._report_suspects(data, rows, seen_features, generator)
             earlier = self._collect_earlier_images()
             if earlier is not None:
-                new = Labelled(
+                new = LabelledSample(
                     seen_features,
                     measure_channel_statistics(data.images[rows]),
                     [data.names[i] for i in data.labels[rows].tolist()],
@@ -195,7 +195,7 @@ class Looker:
             with_held_out = [task for task in with_held_out if mine & set(task.classes)]
         return with_held_out, mine
 
-    def _collect_earlier_images(self) -> Labelled | None:
+    def _collect_earlier_images(self) -> LabelledSample | None:
         """Return held-out images of earlier tasks.
 
         Each task contributes an equal share of the images there is room for. None if there are
@@ -216,7 +216,7 @@ class Looker:
             return None
         all_of_them = torch.cat(parts)
         return (
-            Labelled(all_of_them, torch.cat(lit), labels)
+            LabelledSample(all_of_them, torch.cat(lit), labels)
             if bool(torch.isfinite(all_of_them).all())
             else None
         )

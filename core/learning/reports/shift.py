@@ -32,7 +32,7 @@ MAX_CLASSES = 200
 INSIDE = 0.95
 
 
-class Labelled(NamedTuple):
+class LabelledSample(NamedTuple):
     """Features float [n, D], the results `light` of `measure_channel_statistics`, float [n, 2 C],
     and class
     names of n images.
@@ -52,7 +52,7 @@ def measure_channel_statistics(images: Tensor) -> Tensor:
     return torch.cat([pixels.mean(1), pixels.std(1)], 1)
 
 
-class Compared(NamedTuple):
+class ShiftTest(NamedTuple):
     """MMD² of the features, the p-values of both tests, and their joint p-value."""
 
     mmd2: float
@@ -61,17 +61,19 @@ class Compared(NamedTuple):
     p: float
 
 
-def compare_image_samples(one: Labelled, other: Labelled, generator: torch.Generator) -> Compared:
+def compare_image_samples(
+    one: LabelledSample, other: LabelledSample, generator: torch.Generator
+) -> ShiftTest:
     """Run both tests, on features and on brightness and contrast."""
     by_features = measure_discrepancy(one.features, other.features, generator)
     by_light = measure_discrepancy(one.light, other.light, generator)
-    return Compared(
+    return ShiftTest(
         by_features.mmd2, by_features.p, by_light.p, min(1.0, 2 * min(by_features.p, by_light.p))
     )
 
 
 def measure_data_shift(
-    new: Labelled, earlier: Labelled, *, by_class: bool, generator: torch.Generator
+    new: LabelledSample, earlier: LabelledSample, *, by_class: bool, generator: torch.Generator
 ) -> Shift | None:
     """Compare a batch with earlier images; return None where too few can be compared.
 
@@ -107,7 +109,7 @@ def measure_data_shift(
 
 
 def compute_outlier_shares(
-    new: Labelled, earlier: Labelled, known: Sequence[str]
+    new: LabelledSample, earlier: LabelledSample, known: Sequence[str]
 ) -> list[ClassShift]:
     """Return the share of new images outside their class, for each class with enough images.
 
@@ -196,9 +198,11 @@ def _balance_rows_by_class(
     return new_rows, other_rows
 
 
-def _select_labelled_rows(of: Labelled, rows: Tensor) -> Labelled:
+def _select_labelled_rows(of: LabelledSample, rows: Tensor) -> LabelledSample:
     """Return a subset of labelled images."""
-    return Labelled(of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()])
+    return LabelledSample(
+        of.features[rows], of.light[rows], [of.labels[row] for row in rows.tolist()]
+    )
 
 
 def _sample_rows(rows: Tensor, most: int, generator: torch.Generator) -> Tensor:

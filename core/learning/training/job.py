@@ -44,7 +44,11 @@ from core.learning.data.held_out_features import HeldOutFeatures
 from core.learning.data.known_features import KnownFeatures
 from core.learning.distributed.ranks import ALONE, Ranks
 from core.learning.evaluation import stored_predictions
-from core.learning.evaluation.ancestors import Ancestors, inherit_state, require_trainable_network
+from core.learning.evaluation.ancestors import (
+    Ancestors,
+    load_parent_state,
+    require_trainable_network,
+)
 from core.learning.evaluation.comparison import update_norm
 from core.learning.evaluation.evaluator import Evaluator, compute_forecast_loss_rise
 from core.learning.methods import registry
@@ -56,22 +60,12 @@ from core.learning.precision import Inputs, move_network_to_device, open_device_
 from core.learning.recipe import Recipe, StartingPoint
 from core.learning.reports.data_report import Looker, log_findings
 from core.learning.state import TYPES, State, load_tensors
-from core.learning.training import log_lines
+from core.learning.training import log_lines, output
 from core.learning.training.child import Emit, Pulse, run_with_event_output
 from core.learning.training.context import Context
 from core.learning.training.control import Control, NoControl, PipeControl
 from core.learning.training.failures import classify_job_error
 from core.learning.training.loop import Callbacks, Loop, Stopped
-from core.learning.training.output import (
-    copy_network_parts,
-    describe_environment,
-    describe_network,
-    read_snapshot,
-    read_spec,
-    write_parts,
-    write_result_files,
-    write_snapshot,
-)
 from core.learning.training.snapshot import UNFIT, Snapshot, check_same_run
 from core.learning.training.validation import Best
 
@@ -286,7 +280,7 @@ class Job:
         if self._spec.snapshot is None:
             return None
         try:
-            tensors, document = read_snapshot(self._spec.snapshot)
+            tensors, document = output.read_snapshot(self._spec.snapshot)
             predictions = stored_predictions.pop_stored_predictions(tensors, data.problem)
             check_same_run(document, self._number, self._recipe, type(self._build_method().hyper))
             torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
@@ -390,7 +384,7 @@ class Job:
         return self._ancestors.load_backbone_parameters("base")
 
     def _inherit_state(self, method: Method) -> None:
-        inherit_state(method, self._spec.parent, self._device, self._report_warning)
+        load_parent_state(method, self._spec.parent, self._device, self._report_warning)
         self._erase_deleted_tasks(method)
 
     def _erase_deleted_tasks(self, method: Method) -> None:
@@ -416,7 +410,7 @@ class Job:
             **snapshot.tensors,
             **stored_predictions.convert_predictions_to_tensors(self._evaluator.answers),
         }
-        path, position = write_snapshot(self._spec.out, tensors, document), document.position
+        path, position = output.write_snapshot(self._spec.out, tensors, document), document.position
         cost_s = round(time.monotonic() - begun_at, 3)
         self._emit(
             SnapshotEvent(
@@ -426,7 +420,7 @@ class Job:
 
     def _write_job_result(self, run: _Run, figures: Figures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
-        parts = copy_network_parts(network)
+        parts = output.copy_network_parts(network)
         parts += image_packs.list_state_parts(state, self._number, self._packs)
         # Stored on request alone: it is as large as the weights, with Adam twice.
         if self._recipe.optimizer.carry_state and (carried := loop.collect_optimizer_state()):
@@ -441,12 +435,12 @@ class Job:
             warnings=self._warnings,
             **self._evaluator.score_trial(network, run.method, run.ctx),
         )
-        return write_parts(
+        return output.write_parts(
             self._spec.out,
             "result",
             parts,
             document,
-            lambda folder: write_result_files(
+            lambda folder: output.write_result_files(
                 folder, self._evaluator.answers, self._features, state[TOTALS].to_tensors()
             ),
         )
@@ -456,18 +450,18 @@ class Job:
         continues."""
         if not self._ranks.is_writing_rank:
             return
-        parts = copy_network_parts(network, best.tensors)
+        parts = output.copy_network_parts(network, best.tensors)
         document = AnytimeResult(
             **self._describe_network(network, method, best.step).get_set_fields(),
             validation=Validated(correct=best.correct, total=best.total),
         )
         name = f"anytime-{next(self._best_numbers)}"
-        self._emit(AnytimeEvent(path=write_parts(self._spec.out, name, parts, document)))
+        self._emit(AnytimeEvent(path=output.write_parts(self._spec.out, name, parts, document)))
 
     def _describe_network(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
-        environment = describe_environment(self._device, self.numerics, self._devices)
+        environment = output.describe_environment(self._device, self.numerics, self._devices)
         hyper, normalise = self._recipe.get_hyper(), self._inputs.normalise
-        made = describe_network(network, method, hyper, normalise, environment, steps)
+        made = output.describe_network(network, method, hyper, normalise, environment, steps)
         # Named only where it is not the default: older results stay as they are.
         problem = self._spec.problem
         return made if problem is None else made.model_copy(update={"problem": problem})
@@ -492,7 +486,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_job(emit: Emit) -> None:
-        learn_task(read_spec(spec_path), emit, PipeControl(control_fd))
+        learn_task(output.read_spec(spec_path), emit, PipeControl(control_fd))
 
     return run_with_event_output(out_fd, before, run_job)
 

@@ -23,7 +23,7 @@ from core.lineage.coverage import add_taught_task, list_taught_tasks
 from core.lineage.judgement import judge_version
 from core.publishing.measured import Measurements, store_version_measurements
 from core.requests.actor import Actor
-from core.requests.response_cache import KeptAnswers
+from core.requests.response_cache import ResponseCache
 from core.statistics import matrix
 from core.versions.metrics import Window, build_model_metrics, load_cached_metrics
 from tests.core.desk import Desk
@@ -353,7 +353,7 @@ def test_a_window_shows_its_rows_and_columns_and_the_whole_summary(desk: Desk) -
 
 
 def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(desk: Desk) -> None:
-    kept, whole = KeptAnswers(1 << 20), Window()
+    kept, whole = ResponseCache(1 << 20), Window()
     history = History(desk, 3)
 
     def both(version: str = "latest", window: Window = whole) -> bytes:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from hashlib import sha256
 
-from core.requests.response_cache import KeptAnswers
+from core.requests.response_cache import ResponseCache
 
 
 def never() -> bytes:
@@ -15,7 +15,7 @@ def of(body: bytes) -> Callable[[], bytes]:
 
 
 def test_an_answer_of_the_same_digest_is_not_made_again() -> None:
-    kept = KeptAnswers(10)
+    kept = ResponseCache(10)
     made = kept.get_or_build_response(b"a", of(b"body"))
     assert (made.body, made.tag) == (b"body", f'"{sha256(b"body").hexdigest()}"')
     assert kept.get_or_build_response(b"a", never) is made
@@ -23,7 +23,7 @@ def test_an_answer_of_the_same_digest_is_not_made_again() -> None:
 
 
 def test_what_was_used_longest_ago_goes_first_when_the_bytes_are_too_many() -> None:
-    kept = KeptAnswers(10)
+    kept = ResponseCache(10)
     for digest in (b"a", b"b"):
         kept.get_or_build_response(digest, of(b"12345"))
     kept.get_or_build_response(b"a", never)
@@ -37,7 +37,7 @@ def test_what_was_used_longest_ago_goes_first_when_the_bytes_are_too_many() -> N
 
 
 def test_an_answer_larger_than_all_room_is_given_and_not_kept() -> None:
-    kept = KeptAnswers(10)
+    kept = ResponseCache(10)
     kept.get_or_build_response(b"a", of(b"12345"))
     assert len(kept.get_or_build_response(b"large", of(b"x" * 11)).body) == 11
     assert kept.get_or_build_response(b"a", never).body == b"12345"

@@ -203,14 +203,14 @@ def _print_score(shell: Shell, model: str, score: Score, listed: str, wrong: boo
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Labelled images of a folder. `count`: number of images."""
+class LabelledImages:
+    """LabelledImages images of a folder. `count`: number of images."""
 
     batch: TarBatch
     count: int
 
 
-def open_labelled_images(folder: Path) -> Labelled:
+def open_labelled_images(folder: Path) -> LabelledImages:
     """Open a folder or data set. Raises ConfigError if it has no labelled images."""
     from perennial.pack import PackError, open_batch
 
@@ -220,10 +220,10 @@ def open_labelled_images(folder: Path) -> Labelled:
         raise ConfigError(str(error)) from error
     if not isinstance(batch, TarBatch):
         raise ConfigError(f"{folder} is an archive: unpack it, and name the folder.")
-    return Labelled(batch, batch.count)
+    return LabelledImages(batch, batch.count)
 
 
-def iterate_request_images(source: Labelled) -> Iterator[list[tuple[str, str, bytes]]]:
+def iterate_request_images(source: LabelledImages) -> Iterator[list[tuple[str, str, bytes]]]:
     """Yield the images of one request at a time: name, label and bytes of each. Raises
     ConfigError.
     """

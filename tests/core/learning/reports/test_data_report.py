@@ -14,7 +14,11 @@ from core.learning.reports import suspects as suspecting
 from core.learning.reports.data_findings import build_findings
 from core.learning.reports.data_report import DataHeld, join_blocking_findings
 from core.learning.reports.mmd import PERMUTATIONS
-from core.learning.reports.shift import Labelled, measure_channel_statistics, measure_data_shift
+from core.learning.reports.shift import (
+    LabelledSample,
+    measure_channel_statistics,
+    measure_data_shift,
+)
 from core.learning.reports.suspects import (
     estimate_label_probabilities,
     find_suspect_labels,
@@ -99,12 +103,12 @@ def test_wide_features_are_narrowed() -> None:
     )
 
 
-def sample(count: int, moved: float, labels: list[str], seed: int) -> Labelled:
+def sample(count: int, moved: float, labels: list[str], seed: int) -> LabelledSample:
     generator = torch.Generator().manual_seed(seed)
     names = [labels[i % len(labels)] for i in range(count)]
     own = torch.tensor([[3.0 * (name == "dog")] for name in names])
     seen = torch.randn(count, 6, generator=generator) + own + moved
-    return Labelled(seen, torch.rand(count, 2, generator=generator), names)
+    return LabelledSample(seen, torch.rand(count, 2, generator=generator), names)
 
 
 def test_a_shift_of_known_classes_is_told_by_class() -> None:

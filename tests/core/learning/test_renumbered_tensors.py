@@ -2,7 +2,7 @@
 
 import torch
 
-from core.learning.data.class_numbers import renumber_task_tensors
+from core.learning.state import renumber_task_tensors
 
 NUMBERS = [5, -1, -1, 1, 2]
 
