@@ -123,7 +123,7 @@ def roll_back(page: Page) -> None:
 
 
 def promote(page: Page) -> None:
-    page.get_by_role("row", name="3 task 2").get_by_text("Promote…").click()
+    page.locator("tr", has=page.get_by_label("To version 3")).get_by_text("Promote…").click()
     page.get_by_label("Reason").locator("visible=true").fill("it does not, I looked")
     page.get_by_role("button", name="Put version 3 in production").locator("visible=true").click()
     expect(page.get_by_role("heading", name="Production is version 3")).to_be_visible()
