@@ -106,8 +106,13 @@ with Perennial() as client:
 
 @pytest.mark.parametrize(
     ("command", "week"),
-    [(["-c", PROGRAM], 1), (["-m", "perennial", "submit", "--detach", "birds", "b.cpio"], 2)],
-    ids=["from Python", "from a shell"],
+    [
+        # what a shell runs sends by the same function
+        pytest.param(["-c", PROGRAM], 2, marks=pytest.mark.campaign, id="from Python"),
+        pytest.param(
+            ["-m", "perennial", "submit", "--detach", "birds", "b.cpio"], 1, id="from a shell"
+        ),
+    ],
 )
 def test_the_client_sends_the_new_format(
     client: Rest, copy: Path, learned: str, tmp_path: Path, command: list[str], week: int
