@@ -52,8 +52,9 @@ def test_jobs_of_a_dead_device_end_on_the_other_worker_without_a_strike(
         page = httpx2.get(f"http://127.0.0.1:{port}/metrics").text
         assert "perennial_device_lost 1.0" in page
         assert 'perennial_attempts_total{cause="device",outcome="requeued"} 1.0' in page
-        backend.until(lambda: check_health(backend).returncode == 1)
-        assert ECC in check_health(backend).stderr
+        backend.until(lambda: [*backend.folder.glob("device-lost-*")])
+        unhealthy = check_health(backend)
+        assert unhealthy.returncode == 1 and ECC in unhealthy.stderr
         assert sum(backend.job(job).attempt for job in jobs) == 1, "it claims one job and no other"
         backend.standing_worker()
         ended = [backend.is_run_finished(job) for job in jobs]
