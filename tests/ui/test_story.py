@@ -95,6 +95,8 @@ def send_what_forgets(page: Page) -> None:
     expect(page.locator("#plan")).to_contain_text(
         "finetune is known to be weak in the class scenario"
     )
+    page.get_by_text("Change its settings").click()
+    page.locator("[name=epochs]").fill("3")
     page.get_by_text("Uploaded and looked at.").wait_for()
     submit(page)
 
