@@ -73,8 +73,8 @@ def test_a_budget_leaves_trials_out_and_the_table_says_so(
     printed = " ".join(capsys.readouterr().out.split())
     assert "skipped" in printed
     assert "Trial 1 is chosen." in printed
-    handle = client.submit("limited", archives[1], trials=HEADS, max_seconds=0.001)
-    handle.wait()
-    table = handle.trials()
+    job = client.versions.retrieve("limited", 1).job
+    assert job is not None
+    table = client.jobs.trials(job)
     assert table.max_seconds == 0.001
     assert [one.state for one in table.items] == ["measured", "skipped"]
