@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perennial._types import Compare, Job, ListedModel, Metrics, Model, Version
 from perennial.bars import compute_job_share_done, describe_job_state, describe_job_time_left
-from perennial.text import make_one_line
+from perennial.text import format_count, make_one_line
 from perennial.words import format_action_command, replace_requests_by_commands
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ def _format_bytes(size: int) -> str:
 def _format_mean_accuracy(accuracy: Sequence[float | None]) -> str:
     """Return the mean of the measured accuracies as text."""
     measured = [one for one in accuracy if one is not None]
-    tasks = "1 task" if len(measured) == 1 else f"{len(measured)} tasks"
+    tasks = format_count(len(measured), "task")
     return f"{sum(measured) / len(measured):.3f} over {tasks}" if measured else ""
 
 

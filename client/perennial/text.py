@@ -32,6 +32,11 @@ def make_one_line(text: str) -> str:
     return escape_control_characters(" ".join(text.split()))
 
 
+def format_count(number: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun: `1 image`, `1,200 images`."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 def _is_invisible_character(character: str) -> bool:
     return unicodedata.category(character) in _HIDDEN
 

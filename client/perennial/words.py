@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from perennial.errors import BadAnswer
 from perennial.guard import quote_shell_word
 from perennial.steps import Step, keep_command_options, replace_query_parameters, replace_requests
-from perennial.text import make_one_line
+from perennial.text import format_count, make_one_line
 
 if TYPE_CHECKING:
     from perennial._types import (
@@ -260,7 +260,7 @@ def describe_left_out(report: BatchReport) -> list[str]:
         return describe_bad_entries(report)
     examples = "; ".join(f"{one.path} ({one.reason})" for one in (report.rejected or [])[:3])
     more = ", …" if report.rejected_count > 3 else ""
-    files = "1 file" if report.rejected_count == 1 else f"{report.rejected_count:,} files"
+    files = format_count(report.rejected_count, "file")
     return [f"{files} could not be used: {examples}{more}", *describe_bad_entries(report)]
 
 
@@ -271,9 +271,7 @@ def describe_bad_entries(report: BatchReport) -> list[str]:
         return []
     examples = "; ".join(f"{one.where}: {one.reason}" for one in (report.bad_entries or [])[:3])
     more = "; …" if report.bad_entries_count > 3 else ""
-    entries = (
-        "1 entry" if report.bad_entries_count == 1 else f"{report.bad_entries_count:,} entries"
-    )
+    entries = format_count(report.bad_entries_count, "entry", "entries")
     return [f"{entries} of the label table left out: {examples}{more}"]
 
 

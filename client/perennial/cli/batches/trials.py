@@ -9,7 +9,7 @@ from perennial.cli.command import Shell, parse_json_option
 from perennial.cli.output import Cell, print_text
 from perennial.guard import quote_shell_word
 from perennial.shapes import convert_to_json
-from perennial.text import make_one_line
+from perennial.text import format_count, make_one_line
 from perennial.types import Trial, Trials
 
 TRIAL_COLUMNS = (
@@ -58,16 +58,12 @@ def _describe_images(trials: Trials) -> str:
         else "to learn from, each answered as if it had been left out"
     )
     sentences = [
-        f"Scores rest on {_count_images(scored)} {basis}." if scored else "",
-        f"Accuracy and forgetting rest on {_count_images(held_out, 'held-out ')}."
+        f"Scores rest on {format_count(scored, 'image')} {basis}." if scored else "",
+        f"Accuracy and forgetting rest on {format_count(held_out, 'held-out image')}."
         if held_out
         else "",
     ]
     return " ".join(filter(None, sentences))
-
-
-def _count_images(count: int, kind: str = "") -> str:
-    return f"{count:,} {kind}image{'' if count == 1 else 's'}"
 
 
 def _build_row(trial: Trial, trials: Trials) -> tuple[Cell, ...]:

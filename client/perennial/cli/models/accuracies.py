@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from perennial.cli.output import NOTHING
+from perennial.text import format_count
 
 if TYPE_CHECKING:
     from perennial import Perennial
@@ -23,10 +24,9 @@ class Accuracy(NamedTuple):
 
     def __str__(self) -> str:
         """Return the accuracy with its images, such as 0.944 (18 images)."""
-        plural = "" if self.images == 1 else "s"
-        return (
-            NOTHING if self.value is None else f"{self.value:.3f} ({self.images:,} image{plural})"
-        )
+        if self.value is None:
+            return NOTHING
+        return f"{self.value:.3f} ({format_count(self.images, 'image')})"
 
 
 def read_accuracies(client: Perennial, model: str, version: Version) -> dict[int, Accuracy]:

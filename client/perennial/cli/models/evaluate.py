@@ -19,7 +19,7 @@ from perennial.cli.models.predict import MOST_BYTES, MOST_IMAGES
 from perennial.cli.output import Cell, is_terminal, print_notice, print_text
 from perennial.errors import BadAnswer, ConfigError, PerennialError
 from perennial.pack.tar_batch import TarBatch
-from perennial.text import make_one_line
+from perennial.text import format_count, make_one_line
 from perennial.types import Prediction
 
 Z95 = 1.959964
@@ -198,7 +198,7 @@ def _print_score(shell: Shell, model: str, score: Score, listed: str, wrong: boo
         return
     if listed == "classes":
         for (label, called), number in score.count_confused_classes().most_common(PAIRS):
-            images = "1 image" if number == 1 else f"{number:,} images"
+            images = format_count(number, "image")
             print_text(f"  {make_one_line(f'“{label}” called “{called}”')}: {images}")
 
 
