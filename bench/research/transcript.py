@@ -27,7 +27,7 @@ import pyte
 from bench.research.new_user import encode_photo_as_jpeg
 from tools import service
 
-COLUMNS, LINES = 80, 50
+COLUMNS, LINES = 80, 100
 WEEKS, CLASSES, TO_LEARN, HELD_OUT, SIZE = 3, 3, 60, 30, 64
 COUNT = 'import json, sys; print([one["status"] for one in json.load(sys.stdin)])'
 HEAD = """# A session on the command line
