@@ -16,7 +16,14 @@ from perennial.cli.models.accuracies import (
     read_accuracies,
 )
 from perennial.cli.models.recipe import build_recipe_rows
-from perennial.cli.output import Cell, format_bytes, format_time, print_fields, print_text
+from perennial.cli.output import (
+    Cell,
+    format_bytes,
+    format_short_time,
+    format_time,
+    print_fields,
+    print_text,
+)
 from perennial.cli.states import VERSIONS, build_state_option
 from perennial.types import Version
 
@@ -34,7 +41,7 @@ def version_commands() -> None:
     version_commands,
     columns=(
         *("version", "task", "status", "parent", "accuracy", "images"),
-        *("bytes", "created"),
+        *("bytes", "created UTC"),
     ),
 )
 @click.argument("model")
@@ -49,7 +56,7 @@ def list_versions(shell: Shell, model: str, status: str | None) -> None:
     rows = [
         (
             *(one.number, one.task, one.status, one.parent, one.mean_accuracy, one.images),
-            *(format_bytes(one.bytes), format_time(one.created_at)),
+            *(format_bytes(one.bytes), format_short_time(one.created_at)),
         )
         for one in matching
     ]
