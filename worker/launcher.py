@@ -112,7 +112,7 @@ class Launcher:
         self._asked = 0
         self._die_with_us = make_parent_death_hook()
 
-    def ask_to_stop(self, _number: int, _frame: FrameType | None) -> None:
+    def request_stop(self, _number: int, _frame: FrameType | None) -> None:
         """Handle a signal: the first one stops in order, the second one at once."""
         self._asked += 1
 
@@ -334,7 +334,7 @@ def _run_service(lock: Lock | None) -> int:
     tell_end = (lambda: None) if lock is None else (lambda: lock.mark_stopping(grace_s))
     launcher = Launcher(build_service_parts(prepared, port), grace_s, tell_end)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, launcher.ask_to_stop)
+        signal.signal(number, launcher.request_stop)
     with contextlib.suppress(KeyboardInterrupt):
         return launcher.run_service()
     return 1

@@ -33,7 +33,7 @@ from api.schemas.tasks import MAX_SECONDS_MEANING, MAX_TRIAL_S, FromUpload, Sett
 from api.strict_json import parse_strict_json
 from api.uploads.assembled import join_upload_pieces
 from api.uploads.body import ReceivedUpload, require_announced_digest
-from api.uploads.head import Head, Terms
+from api.uploads.head import Head, UploadRules
 from api.uploads.order import (
     BatchRequest,
     Order,
@@ -60,12 +60,12 @@ from core.tasks import held_out_batch, settling, tasks, validations
 from core.tasks.sent_batch import SentBatch
 from core.trials.plan import TrialsRequest
 from core.uploads import whole_uploads
-from core.uploads.whole_uploads import Whole
+from core.uploads.whole_uploads import WholeUpload
 
 router = make_router("tasks")
 log = structlog.get_logger(__name__)
 
-ARCHIVE = Terms(
+ARCHIVE = UploadRules(
     "POST /v1/models/{model}/tasks",
     headers=("perennial-recipe",),
     fields=("recipe",),
@@ -246,7 +246,7 @@ async def _validate_or_submit_file(
     order: Order,
     file: ReceivedUpload,
     repeat: idempotency.Request | None,
-    whole: Whole | None = None,
+    whole: WholeUpload | None = None,
 ) -> Response:
     """Validate or submit the file; `find_whole`: the upload in pieces that it comes from."""
     batch_submission = await order.build_submission(file, repeat, whole)

@@ -11,7 +11,7 @@ import threading
 from types import FrameType
 
 
-class Stopping:
+class StopFlag:
     """A flag that is set by SIGTERM or SIGINT."""
 
     def __init__(self) -> None:

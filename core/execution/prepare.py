@@ -49,7 +49,7 @@ from core.lineage.sure import choose_sure_threshold
 from core.recipe.catalogue import load_catalogue
 from core.recipe.resolve import resolve_recipe
 from core.retention import damage, retention
-from core.retention.damage import Marks
+from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
 from core.storage import Blobs, Store
 
@@ -76,7 +76,7 @@ def write_job_inputs(
         StoreCorrupt: a blob is missing or damaged.
         LeaseLost: the claim is not the job's any more.
     """
-    blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
+    blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
     with db.write() as session:
         # A worker that has lost its lease ends here, before it fetches anything.
         job = lock_claimed_job(session, claim)

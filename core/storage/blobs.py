@@ -43,7 +43,7 @@ makes its own `Blobs`."""
 _verifying = [threading.RLock() for _ in range(256)]
 
 
-class Marks(Protocol):
+class DamageMarks(Protocol):
     """Marks of damaged blobs that all processes share, by store key."""
 
     def is_marked(self, key: str) -> bool:
@@ -78,7 +78,7 @@ class Blobs:
         cache: Path,
         *,
         cache_bytes: int = CACHE_BYTES,
-        marks: Marks | None = None,
+        marks: DamageMarks | None = None,
     ) -> None:
         self._store = store
         self._cache = cache

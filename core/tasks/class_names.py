@@ -157,7 +157,7 @@ class _Index:
         return self._find_name_by_edit(word)
 
     def _find_name_by_swap(self, word: str) -> str | None:
-        """Return an indexed name that differs in two swapped neighbours, or None."""
+        """Return an indexed name that is this word with two adjacent letters swapped, or None."""
         swapped_words = (
             word[: at - 1] + word[at] + word[at - 1] + word[at + 1 :]
             # A swap at place 1 would change the first letter, and digits must not move.

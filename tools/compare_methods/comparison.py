@@ -35,7 +35,7 @@ from tools.compare_methods.outcome import (
 )
 from tools.compare_methods.pixels import Data, decode_split
 from tools.compare_methods.split import Sample, split_images
-from tools.compare_methods.today import Today
+from tools.compare_methods.today import UsualUpdates
 from tools.compare_methods.training import measure_feature_seconds, measure_training_seconds
 
 Say = Callable[[str], None]
@@ -186,7 +186,7 @@ def compare_methods(
 def _run_compared_methods(
     data: Data, photos: Photos, base: Base, options: Options, say: Say, serve: Serve
 ) -> list[Outcome]:
-    today = Today(data, base, options.epochs, options.sample.seed, say)
+    today = UsualUpdates(data, base, options.epochs, options.sample.seed, say)
     runs: dict[str, Callable[[], Outcome]] = {
         "lda": today.fit_discriminant_analysis,
         "logistic": today.fit_logistic_regression,

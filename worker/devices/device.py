@@ -14,7 +14,7 @@ import structlog
 from core import machine, telemetry
 from core.contract.jobs.device_errors import is_doubtful_device_error
 from core.jobs.workers import Device
-from core.scheduling.eligible import Offer
+from core.scheduling.eligible import WorkerResources
 from core.settings import Settings
 from worker.devices.device_check import (
     DeviceReport,
@@ -65,9 +65,9 @@ class DeviceWatch:
         """
 
     @property
-    def claim_offer(self) -> Offer:
+    def claim_offer(self) -> WorkerResources:
         """Resources to claim jobs for."""
-        return Offer(self.device.kind, self.device.gpus)
+        return WorkerResources(self.device.kind, self.device.gpus)
 
     def is_ready_to_claim(self) -> bool:
         """Return True if jobs may be claimed.
@@ -116,7 +116,11 @@ class DeviceWatch:
             self._report = build_cpu_report(f"The device could not be checked: {error}")
 
     def _apply_device_report(self, report: DeviceReport) -> None:
-        """Adopt the result of a device check."""
+        """Use the checked device for jobs, or give up the device if the check found a problem.
+
+        A worker with `PERENNIAL_DEVICE=auto` runs its jobs on the CPU instead if the problem
+        occurs at its start.
+        """
         self._check_at = None
         problem = report["problem"]
         # A worker falls back to the CPU only at its start, not after a loss.

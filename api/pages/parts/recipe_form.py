@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from api.pages.parts.schema_form import (
     Field,
-    Unfit,
+    InvalidFormValues,
     compute_patch,
     convert_patch_to_inputs,
     iterate_form_input_names,
@@ -191,7 +191,7 @@ def _compute_patch_and_warnings(
             compute_patch(form.fields, form.inputs),
             compute_patch(form.method_fields, form.inputs),
         )
-    except Unfit as error:
+    except InvalidFormValues as error:
         form.errors.update(error.errors)
         return
     method = {**cast(JsonObject, base.get("method", {})), **hyper}

@@ -21,7 +21,7 @@ PAGE = 200
 
 
 @dataclass(frozen=True)
-class Listed(Generic[T]):
+class ListRequest(Generic[T]):
     """A list of the service.
 
     Attributes:
@@ -44,7 +44,7 @@ class AsyncPage(Generic[T]):
     """
 
     def __init__(
-        self, http: AsyncHttp, of: Listed[T], data: list[T], cursor: str | None, number: int
+        self, http: AsyncHttp, of: ListRequest[T], data: list[T], cursor: str | None, number: int
     ) -> None:
         self._http, self._of, self._cursor, self._number = http, of, cursor, number
         self.data, self.has_next = data, cursor is not None
@@ -85,7 +85,7 @@ class AsyncPage(Generic[T]):
 
 
 async def request_list_page(
-    http: AsyncHttp, of: Listed[T], cursor: str | None = None, number: int = 1
+    http: AsyncHttp, of: ListRequest[T], cursor: str | None = None, number: int = 1
 ) -> AsyncPage[T]:
     """Request the page that begins at `cursor`; None: the first page.
 

@@ -136,7 +136,7 @@ class JobHandle:
                     if last is None or is_lost or not may_service_recover(error):
                         raise
                     job = last
-                    show.show_outage(time.monotonic() - heard)
+                    show.show_service_outage(time.monotonic() - heard)
                 # After a 304 the job is the same object, so its identity
                 # shows whether it has changed.
                 if job is not last or job.is_terminal:

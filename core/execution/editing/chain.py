@@ -17,7 +17,7 @@ import numpy as np
 
 from core.contract.architecture import Architecture, Image
 from core.contract.edit import EditResult
-from core.contract.figures import KnnProbe
+from core.contract.figures import KnnProbeResult
 from core.contract.jobs.job_result import JobResult, ResultPart
 from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
 from core.contract.jobs.patch_job import PATCH, PatchSpec
@@ -160,7 +160,7 @@ class EditChain:
         manifest = version.manifest.model_copy(update={"knn_probe": self._select_kept_probe()})
         return Line(manifest, named, version.class_numbers)
 
-    def _select_kept_probe(self) -> KnnProbe | None:
+    def _select_kept_probe(self) -> KnnProbeResult | None:
         """Return the head's k-NN probe of the tasks that stay as they are."""
         probe = self._facts.probe
         if probe is None:

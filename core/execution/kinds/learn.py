@@ -15,7 +15,7 @@ from core.execution.trials import Trials, has_trials
 from core.execution.validate import validate_archive
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped, Monitor
-from core.retention.damage import Marks
+from core.retention.damage import DatabaseDamageMarks
 from core.storage import Blobs
 
 
@@ -43,7 +43,9 @@ def _prepare(work: Work, folder: Path) -> Path:
 
 def _learn_trials(work: Work) -> None:
     """Learn and measure the trials that are left, and publish the chosen one."""
-    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
+    blobs = Blobs(
+        work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
+    )
     trials = Trials(work.db, work.store, blobs, work.claim, work.settings.max_job_s)
     while (number := trials.begin_next()) is not None:
         hit_failpoint("trial-begun")

@@ -23,7 +23,7 @@ from core.learning.evaluation.anytime import (
     is_adp_checkpoint,
     is_validation_step,
 )
-from core.learning.evaluation.evaluate import HeldBack, score_images
+from core.learning.evaluation.evaluate import EvaluationImages, score_images
 from core.learning.methods.method import Method
 from core.learning.training.context import Context
 
@@ -70,7 +70,7 @@ class Validation:
         self,
         ctx: Context,
         method: Method,
-        part: HeldBack,
+        part: EvaluationImages,
         steps: int,
         emit: Emit,
         test: Callable[[], Accuracy],
@@ -86,7 +86,7 @@ class Validation:
         self._emit = emit
         self._test = test
 
-    def validate_start(self) -> None:
+    def validate_before_first_step(self) -> None:
         """Validate before the first step of a run, whose state may be deployed too.
 
         Not called again when a run resumes.

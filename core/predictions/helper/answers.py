@@ -131,7 +131,7 @@ def _predict_request_probabilities(
     """
 
     def predict_exactly(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        scoring = predicting.Scoring(version.method.predict_logits, version.temperature)
+        scoring = predicting.SoftmaxScoring(version.method.predict_logits, version.temperature)
         return predicting.predict_images(
             version.network, images, task, version.normalise, scoring=scoring
         )[1]

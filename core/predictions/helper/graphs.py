@@ -88,7 +88,7 @@ class VersionGraph:
 
 
 @dataclass
-class _Making:
+class _GraphInProgress:
     """A graph that is being made: folder, process, and monotonic time of its start."""
 
     graph: VersionGraph
@@ -112,7 +112,7 @@ class GraphMaker:
         self._threads = threads
         self._command = list(command)
         self._waiting: deque[VersionGraph] = deque()
-        self._making: _Making | None = None
+        self._making: _GraphInProgress | None = None
         self._is_possible = all(importlib.util.find_spec(name) for name in PACKAGES)
         self.notes: list[dict[str, str]] = []
 
@@ -202,7 +202,7 @@ class GraphMaker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._making = _Making(graph, folder, process, time.monotonic())
+        self._making = _GraphInProgress(graph, folder, process, time.monotonic())
         # The request counts images by task, so those of one task must lie together.
         graph.sample.sort(key=lambda one: one[0] or 0)
         tasks = {task: 0 for task, _ in graph.sample}
@@ -223,7 +223,7 @@ class GraphMaker:
         except BrokenPipeError:
             pass  # it has ended: `adopt_finished_graph` handles that
 
-    def _adopt_graph(self, making: _Making) -> None:
+    def _adopt_graph(self, making: _GraphInProgress) -> None:
         """Open the finished graph, or give it up."""
         assert making.process.stdout is not None
         try:

@@ -58,7 +58,7 @@ class ImageNames:
             return number
         # Made only when a name was not found, since it doubles the memory of the names.
         if self._in_small is None:
-            self._in_small = _Small(self._names, self._among)
+            self._in_small = _LowerCaseNames(self._names, self._among)
         return self._in_small._find_same_case(name.casefold(), folder.casefold(), part)
 
     def _find_same_case(self, name: str, folder: str, part: Part) -> int:
@@ -173,7 +173,7 @@ class ImageNames:
         return _to_nfc(self._names[number])
 
 
-class _Small(ImageNames):
+class _LowerCaseNames(ImageNames):
     """Image names in lower case, without those that differ only by case."""
 
     def __init__(self, names: Sequence[str], among: Sequence[int]) -> None:

@@ -23,7 +23,7 @@ MOST_UNITS = 8
 
 
 @dataclass(frozen=True)
-class Probed:
+class TimmNetworkProperties:
     """Measured properties of a timm network.
 
     parameters, activations, widest: numbers of float32 values, the latter two for one image (see
@@ -39,7 +39,7 @@ class Probed:
     resized_by: str
 
 
-def measure_timm_network(name: str, size: int) -> Probed:
+def measure_timm_network(name: str, size: int) -> TimmNetworkProperties:
     """Measure the network of some weights, whose own images have `size` pixels a side.
 
     Raises:
@@ -49,7 +49,7 @@ def measure_timm_network(name: str, size: int) -> Probed:
     activations, widest = _count_activations(net, size, get_feature_width(net))
     step, smallest, resized_by = _find_accepted_sizes(name, net, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
-    return Probed(parameters, activations, widest, step, smallest, resized_by)
+    return TimmNetworkProperties(parameters, activations, widest, step, smallest, resized_by)
 
 
 def _build_net(name: str, **arguments: object) -> nn.Module:
@@ -88,7 +88,7 @@ def _find_accepted_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int
     Step 0 means that only its own size works.
     """
     unit, rules = _find_size_unit(net), _RULES.setdefault(type(net), [])
-    plain = _Sized(name, net, "")
+    plain = _ResizableNetwork(name, net, "")
     for rule in rules:
         if rule.takes_no_argument and plain.accepts_size(rule.units * unit):
             return rule.compute_accepted_sizes(unit, size)
@@ -139,7 +139,7 @@ Another network that needs no argument is tried once more.
 def _iterate_fitting_rules(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
     """Yield the rules that fit, of increasing size for each of timm's arguments."""
     for argument in ("", "dynamic_img_size", "img_size"):
-        sized = _Sized(name, net, argument)
+        sized = _ResizableNetwork(name, net, argument)
         for units in (1, 2, MOST_UNITS):
             # Two sizes, since one of them may be the network's own, which always passes.
             if sized.accepts_size((units + 1) * unit) and sized.accepts_size(units * unit):
@@ -157,7 +157,7 @@ def _find_size_unit(net: nn.Module) -> int:
     return int(patch[0]) if patch else 32
 
 
-class _Sized:
+class _ResizableNetwork:
     """A network with one of timm's arguments for images of other sizes; "": no argument."""
 
     def __init__(self, name: str, net: nn.Module, argument: str) -> None:
