@@ -61,7 +61,7 @@ function logged(at, told) {
   const line = document.createElement("li");
   const time = document.createElement("time");
   const text = document.createElement("span");
-  line.className = told.level === "warning" || told.level === "error" ? told.level : "info";
+  line.className = "info";
   time.textContent = at.slice(11, 19);
   text.textContent = told.message;
   line.append(time, " ", text);
@@ -76,9 +76,10 @@ function heard(event) {
   after = Number(event.lastEventId) || after;
   const { at, data } = JSON.parse(event.data);
   if (event.type === "progress") progressed(data);
-  else if (event.type === "log") logged(at, data);
+  // Other lines may name requests, which the page shows in words.
+  else if (event.type === "log" && data.level === "info" && !/[`?]|\/v1\//.test(data.message)) logged(at, data);
   else if (event.type === "metric" && data.name === "anytime") improved(data);
-  else if (event.type === "state") {
+  else if (event.type === "state" || event.type === "log") {
     stream.close();
     reload();
   }

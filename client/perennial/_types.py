@@ -2927,7 +2927,11 @@ class Temperature(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial(Shape):
-    """A candidate of a batch; figures are null until it is measured."""
+    """A candidate of a batch; figures are null until it is measured.
+
+    `held_out`: number of held-out images that `acc` rests on; `images`: training images that its
+    version keeps.
+    """
 
     trial: int
     recipe: RecipePatch
@@ -2937,6 +2941,7 @@ class Trial(Shape):
     passes_gate: bool | None
     accuracy: dict[str, float | None]
     acc: float | None
+    held_out: int | None
     forgetting: float | None
     forecast: float | None
     seconds: float | None
@@ -3084,6 +3089,7 @@ class VersionItem(Shape):
 
     - `passed`: verdict of its gate.
     - `mean_accuracy`: over the tasks that it was measured on; null: none.
+    - `images`: number of held-out images that `mean_accuracy` rests on; null: not measured.
     """
 
     id: str
@@ -3098,6 +3104,7 @@ class VersionItem(Shape):
     created_at: str
     passed: bool
     mean_accuracy: float | None
+    images: int | None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
 
 

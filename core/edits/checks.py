@@ -132,7 +132,8 @@ def check_operations(
     if scenario == "task":
         raise Invalid(
             "A model of the scenario `task` has one head for each task, and cannot be edited. "
-            "Discard the task and send its corrected batch instead."
+            "Correct the batch and send it again: it becomes a task with a head of its own, which "
+            "predictions name by ?task=."
         )
     classes = _check_class_operations(operations, scenario, known)
     images: dict[tuple[int, Split], ImageEdits] = {}

@@ -51,7 +51,7 @@ def _build_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> Attenti
         "since": None,
         "training_data_until": None,
         "detail": f"All trials of {words.describe_task(task)} are measured, and its job waits "
-        f"until a person chooses one. By its score, trial {best} is the best{until}. Later "
+        f"until a person chooses one. Trial {best} is suggested{until}. Later "
         "batches wait for it.",
         "actions": [_build_choose_request(job, number, number == best) for number in in_order],
         "reasons": [],
@@ -60,5 +60,5 @@ def _build_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> Attenti
 
 
 def _build_choose_request(job: Job, number: int, is_best: bool) -> ActionOut:
-    title = f"Choose trial {number}{', the best by its score' if is_best else ''}"
+    title = f"Choose trial {number}{', which is suggested' if is_best else ''}"
     return build_titled_request(title, f"/v1/jobs/{job.id}/choose", {"trial": number})

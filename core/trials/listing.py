@@ -97,6 +97,7 @@ def _trial_to_json(
         "passes_gate": None if figures is None else figures.passed,
         "accuracy": {} if figures is None else _compute_shares(figures.accuracy),
         "acc": None if figures is None else figures.acc,
+        "held_out": None if figures is None else _count_images(figures.accuracy),
         "forgetting": None if figures is None else figures.forgetting,
         "forecast": None if figures is None else figures.forecast,
         "seconds": trial.seconds,
@@ -121,6 +122,10 @@ def _score_to_json(score: TrialScore | None) -> TrialScoreOut | None:
         "standard_error": score.error,
         "images": score.images,
     }
+
+
+def _count_images(counts: Mapping[str, Sequence[int]]) -> int:
+    return sum(total for _, total in counts.values())
 
 
 def _compute_shares(counts: Mapping[str, Sequence[int]]) -> dict[str, float | None]:

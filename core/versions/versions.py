@@ -118,9 +118,10 @@ def list_versions(
         row = find_model(session, actor, model)
         query = select(Version).where(Version.model_id == row.id).options(_LISTED)
         rows: Page[Version] = read_query_page(session, query, Version.number, limit, cursor)
-        accuracy = _read_mean_accuracies(session, row, [version.number for version in rows.rows])
+        measured = _read_mean_accuracies(session, row, [version.number for version in rows.rows])
         items = [
-            _build_version_item(version, accuracy.get(version.number)) for version in rows.rows
+            _build_version_item(version, *measured.get(version.number, (None, None)))
+            for version in rows.rows
         ]
         return {"items": items, "next_cursor": rows.next_cursor}
 
@@ -140,18 +141,29 @@ def _build_version_base(version: Version) -> VersionBase:
     }
 
 
-def _build_version_item(version: Version, accuracy: float | None) -> VersionItem:
-    passed = version.gate["passed"]
-    return {**_build_version_base(version), "passed": passed, "mean_accuracy": accuracy}
+def _build_version_item(
+    version: Version, accuracy: float | None, images: int | None
+) -> VersionItem:
+    return {
+        **_build_version_base(version),
+        "passed": version.gate["passed"],
+        "mean_accuracy": accuracy,
+        "images": images,
+    }
 
 
 def _read_mean_accuracies(
     session: Session, model: Model, numbers: Sequence[int]
-) -> dict[int, float]:
-    """Return the mean accuracy, in [0, 1], of versions over learned tasks that were measured."""
+) -> dict[int, tuple[float, int]]:
+    """Return the mean accuracy, in [0, 1], of versions over learned tasks that were measured, and
+    the number of held-out images that it rests on."""
     learned = select(Version.task_number).where(Version.model_id == model.id)
     query = (
-        select(Result.version, func.avg(cast_to(Result.correct, Float) / Result.total))
+        select(
+            Result.version,
+            func.avg(cast_to(Result.correct, Float) / Result.total),
+            func.sum(Result.total),
+        )
         .where(
             Result.model_id == model.id,
             Result.version.in_(numbers),
@@ -160,7 +172,7 @@ def _read_mean_accuracies(
         )
         .group_by(Result.version)
     )
-    return {version: mean for version, mean in session.execute(query)}
+    return {version: (mean, images) for version, mean, images in session.execute(query)}
 
 
 def get_version(db: Database, actor: Actor, model: str, version: str) -> VersionOut:

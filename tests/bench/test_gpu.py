@@ -155,7 +155,8 @@ def run_call(program: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("program", ["check", pytest.param("figures", marks=pytest.mark.campaign)])
+@pytest.mark.campaign  # test_a_failure_and_a_limit_are_recorded… runs steps in processes, as a call does
+@pytest.mark.parametrize("program", ["check", "figures"])
 def test_a_call_runs_a_cheap_step(program: str, tmp_path: Path) -> None:
     step = {"check": "machine", "figures": "snapshot"}[program]
     out = tmp_path / "gpu.json"

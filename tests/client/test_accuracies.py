@@ -20,7 +20,10 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[stub.Stub]:
     def answer(asked: stub.Asked) -> stub.Said:
         found = sample_answer(asked.method, asked.path)
         path = asked.path.partition("?")[0]
-        if "/versions/" in path:
+        if path.endswith("/versions"):
+            item = {"number": 7, "mean_accuracy": 0.85, "images": 40}
+            found = {**found, "items": [{**found["items"][0], **item}]}
+        elif "/versions/" in path:
             found = {**found, "number": 7, "tasks": [1, 4, 6], "accuracy": list(CELLS.values())}
         elif path.endswith("/metrics"):
             rows = [{**found["rows"][0], "version": 7, "status": "published"}]
@@ -78,3 +81,20 @@ def test_a_table_of_accuracies_has_the_images_of_each_task_and_a_mark_for_each_m
     assert "† labels edited since this version was measured." in table
     assert "* in production: version 7." in table
     assert "mean accuracy (ACC) 0.850 (40 images)" in table
+
+
+@pytest.mark.parametrize(
+    ("command", "lines"),
+    [
+        ("versions list birds --columns version,accuracy,images", ["7\t0.85\t40"]),
+        (
+            "versions diff birds 7 7 --columns task,7,change,images",
+            ["1\t0.9\t+0.000\t20", "3\t0.1\t+0.000\t20", "4\t0.8\t+0.000\t20"],
+        ),
+    ],
+)
+def test_a_table_of_versions_has_the_images_that_each_accuracy_rests_on(
+    command: str, lines: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command_line(command.split()) == 0
+    assert capsys.readouterr().out.splitlines() == lines

@@ -68,7 +68,7 @@ BODILESS = re.compile(
 WITHOUT_A_SERVICE = {"logout", "completion"}
 ENDLESS_BYTES = 16 * MIB
 """Bytes that a client may take of an endless answer, those in buffers of the system included."""
-SHARE = 10
+SHARE = 20
 """Every run gives each hostile answer to one of so many commands; the campaign gives all to all."""
 FILES = {
     "batch.zip",
@@ -220,7 +220,7 @@ def test_every_command_ends_with_0_where_the_service_is_honest(
 
 def test_every_command_meets_many_hostile_answers_in_every_run() -> None:
     met = [command for name in HOSTILE for _, command in choose_commands(name, SHARE)]
-    assert {command for command in COMMANDS if met.count(command) >= 7} == set(COMMANDS)
+    assert {command for command in COMMANDS if met.count(command) >= 3} == set(COMMANDS)
     assert min(len(choose_commands(name, SHARE)) for name in HOSTILE) >= len(COMMANDS) // SHARE
 
 

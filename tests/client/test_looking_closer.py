@@ -129,6 +129,44 @@ def test_a_suspect_comes_with_the_command_that_corrects_it(
         assert "Correct the labels in the batch, and send it again." in on_terminal.words
 
 
+def test_suspects_come_with_the_reason_if_the_service_refuses_to_correct_them(
+    capsys: Said, answers: Answers
+) -> None:
+    task = sample(TASK, standing="learned")
+    suspect = {"index": 4, "path": "train/cat/4.png", "label": "cat", "suggested": "dog"}
+    task["report"]["data"] = {"suspects": [{**suspect, "score": 12.5}], "suspects_count": 1}
+    answers[TASK] = task
+    asked: list[dict[str, Any]] = []
+
+    def refuse(request: stub.Asked) -> stub.Said:
+        asked.append(json.loads(request.body))
+        detail = "It cannot be edited: it becomes a task, which predictions name by ?task=."
+        return stub.Said(422, {"type": "/problems/invalid", "detail": detail})
+
+    answers["/v1/models/birds/edits"] = refuse
+    url = os.environ["PERENNIAL_URL"]
+    shown = record(url, "pk_x", "issues", "birds", "1", "--kind", "suspect").words
+    assert "It cannot be edited: it becomes a task, which predictions name by --task." in shown
+    assert "relabel" not in shown
+    assert run_command_line(["issues", "birds", "1", "--kind", "suspect", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["command"] is None
+    assert asked[0] == {"operations": [{"relabel": {"task": 1, "image": 4, "label": "dog"}}]}
+
+
+def test_a_log_names_commands_in_place_of_requests(capsys: Said, answers: Answers) -> None:
+    path = f"{JOBS}/job_1/logs"
+    message = "It was rolled back: POST /v1/models/birds/tasks/2/relearn learns it again."
+    answers[path] = page(
+        path, {"level": "warning", "message": message, "at": "2026-11-23T14:35:00Z"}
+    )
+    assert run_command_line(["jobs", "logs", "job_1"]) == 0
+    said = capsys.readouterr().out
+    assert said == (
+        "14:35:00 warning: It was rolled back: `perennial tasks relearn birds 2` learns it again.\n"
+    )
+
+
 def test_a_batch_without_a_report_has_no_issues(capsys: Said, answers: Answers) -> None:
     answers[TASK] = sample(TASK, report={})
     assert run_command_line(["issues", "birds", "1", "--csv"]) == 0

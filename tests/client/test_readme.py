@@ -1,9 +1,6 @@
 """The programs of the client's README run as they stand, one after the other."""
 
-import os
 import re
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -19,7 +16,11 @@ PROGRAMS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILIN
 
 @pytest.mark.slow
 def test_every_program_runs(
-    running: service.Service, archives: list[bytes], tmp_path: Path
+    running: service.Service,
+    archives: list[bytes],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for week, archive in zip((31, 32), archives, strict=False):
         (tmp_path / f"week-{week}.zip").write_bytes(archive)
@@ -27,24 +28,12 @@ def test_every_program_runs(
         first.extractall(tmp_path / "photos")
         for name in ("bird.png", "owl.jpg"):
             (tmp_path / name).write_bytes(first.read(first.namelist()[0]))
-    own = {
-        "PYTHONPATH": str(ROOT / "client"),
-        "PERENNIAL_URL": running.url,
-        "PERENNIAL_API_KEY": running.key,
-    }
-    environment = {**os.environ, **own}
+    monkeypatch.setenv("PERENNIAL_URL", running.url)
+    monkeypatch.setenv("PERENNIAL_API_KEY", running.key)
     said = []
     for program in PROGRAMS:
-        program = program.replace('"birds"', '"readme"')
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, f"{program}\n{done.stderr}"
-        said.append(done.stdout)
+        exec(program.replace('"birds"', '"readme"'), {"__name__": "__main__"})
+        said.append(capsys.readouterr().out)
     assert re.fullmatch(r"[0-9a-f]{64}\n", said[0])
     assert "1 published" in said[2] and "bird.png 0 " in said[2]
     assert "succeeded" in said[3]

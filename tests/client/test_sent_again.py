@@ -131,15 +131,8 @@ says so beforehand.
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "what",
-    [
-        # tests/core/tasks/test_repeats.py shows the others
-        pytest.param(what, marks=() if what == "rolled back" else pytest.mark.campaign)
-        for what in GIVEN_UP
-    ],
-)
+@pytest.mark.campaign  # tests/core/tasks/test_repeats.py shows it
+@pytest.mark.parametrize("what", GIVEN_UP)
 def test_a_batch_is_learned_where_its_task_was_given_up(
     what: str, capsys: Said, client: Perennial, archives: list[bytes], week: Path
 ) -> None:

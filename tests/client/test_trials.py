@@ -1,6 +1,7 @@
 """Trials through the client and the command line, with a real service."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -34,6 +35,9 @@ def test_a_table_tells_which_trial_was_chosen_and_why(
     printed = capsys.readouterr().out
     assert "Version 1 of tried is published" in printed
     assert " is chosen." in printed
+    words = " ".join(printed.split())
+    assert re.search(r"Scores rest on \d+ images to learn from, each answered as if", words)
+    assert re.search(r"Accuracy and forgetting rest on \d+ held-out images\.", words)
     job = client.versions.retrieve("tried", 1).job
     assert job is not None
     assert run_command_line(["jobs", "trials", job, "--json"]) == 0
@@ -69,8 +73,8 @@ def test_a_budget_leaves_trials_out_and_the_table_says_so(
     printed = " ".join(capsys.readouterr().out.split())
     assert "skipped" in printed
     assert "Trial 1 is chosen." in printed
-    handle = client.submit("limited", archives[1], trials=HEADS, max_seconds=0.001)
-    handle.wait()
-    table = handle.trials()
+    job = client.versions.retrieve("limited", 1).job
+    assert job is not None
+    table = client.jobs.trials(job)
     assert table.max_seconds == 0.001
     assert [one.state for one in table.items] == ["measured", "skipped"]

@@ -225,10 +225,11 @@ def test_a_job_of_an_older_service_has_the_share_of_its_phase() -> None:
 @pytest.mark.parametrize(
     ("aliases", "legend", "now"),
     [
-        (
+        pytest.param(  # the legend of both is of one function
             {"production": 1, "latest": 2},
             "* in production: version 1.",
             "“now” is version 2, the newest published.",
+            marks=pytest.mark.campaign,
         ),
         (
             {"production": 1, "latest": 1},

@@ -237,6 +237,7 @@ def test_the_default_keeps_more_of_the_old_classes_than_fine_tuning(
     assert kept["lwf"] > kept["finetune"]
 
 
+@pytest.mark.campaign  # the model that is gated above learns new classes, too
 def test_without_held_out_images_it_learns_new_classes(client: Rest, weights: bytes) -> None:
     adopt(client, "blind", weights, recipe={"epochs": 2, "batch_size": 8})
     new = {label: draw(label, 16, 4) for label in NEW}

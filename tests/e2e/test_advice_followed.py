@@ -63,6 +63,7 @@ def test_going_back_from_collapsed_features_brings_the_accuracy_back(client: Res
     assert after > before + 0.1
 
 
+@pytest.mark.campaign  # tests/core/publishing/test_advice.py shows when it is given
 def test_more_images_of_classes_tell_them_apart_better(client: Rest) -> None:
     """Follow the advice on a confused pair; tests/core/publishing/test_advice.py shows when it
     is given.

@@ -78,7 +78,7 @@ def test_features_go_with_the_data_of_their_task_and_learning_goes_on(client: Re
     assert method["state"]["own"]["auto"]["images"] == images
 
 
-@pytest.mark.campaign  # tests/core/publishing/test_biased_head.py and tests/ui/test_successor.py show it
+@pytest.mark.campaign  # tests/core/publishing/test_biased_head.py shows it
 def test_a_head_that_forgets_is_told_from_its_features_with_the_request_that_helps(
     client: Rest, stream: str
 ) -> None:

@@ -217,6 +217,7 @@ def find_answers(running: service.Service, model: str) -> set[Path]:
     }
 
 
+@pytest.mark.campaign  # core/publishing/test_answers.py; test_deleted_data.py deletes
 def test_answers_take_six_bytes_an_image_and_go_with_the_images(
     client: Rest, running: service.Service
 ) -> None:

@@ -85,9 +85,9 @@ def edit(client: Rest, model: str, operations: Sequence[Json], **fields: Any) ->
     return client.get(f"{path}/{sent['number']}")
 
 
-def send_corrected(client: Rest, model: str, method: Json, suffix: str = "corrected") -> str:
+def send_corrected(client: Rest, model: str, method: Json) -> str:
     """A model that is sent the batches of another one as they are now, with their parts."""
-    other = f"{model}-{suffix}"
+    other = f"{model}-corrected"
     create(client, other, method, **FIELDS.get(method["name"], {}))
     for task in client.items(f"/v1/models/{model}/tasks"):
         if task["standing"] == "discarded":
@@ -154,8 +154,11 @@ def test_the_version_is_that_of_a_model_that_was_sent_the_corrected_batches(
     assert made["way"] == ("recompute" if "analytic" in str(METHODS[method]) else "relearn")
     other = send_corrected(client, model, METHODS[method])
     assert describe(client, model) == describe(client, other)
-    # Both go on alike: what later updates read is equal, too.
+    # Both go on alike: what later updates read is equal, too. Without the data of task 1 all parts are
+    # read again, and a removed task is not learned from its parts either.
     for each in (model, other):
+        if made["way"] == "recompute":
+            client.call("DELETE", f"/v1/models/{each}/tasks/1/data")
         learn(client, each, WEEKS[3])
     assert describe(client, model) == describe(client, other)
 
@@ -183,26 +186,16 @@ def test_an_edit_stores_nothing_of_tasks_whose_classes_have_other_numbers_alone(
     assert describe(client, model) == describe(client, other)
 
 
-def test_a_removed_task_is_not_learned_from_parts_either(client: Rest) -> None:
-    model = begin(client, METHODS["auto"])
-    edit(client, model, OPERATIONS["remove a task"])
-    other = send_corrected(client, model, METHODS["auto"])
-    for each in (model, other):
-        client.call("DELETE", f"/v1/models/{each}/tasks/1/data")
-        learn(client, each, WEEKS[3])
-    assert describe(client, model) == describe(client, other)
-
-
 def test_sums_go_on_after_their_classes_got_other_names_alone(client: Rest) -> None:
     method = {**METHODS["auto"], "keep": "sums"}
     names = [f"edited-{next(_NUMBERS)}" for _ in range(2)]
     for name in names:
         create(client, name, method, training_data_days=0)
-        learn(client, name, *WEEKS[:2])
+        learn(client, name, WEEKS[0])
     made = edit(client, names[0], [{"rename": {"from": "0", "to": "zero"}}])
     assert made["way"] == "rename"
     for name in names:
-        learn(client, name, WEEKS[2])
+        learn(client, name, WEEKS[1])
     renamed, other = (describe(client, name) for name in names)
     assert renamed["parts"] == other["parts"]
     assert renamed["classes"] == ["zero", *other["classes"][1:]]
@@ -248,7 +241,7 @@ def test_five_drawn_edits_end_as_the_corrected_batches(client: Rest, seed: int) 
 
 
 def test_an_edit_is_previewed_measured_and_undone(client: Rest) -> None:
-    model = begin(client, METHODS["auto"])
+    model = begin(client, METHODS["auto"], weeks=2)
     path, task = f"/v1/models/{model}/edits", f"/v1/models/{model}/tasks/2"
     before = accuracies(client, model)
     operations = [
@@ -257,31 +250,29 @@ def test_an_edit_is_previewed_measured_and_undone(client: Rest) -> None:
     ]
     plan = client.call("POST", f"{path}?validate=only", json={"operations": operations}).json()
     assert plan == {
-        "parent": 3,
+        "parent": 2,
         "way": "recompute",
         "approximation": None,
         "tasks": [2],
         "learned_again": [2],
-        "classes_before": 6,
-        "classes_after": 6,
+        "classes_before": 4,
+        "classes_after": 4,
         "operations": 2,
         "can_undo": True,
     }
     assert client.get(path)["items"] == []
     made = edit(client, model, operations, reason="typing errors")
-    assert made["images"] == {"relabelled": 1, "removed": 0} and made["version"] == 4
+    assert made["images"] == {"relabelled": 1, "removed": 0} and made["version"] == 3
     assert client.get(task)["classes"] == {"3": 33, "two": 31}
     former = client.get(f"/v1/models/{model}/class-aliases")["items"]
     assert [(one["name"], one["to"]) for one in former] == [("2", "two")]
     # Older versions are counted by the new labels: an answer of the former name is right, and one
     # image has another label.
     after = accuracies(client, model)
-    changed = {version: after[version][2] - before[version][2] for version in (2, 3)}
-    assert all(abs(change) in (0, 1 / 16) for change in changed.values()) and after[4][2] > 0.5
-    # Cells of these versions say so, and the task still names the version that learned it.
+    assert abs(after[2][2] - before[2][2]) in (0, 1 / 16) and after[3][2] > 0.5
+    # Its cell says so, and the task still names the version that learned it.
     marks = client.get(f"/v1/models/{model}/metrics")["marks"]
-    mark = {"task": 2, "mark": "labels edited", "counted_again": True}
-    assert marks == [{"version": version, **mark} for version in (2, 3)]
+    assert marks == [{"version": 2, "task": 2, "mark": "labels edited", "counted_again": True}]
     edited = client.get(task)
     assert edited["version"] == 2 and edited["accuracy_when_learned"] == after[2][2]
     report = edited["report"]["data"]
@@ -299,11 +290,11 @@ def test_an_edit_is_previewed_measured_and_undone(client: Rest) -> None:
     assert client.get(task)["report"]["data"]["balance"].keys() == {"2", "3"}
     assert {version: accuracies(client, model)[version] for version in before} == before
     shown = client.get(f"/v1/models/{model}")
-    assert (shown["aliases"]["production"], shown["production_follows"]) == (3, True)
+    assert (shown["aliases"]["production"], shown["production_follows"]) == (2, True)
     # The line goes on from the version before, as if nothing had been.
-    other = begin(client, METHODS["auto"])
+    other = begin(client, METHODS["auto"], weeks=2)
     for each in (model, other):
-        learn(client, each, WEEKS[3])
+        learn(client, each, WEEKS[2])
     assert describe(client, model) == describe(client, other)
 
 
@@ -342,7 +333,14 @@ def unpack(batch: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-@pytest.mark.parametrize("method", ["auto", "er"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        # tests/e2e/test_forgetting.py looks for what is left of images that `auto` has purged.
+        pytest.param("auto", marks=pytest.mark.campaign),
+        "er",
+    ],
+)
 def test_older_versions_lose_what_they_hold_of_removed_images_on_request(
     client: Rest, method: str, running: Service
 ) -> None:
@@ -377,10 +375,8 @@ def test_a_later_task_is_edited_after_an_edit_that_learned_it_again(client: Rest
     second = edit(client, model, [{"relabel": {"task": 2, "image": 0, "label": "3"}}])
     # No version has the edited task 1 alone, so it is learned again as well.
     assert (first["way"], second["way"]) == ("relearn", "relearn")
+    # All that a later update reads is in parts whose digests are compared.
     other = send_corrected(client, model, METHODS["er"])
-    assert describe(client, model) == describe(client, other)
-    for each in (model, other):
-        learn(client, each, WEEKS[2])
     assert describe(client, model) == describe(client, other)
 
 
@@ -473,7 +469,7 @@ DEATHS = [
 def test_a_worker_that_dies_in_an_edit_loses_nothing_and_edits_nothing_twice(
     client: Rest, kill_points: Path, method: str, point: str
 ) -> None:
-    model, undisturbed = (begin(client, METHODS[method]) for _ in range(2))
+    model, undisturbed = (begin(client, METHODS[method], weeks=2) for _ in range(2))
     edit(client, undisturbed, OPERATIONS["relabel"])
     (kill_points / point).write_text(str(int(signal.SIGKILL)))
     edit(client, model, OPERATIONS["relabel"])

@@ -71,6 +71,7 @@ def test_a_version_that_forgot_is_mended_by_the_first_request(
     assert after > before + 0.05
 
 
+@pytest.mark.campaign  # tests/core/models/test_held_actions.py shows when it is advised
 def test_a_version_that_learned_too_little_is_mended_by_the_first_request(client: Rest) -> None:
     once = {"method": "finetune", "epochs": 1, "batch_size": 8, "optimizer": {"lr": 0.03}}
     make_model(client, "first-weak", recipe=once, gate={"checks": "off", "min_new_task": 0.8})

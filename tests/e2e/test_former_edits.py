@@ -14,6 +14,10 @@ from tests.migrations import databases
 from tests.rest import Rest
 from tools import service
 
+TOLERANCE = 1e-6
+"""Relative, of temperatures. They are found by steps on floating-point features; those of the former
+data were computed by the processor of another machine, which rounds otherwise.
+"""
 MODEL, METHOD = "edited", {"name": "analytic", "projection": 16}
 FORMER = databases.FORMER.parent / "edited_before_0005"
 
@@ -30,24 +34,30 @@ def client(tmp_path: Path) -> Iterator[Rest]:
         yield Rest(found.url, found.key)
 
 
+def assert_same(client: Rest, model: str, other: str) -> None:
+    """Assert that two models are described alike: to the bit, but for the temperature."""
+    found, expected = describe(client, model), describe(client, other)
+    value = expected["temperature"].pop("value")
+    assert found["temperature"].pop("value") == pytest.approx(value, rel=TOLERANCE)
+    assert found == expected
+
+
 def test_sums_that_a_former_edit_stored_again_are_read_as_they_are(client: Rest) -> None:
-    other = send_corrected(client, MODEL, METHOD)
-    assert describe(client, MODEL) == describe(client, other)
     # The new edit moves the classes of task 3 once more, whose sums the former edit stored.
     edit(client, MODEL, [{"merge": {"from": ["3"], "into": "1"}}])
     edit(client, MODEL, [{"relabel": {"task": 3, "image": 0, "label": "5"}}])
-    again = send_corrected(client, MODEL, METHOD, "again")
-    for each in (MODEL, again):
+    other = send_corrected(client, MODEL, METHOD)
+    for each in (MODEL, other):
         client.call("DELETE", f"/v1/models/{each}/tasks/2/data")
         learn(client, each, WEEKS[3])
-    assert describe(client, MODEL) == describe(client, again)
+    assert_same(client, MODEL, other)
 
 
 def test_a_former_edit_is_undone_and_its_versions_predict(client: Rest) -> None:
     client.call("POST", f"/v1/models/{MODEL}/edits/1/undo")
     learn(client, MODEL, WEEKS[3])
     plain = begin(client, METHOD, weeks=4)
-    assert describe(client, MODEL) == describe(client, plain)
+    assert_same(client, MODEL, plain)
     image = take_first_image(WEEKS[2], "4")
     for version in (3, 4, 5):
         path = f"/v1/models/{MODEL}/versions/{version}/predict"

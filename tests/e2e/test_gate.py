@@ -71,6 +71,7 @@ def test_the_command_line_names_the_classes_and_links_pictures(client: Rest, hel
     assert "0 (0 of 8 right" in text and "/images/held_out/" in text
 
 
+@pytest.mark.campaign  # test_wrong_labels.py learns by the default; core/publishing/test_losses.py
 def test_a_stream_by_the_default_method_is_published_and_says_what_could_be_seen(
     client: Rest,
 ) -> None:

@@ -86,6 +86,8 @@ def test_the_log_of_a_rejected_batch_says_why(client: Rest) -> None:
     assert ended == "error: Rejected: Not one image of the batch could be decoded."
 
 
+# tests/faults/test_worker_deaths.py reads the log of a job that was paused and went on
+@pytest.mark.campaign
 def test_the_log_of_a_paused_job_names_the_pause_and_the_snapshot_it_resumed_from(
     client: Rest,
 ) -> None:

@@ -106,6 +106,7 @@ def find_blob(running: Service, digest: str) -> Path:
     return path
 
 
+@pytest.mark.campaign  # tests/core/edits/test_rewrite.py moves rows; the next test reads both
 def test_sums_of_merged_classes_are_those_of_the_merged_batches(
     client: Rest, running: Service
 ) -> None:

@@ -74,6 +74,7 @@ def test_weights_come_once_for_models_of_the_same_moment_and_for_later_ones_not_
     assert hub.gets == [(REPOSITORY, 0)]
 
 
+@pytest.mark.campaign  # tests/api/test_pretrained.py; the batch after a failure waits, too
 def test_batches_wait_for_the_weights_and_are_learned_then(hub: Hub, client: Rest) -> None:
     hub.stall_at = 200_000
     model = begin(client, "waiting")

@@ -87,6 +87,7 @@ def test_the_better_head_is_chosen_by_left_out_answers_and_is_as_if_sent_alone(
     assert_as_alone(client, model, table, WEEKS[:2])
 
 
+@pytest.mark.campaign  # the next test compares them through a kill
 @pytest.mark.slow
 def test_trained_candidates_are_compared_on_images_that_none_learns(client: Rest) -> None:
     fields = {"method": "finetune", "selection": True}
@@ -130,6 +131,7 @@ def test_a_job_that_is_killed_in_its_second_trial_goes_on_with_it(
     assert not (kill_points / point).exists(), "a process died there"
     assert (end.state, end.attempt) == ("succeeded", 2), end.error
     table = read_table(client, job)
+    assert [one["score"]["source"] for one in table["items"]] == ["selection"] * 2
     kept = ("state", "score", "accuracy", "bytes", "seconds")
     assert [table["items"][0][name] for name in kept] == [first[name] for name in kept]
     begun = [line for line in _read_log(client, job) if line.startswith("Trial 1 of 2 begins")]

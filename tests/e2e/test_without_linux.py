@@ -55,6 +55,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[service.Servic
         yield found
 
 
+@pytest.mark.campaign  # tests/core/test_platforms.py shows what is asked of a system
 def test_a_model_learns_and_predicts(running: service.Service) -> None:
     with Perennial(running.key, base_url=running.url) as client:
         client.models.create("digits", **SMALL)

@@ -67,6 +67,7 @@ def test_swapped_images_are_among_those_to_look_at(swapped: types.Task) -> None:
     assert all(str(row[2]).startswith(f"train/{row[3]}/") for row in found)
 
 
+@pytest.mark.campaign  # tests/core/lineage/test_checks.py holds such a week with the question
 def test_a_wholly_rotated_week_is_held_with_the_question(client: Rest) -> None:
     job = send_weeks(client, "rotated", ROTATED)
     with pytest.raises(GateHeld):

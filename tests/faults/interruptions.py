@@ -124,5 +124,3 @@ INTERRUPTIONS: list[Callable[[Story, Sent], None]] = [
     time_out, ctrl_c, terminate, kill, cut_in_batch, lose_machine_in_batch, kill_api_before, lose_answer,
     kill_worker_at_ingest, kill_worker_before_publish, kill_worker_after_publish, restart,
 ]  # fmt: skip
-IN_EACH_BUILD = (ctrl_c, lose_answer, kill_worker_after_publish)
-"""One at the machine that sends, one at the service, one at the worker; the campaign has all."""

@@ -9,7 +9,9 @@ import redis
 from redis_server import RedisServer
 
 from core.jobs.doorbell import QUEUE, Doorbell
+from core.settings import Settings
 from tests.faults.conftest import ENDLESS, PATIENCE_S, Backend
+from worker import celery_app
 
 pytestmark = [pytest.mark.slow, pytest.mark.services("redis")]
 
@@ -54,6 +56,7 @@ def test_its_log_begins_without_a_banner(rung: Backend) -> None:
     assert "[queues]" not in rung.log()
 
 
+@pytest.mark.campaign  # tests/e2e/test_large_size.py silences the broker
 def test_a_lost_ring_is_repeated_when_the_broker_is_back(
     rung: Backend, bell: Doorbell, batches: list[bytes], broker: RedisServer
 ) -> None:
@@ -117,7 +120,16 @@ def test_a_terminated_celery_worker_releases_its_job_and_leaves_nothing(
     rung.act(job, "cancel")
 
 
-def test_a_celery_worker_without_a_broker_says_what_to_run(backend: Backend) -> None:
+def test_a_celery_worker_without_a_broker_ends_with_what_to_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(celery_app, "settings", Settings(broker_url=""))
+    with pytest.raises(SystemExit, match=r"python -m worker\.loop"):
+        celery_app._start_worker_early()
+
+
+@pytest.mark.campaign  # the test before
+def test_a_celery_process_without_a_broker_says_what_to_run(backend: Backend) -> None:
     backend.environment["PERENNIAL_BROKER_URL"] = ""
     worker: psutil.Popen = backend._start(CELERY)
     assert worker.wait(PATIENCE_S) != 0

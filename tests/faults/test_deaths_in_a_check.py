@@ -7,6 +7,7 @@ import pytest
 from tests.faults.conftest import PATIENCE_S, Backend
 
 
+@pytest.mark.campaign  # tests/core/execution/test_added_kind.py kills one of any kind
 @pytest.mark.slow
 def test_a_check_whose_worker_was_killed_is_begun_again_and_starts_no_learning(
     shared: Backend, batches: list[bytes]

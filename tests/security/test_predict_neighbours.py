@@ -79,6 +79,7 @@ def test_answers_that_nobody_takes_stay_small(running: Service, found: Site) -> 
     assert found.told[422] == 4
 
 
+@pytest.mark.campaign  # tests/security/test_corpus.py sends such a body
 def test_a_body_that_stops_is_a_408_and_leaves_room(found: Site) -> None:
     with socket.create_connection(found.address) as connection:
         connection.settimeout(60)

@@ -2,10 +2,12 @@
 documents.
 
     python -m tests.ui.pictures --out DIR [--docs docs/pictures] [--stream BATCHES]
+    python -m tests.ui.pictures --docs docs/pictures --demo http://127.0.0.1:8000
 
 DIR gets each page light and dark, at 360 and 1280 pixels and on a 4K screen; `--docs` the few that
 documents show. BATCHES is a folder of archives: a model learns all of them in the order of their
-names, instead of the digits.
+names, instead of the digits. With the address of a running `perennial serve --demo`, only the held
+version of its model is taken, as `held.png`.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
+from core.packaged import sample_pictures
 from perennial import JobEnded, Perennial
 from tests.ui.files import make_payload
 from tools import digits, service
@@ -33,6 +36,8 @@ SIZES = {"360": (360, 740, 2), "1280": (1280, 900, 1), "4k": (1920, 1080, 2)}
 SHOWN = {"models": 460, "model": 1290, "job": 900, "submit": 1180, "compare": 1100}
 """Pages that documents show, and how high each picture is, in pixels."""
 MOST_BYTES = 150_000
+MARGIN = 20
+"""Pixels above and below what `held.png` shows."""
 Batches = list[tuple[str, bytes]]
 COLOURS = 256
 
@@ -190,6 +195,21 @@ def for_documents(
             save(page.screenshot(), folder / f"{name}.png")
 
 
+def take_held_version(browser: "Browser", url: str, folder: Path) -> None:
+    """The part of the demo's page that asks what becomes of the held version."""
+    page = browser.new_page(viewport={"width": 1280, "height": 1800})
+    page.goto(f"{url}/ui")
+    page.get_by_role("link", name=sample_pictures.MODEL).first.click()
+    page.locator(".attention").wait_for()
+    settle(page)
+    top = page.locator(".head").bounding_box()
+    asks = page.locator(".attention").bounding_box()
+    assert top is not None and asks is not None, "both were waited for"
+    height = asks["y"] + asks["height"] - top["y"] + 2 * MARGIN
+    clip: Any = {"x": 0, "y": top["y"] - MARGIN, "width": 1280, "height": height}
+    save(page.screenshot(clip=clip), folder / "held.png")
+
+
 def save(picture: bytes, path: Path) -> None:
     """A picture with few colours: `MOST_BYTES` at most."""
     with Image.open(io.BytesIO(picture)) as image:
@@ -208,8 +228,14 @@ def main() -> None:
     parser.add_argument(
         "--stream", type=Path, help="folder of archives to teach in place of the digits"
     )
+    parser.add_argument("--demo", help="address of a running demo, whose held version is taken")
     given = parser.parse_args()
     chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+    if given.demo is not None:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium)
+            take_held_version(browser, given.demo, given.docs)
+        return
     with (
         tempfile.TemporaryDirectory() as folder,
         service.run_temporary_service(Path(folder)) as running,

@@ -110,9 +110,9 @@ def test_a_page_of_the_guide_cannot_act_for_the_person_who_is_logged_in(
 @pytest.mark.parametrize(
     "name",
     [
-        "index",
         "reference/limits",
         # documents of the same kinds of blocks
+        pytest.param("index", marks=pytest.mark.campaign),
         pytest.param("howto/send-a-batch", marks=pytest.mark.campaign),
         pytest.param("tutorial", marks=pytest.mark.campaign),
     ],

@@ -87,12 +87,10 @@ def test_the_page_of_the_api_shows_routes_without_a_network(open_page: OpenPage)
     page = open_page("about:blank").page
 
     def shorten(route: Route) -> None:
-        """Answer a document of few routes: to draw all of them takes seconds."""
-        document = route.fetch().json()
-        document["paths"] = {
-            path: said for path, said in document["paths"].items() if "metrics" in path
-        }
-        route.fulfill(json=document)
+        """Answer a document of one route: to write and draw all of them takes seconds."""
+        read = {"get": {"summary": "Read metrics", "responses": {"200": {"description": "They"}}}}
+        about = {"openapi": "3.1.0", "info": {"title": "Perennial", "version": "1"}}
+        route.fulfill(json={**about, "paths": {"/v1/models/{model}/metrics": read}})
 
     page.route("**/openapi.json", shorten)
     page.goto("/docs")

@@ -95,6 +95,8 @@ def send_what_forgets(page: Page) -> None:
     expect(page.locator("#plan")).to_contain_text(
         "finetune is known to be weak in the class scenario"
     )
+    page.get_by_text("Change its settings").click()
+    page.locator("[name=epochs]").fill("3")
     page.get_by_text("Uploaded and looked at.").wait_for()
     submit(page)
 
@@ -123,7 +125,7 @@ def roll_back(page: Page) -> None:
 
 
 def promote(page: Page) -> None:
-    page.get_by_role("row", name="3 task 2").get_by_text("Promote…").click()
+    page.locator("tr", has=page.get_by_label("To version 3")).get_by_text("Promote…").click()
     page.get_by_label("Reason").locator("visible=true").fill("it does not, I looked")
     page.get_by_role("button", name="Put version 3 in production").locator("visible=true").click()
     expect(page.get_by_role("heading", name="Production is version 3")).to_be_visible()

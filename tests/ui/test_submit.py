@@ -227,6 +227,7 @@ def test_a_button_settles_how_a_file_is_read(site: Site, open_page: OpenPage, ba
     assert dict(task.classes) == {"images": 44}
 
 
+@pytest.mark.campaign  # the test before; a plain form is below
 def test_without_javascript_a_choice_settles_it(
     site: Site, open_page: OpenPage, bare: str, tmp_path: Path
 ) -> None:
@@ -241,6 +242,7 @@ def test_without_javascript_a_choice_settles_it(
     expect(page.locator("main")).to_contain_text("1 class, 44 images")
 
 
+@pytest.mark.campaign  # test_first_model.py drops one on the first page
 def test_a_dropped_folder_is_packed_and_uploaded_as_one_batch(
     site: Site, open_page: OpenPage, bare: str, tmp_path: Path
 ) -> None:
@@ -305,6 +307,7 @@ def test_without_javascript_a_photo_is_predicted(site: Site, open_page: OpenPage
     expect(page.locator("img[src=x]")).to_have_count(0)
 
 
+@pytest.mark.campaign  # the next test, and tests/api/pages/test_submit.py
 def test_a_batch_that_is_sent_again_says_that_nothing_was_learned(
     site: Site, open_page: OpenPage, bare: str
 ) -> None:

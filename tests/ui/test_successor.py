@@ -10,6 +10,7 @@ from tests.ui.conftest import BATCHES, OpenPage, Site
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.campaign  # tests/api/pages/test_new_model.py follows such a link
 def test_a_warning_that_advises_a_new_model_leads_to_its_form_filled_in(
     site: Site, open_page: OpenPage
 ) -> None:

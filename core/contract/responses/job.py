@@ -97,7 +97,11 @@ class TrialScoreOut(TypedDict):
 
 
 class TrialOut(TypedDict):
-    """A candidate of a batch; figures are null until it is measured."""
+    """A candidate of a batch; figures are null until it is measured.
+
+    `held_out`: number of held-out images that `acc` rests on; `images`: training images that its
+    version keeps.
+    """
 
     trial: int
     recipe: RecipePatch
@@ -107,6 +111,7 @@ class TrialOut(TypedDict):
     passes_gate: bool | None
     accuracy: dict[str, float | None]
     acc: float | None
+    held_out: int | None
     forgetting: float | None
     forecast: float | None
     seconds: float | None

@@ -23,8 +23,8 @@ def test_a_person_chooses_on_the_page_of_the_job(
     job = make_choosing_job(client, archive, "to-choose")
     browser = request.getfixturevalue("logged_in")
     page = text(browser.get(f"/ui/jobs/{job}").text)
-    assert "by its score, trial 2 is the best" in page
-    assert "90.0 % ± 1.0 %" in page
+    assert "Trial 2 is suggested, and it is chosen on" in page
+    assert "90.0 % ± 1.0 % (40 images) 90.0 % (10 images)" in page
     chosen = browser.post(f"/ui/jobs/{job}/choose", data={"trial": "1"})
     assert chosen.status_code == 303, chosen.text
     page = text(browser.get(f"/ui/jobs/{job}").text)
@@ -124,7 +124,7 @@ def test_a_job_that_waits_for_a_choice_is_what_a_model_needs_attention_for(
     job = make_choosing_job(client, archive, "to-choose")
     (item,) = client.get("/v1/models/to-choose").json()["attention"]
     assert (item["kind"], item["task"]) == ("choosing", 1)
-    assert "By its score, trial 2 is the best, and it is chosen on " in item["detail"]
+    assert "Trial 2 is suggested, and it is chosen on " in item["detail"]
     best, other = item["actions"]
     assert best["body"] == {"trial": 2} and other["body"] == {"trial": 1}
     browser = request.getfixturevalue("logged_in")

@@ -38,6 +38,7 @@ def test_an_item_of_the_list_does_not_grow_with_the_model(client, model, publish
         )
     items = client.get(f"/v1/models/{model}/versions").json()["items"]
     assert [item["mean_accuracy"] for item in items] == [None, 1.0, 0.625, 0.625]
+    assert [item["images"] for item in items] == [None, 4, 8, 8]
     assert [item["passed"] for item in items] == [True] * 4
     whole = [client.get(f"/v1/models/{model}/versions/{item['number']}").json() for item in items]
     for item, version in zip(items, whole, strict=True):

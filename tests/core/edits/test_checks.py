@@ -95,7 +95,7 @@ def test_operations_on_classes_and_images_are_read_together() -> None:
         ([relabel(5)], "class", NotFound, "was deleted"),
         ([relabel(label="fez")], "data", Invalid, "its classes are fixed"),
         ([{"drop": {"class": "tee"}}], "data", Invalid, "fixed"),
-        ([relabel()], "task", Invalid, "one head for each task"),
+        ([relabel()], "task", Invalid, "Correct the batch and send it again"),
         ([{"merge": {"from": ["tee", "cap"], "into": "a"}}], "task", Invalid, "one head"),
         ([{"merge": {"from": ["tee", "cap"], "into": "tee"}}], "data", Invalid, "fixed"),
         ([{"drop": {"class": "fez"}}], "class", NotFound, "no class 'fez'"),

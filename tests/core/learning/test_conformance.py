@@ -25,7 +25,7 @@ STORED_ALIKE = {
     "mas": "ewc",
 }
 """Method → another that stores the same kinds of parts: each run of CI takes that one to other
-processes.
+processes, and to what `OF_WHAT_IS_STORED` names.
 """
 
 ONLY_IN_THE_CAMPAIGN = (
@@ -33,6 +33,18 @@ ONLY_IN_THE_CAMPAIGN = (
     conformance.resumes_in_slices_or_says_why_not,
 )
 """In each run of CI, `test_job.py` and `test_shards.py` show it with one method."""
+
+OF_WHAT_IS_STORED = (
+    conformance.takes_a_class_that_reappears,
+    conformance.keeps_what_the_depth_freezes,
+    conformance.learns_from_cached_features_or_says_why_not,
+    conformance.merges_or_says_why_not,
+    conformance.rebalances_or_says_why_not,
+    conformance.resumes_with_balanced_batches,
+)
+"""Parts of the engine that meet what a method stores: each run of CI takes one of those that store
+the same kinds of parts.
+"""
 
 
 def cases() -> Iterator[object]:
@@ -43,7 +55,7 @@ def cases() -> Iterator[object]:
         for scenario in method.scenarios:
             for check in conformance.CHECKS:
                 if scenario == home or check not in IN_ONE_SCENARIO:
-                    shown = name in STORED_ALIKE and check in IN_ONE_SCENARIO
+                    shown = name in STORED_ALIKE and check in IN_ONE_SCENARIO + OF_WHAT_IS_STORED
                     often = scenario == home and check not in ONLY_IN_THE_CAMPAIGN and not shown
                     marks = () if often else pytest.mark.campaign
                     case = f"{name}-{scenario}-{check.__name__}"

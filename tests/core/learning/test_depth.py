@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from conformance import shallow_resnets
 from streams import Bench
 
 from core.learning.methods.finetune import Finetune
@@ -11,6 +12,7 @@ MLP = {"name": "mlp", "hidden": [12]}
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 4, 5])
+@shallow_resnets()
 def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth) -> None:
     network = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(), 5)
     first, second = deep.learn_tasks(2, method="finetune", depth=depth)
@@ -29,6 +31,7 @@ def test_what_the_depth_leaves_out_is_unchanged_buffers_included(deep, depth) ->
     assert moved <= parameters  # all BatchNorm is fixed after the first update
 
 
+@shallow_resnets()
 def test_depth_five_is_the_unrestricted_run(deep, monkeypatch) -> None:
     restricted = deep.stream(2, method="finetune", depth=5)
     everything = lambda self, network, depth: {name for name, _ in network.named_parameters()}  # noqa: E731
@@ -76,7 +79,13 @@ SGD, ADAM = ({"name": name, "lr": 0.01} for name in ("sgd", "adam"))
         ],
         ("finetune", "class", {**SGD, "olor": {"iota1": 0.5, "anchor_old_head_rows": True}}),
         *[
-            (method, scenario, optimizer)
+            pytest.param(
+                method,
+                scenario,
+                optimizer,
+                # Quadratic penalties as the others.
+                marks=pytest.mark.campaign if method in ("ewc", "mas") else (),
+            )
             for method in ("ewc", "ewc-online", "si", "mas", "l2-sp")
             for scenario, optimizer in (("class", SGD), ("task", ADAM))
         ],

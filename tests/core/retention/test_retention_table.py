@@ -313,4 +313,3 @@ def test_it_is_kept_until_its_time_and_gone_afterwards(
     assert bool(told) is before  # some are gone at their moment, without any sweep
     desk.remove_unwanted_runs(whole=True)
     assert not present()
-    assert list_sweep_removals(desk.db, desk.store, desk.settings) == []

@@ -246,7 +246,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 def test_memory_stays_constant_while_a_large_file_goes_both_ways(
     store_settings: Settings, tmp_path: Path
 ) -> None:
-    size = 64 * MIB
+    size = 56 * MIB
     source = tmp_path / "large"
     with source.open("wb") as handle:
         for _ in range(size // MIB):
@@ -276,22 +276,13 @@ open_store(Settings()).put_file("k/x", Path(sys.argv[1]))
 """
 
 
-def test_a_writer_killed_in_the_middle_leaves_no_object(
-    store: Store, store_settings: Settings, tmp_path: Path
-) -> None:
-    source = tmp_path / "source"
-    source.write_bytes(os.urandom(2 * PART_BYTES))
-    done = _python(_KILLED, store_settings, source)
-    assert done.returncode == -9, done.stderr
-    assert store.stat("k/x") is None
-    assert list(store.list("")) == []
-
-
-def test_a_writer_killed_in_the_middle_leaves_the_old_object(
+def test_a_writer_killed_in_the_middle_leaves_the_old_object_alone(
     store: Store, store_settings: Settings, tmp_path: Path
 ) -> None:
     store.put_bytes("k/x", b"old")
     source = tmp_path / "source"
     source.write_bytes(os.urandom(2 * PART_BYTES))
-    assert _python(_KILLED, store_settings, source).returncode == -9
+    done = _python(_KILLED, store_settings, source)
+    assert done.returncode == -9, done.stderr
     assert b"".join(store.read("k/x")) == b"old"
+    assert [info.key for info in store.list("")] == ["k/x"]

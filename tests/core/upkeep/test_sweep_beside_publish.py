@@ -97,7 +97,7 @@ def test_publishes_and_sweeps_at_once_leave_no_named_blob_missing(desk: Any) -> 
     time.
     """
     models = [desk.model() for _ in range(3)]
-    rounds = 4
+    rounds = 3
 
     def names(n: int) -> dict[str, str]:
         return {"backbone": f"shared {n % 2}", "head": f"own {n}"}

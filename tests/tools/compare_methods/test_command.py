@@ -94,7 +94,7 @@ def test_a_whole_run_starts_a_service_of_its_own_and_writes_its_figures(
         draw_classes(tmp_path / "photos", "cat", "dog", "owl", "elk"),
         tmp_path / "figures.json",
     )
-    left_out = ("logistic", "finetune", "full")
+    left_out = ("lda", "logistic", "finetune", "full")
     without = [part for row in left_out for part in ("--without", row)]
     done = run(str(folder), *without, *packaged, "--json", str(file))
     assert done.exit_code == 0, done.output

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
 from perennial.cli.command import Shell, command
 from perennial.cli.listing import Form
 from perennial.cli.output import Cell, is_terminal, print_notice, print_text
-from perennial.errors import BadAnswer
+from perennial.errors import BadAnswer, Conflict, Forbidden, Invalid, NotFound
 from perennial.guard import quote_shell_word
 from perennial.types import NearPair, Task
+from perennial.words import replace_task_requests
+
+if TYPE_CHECKING:
+    from perennial import Perennial
 
 COLUMNS = ("kind", "image", "path", "label", "suggested", "score", "like", "where")
 KINDS = ("suspect", "near_duplicate", "duplicate", "conflict", "rejected")
@@ -30,33 +35,60 @@ def list_issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
     """List images of a batch to check, one per row, as far as the service lists them.
 
     A suspect has a label that looks wrong; `suggested` is `score` times as probable. The commands
-    that correct it are printed below the table, and are `command` in JSON. A
+    that correct it are printed below the table, and are `command` in JSON; or the reason why the
+    service refuses to correct labels of this batch, and what to do. A
     near_duplicate looks the same as another image (`like`), in the batch or in an earlier task. A
     duplicate has the same bytes as another image of its class, and a conflict the same bytes as one
     of another class. A rejected image could not be used; `where` gives the reason.
     """
-    batch = shell.create_client().tasks.retrieve(model, task)
+    client = shell.create_client()
+    batch = client.tasks.retrieve(model, task)
     rows = [row for row in list_finding_rows(batch) if kind in (None, row[0])]
-    commands = [_build_relabel_command(model, batch, row) for row in rows]
+    # Options such as --csv are for programs, which read rows alone.
+    is_for_person = not shell.is_json and is_terminal() and shell.form == Form()
+    refusal = _find_refusal(client, model, batch, rows) if is_for_person or shell.is_json else None
+    commands = [None if refusal else _build_relabel_command(model, batch, row) for row in rows]
     items = [
         {**dict(zip(COLUMNS, row, strict=True)), "command": one}
         for row, one in zip(rows, commands, strict=True)
     ]
     shell.print_rows(items, rows, "Nothing of this batch is to be looked at.")
-    # Options such as --csv are for programs, which read rows alone.
-    if not shell.is_json and is_terminal() and shell.form == Form():
-        for text in _describe_relabelling(batch, list(filter(None, commands)), rows):
+    if is_for_person:
+        for text in _describe_relabelling(refusal, list(filter(None, commands))):
             print_text(text)
     for name, listed, count in count_findings(batch):
         if kind in (None, name) and listed < count:
             print_notice(f"{name}: {listed:,} of {count:,} are listed.")
 
 
+def _find_refusal(client: Perennial, model: str, task: Task, rows: list[Row]) -> str | None:
+    """Return why the service refuses to correct the suspects of a task, and what to do; None if it
+    does not, or there are none."""
+    suspect = next((row for row in rows if row[0] == "suspect"), None)
+    if suspect is None:
+        return None
+    if task.standing != "learned":
+        return (
+            f"Task {task.number} is {task.standing.replace('_', ' ')}. Correct the labels in the "
+            "batch, and send it again."
+        )
+    _, image, _, _, suggested, *_ = suspect
+    try:
+        # One image stands for all: the conditions of an edit are those of its task.
+        client.edits.plan(
+            model, [{"relabel": {"task": task.number, "image": image, "label": suggested}}]
+        )
+    except (Conflict, Invalid, NotFound) as refused:
+        return replace_task_requests(refused.detail, model, task.number)
+    except Forbidden:  # somebody with another key may correct it
+        return None
+    return None
+
+
 def _build_relabel_command(model: str, task: Task, row: Row) -> str | None:
-    """Return the command that gives a suspect the suggested label; None for other findings, and for
-    a task without learned images to correct."""
+    """Return the command that gives a suspect the suggested label; None for other findings."""
     kind, image, _, _, suggested, *_ = row
-    if kind != "suspect" or task.standing != "learned":
+    if kind != "suspect":
         return None
     try:
         words = [quote_shell_word(str(word)) for word in (model, task.number, image)]
@@ -65,17 +97,13 @@ def _build_relabel_command(model: str, task: Task, row: Row) -> str | None:
         return None
 
 
-def _describe_relabelling(task: Task, commands: list[str], rows: list[Row]) -> Iterator[str]:
-    """Yield the commands that correct suspects, or the way to correct a batch that was not
-    learned."""
-    if commands:
+def _describe_relabelling(refusal: str | None, commands: list[str]) -> Iterator[str]:
+    """Yield the commands that correct suspects, or why there are none and what to do."""
+    if refusal:
+        yield refusal
+    elif commands:
         yield "Look at each image. If the suggested label is the right one, run:"
         yield from (f"  {command}" for command in commands)
-    elif task.standing != "learned" and any(row[0] == "suspect" for row in rows):
-        yield (
-            f"Task {task.number} is {task.standing.replace('_', ' ')}. Correct the labels in the "
-            "batch, and send it again."
-        )
 
 
 def list_finding_rows(task: Task) -> Iterator[Row]:

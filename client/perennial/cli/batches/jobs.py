@@ -130,8 +130,9 @@ def print_job_log(shell: Shell, job: str, is_followed: bool) -> None:
     """Print the log of a job."""
     try:
         for one in shell.create_client().job(job).logs(follow=is_followed):
-            mark = "" if one.level == "info" else f"{one.level}: "
-            text = make_one_line(f"{(one.at or '')[11:19]} {mark}{one.message}")
+            mark = "" if one.level == "info" else f" {one.level}:"
+            message = words.replace_requests_by_commands(one.message)
+            text = f"{make_one_line(f'{(one.at or str())[11:19]}{mark}')} {message}"
             shell.print_one_result(one, lambda text=text: print_text(text))  # type: ignore[misc]
     except KeyboardInterrupt:
         raise FollowInterrupted(describe_interrupted_job(job)) from None

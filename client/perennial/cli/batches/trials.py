@@ -17,6 +17,12 @@ TRIAL_COLUMNS = (
     *("seconds", "bytes", "images", "why it lost"),
 )
 
+RULE = (
+    "Trials that pass the gate come first, and scores within one standard error of the best count as "
+    "equal: of these, it keeps the fewest images and bytes."
+)
+"""The rule by which a trial is suggested."""
+
 
 def trials_value(text: str) -> Any:
     """Return the value of `--trials`: "auto", or a list of recipes as `parse_json_option` reads it."""
@@ -29,14 +35,39 @@ def print_trials(shell: Shell, trials: Trials) -> None:
     shell.print_rows(trials, rows, "No trial.", TRIAL_COLUMNS)
     if shell.is_json:
         return
+    if images := _describe_images(trials):
+        print_text(images)
     if trials.chosen is not None:
         print_text(f"Trial {trials.chosen} is chosen.")
     elif trials.state == "choosing":
         job = quote_shell_word(trials.job)
         print_text(
-            f"By its score, trial {trials.best} is the best. Choose with: perennial jobs choose "
-            f"{job} {trials.best}. Otherwise it is chosen at {trials.until}."
+            f"Trial {trials.best} is suggested. {RULE} Choose with: perennial jobs choose {job} "
+            f"{trials.best}. Otherwise it is chosen at {trials.until}."
         )
+
+
+def _describe_images(trials: Trials) -> str:
+    """Return a sentence with the images that scores and accuracies rest on; empty if none is
+    measured."""
+    scored = max((one.score.images for one in trials.items if one.score is not None), default=0)
+    held_out = max((one.held_out or 0 for one in trials.items), default=0)
+    basis = (
+        "that no trial learned"
+        if trials.source == "selection"
+        else "to learn from, each answered as if it had been left out"
+    )
+    sentences = [
+        f"Scores rest on {_count_images(scored)} {basis}." if scored else "",
+        f"Accuracy and forgetting rest on {_count_images(held_out, 'held-out ')}."
+        if held_out
+        else "",
+    ]
+    return " ".join(filter(None, sentences))
+
+
+def _count_images(count: int, kind: str = "") -> str:
+    return f"{count:,} {kind}image{'' if count == 1 else 's'}"
 
 
 def _build_row(trial: Trial, trials: Trials) -> tuple[Cell, ...]:

@@ -32,19 +32,24 @@ def version_commands() -> None:
 @command(
     "list",
     version_commands,
-    columns=("version", "task", "status", "parent", "accuracy", "bytes", "created"),
+    columns=(
+        *("version", "task", "status", "parent", "accuracy", "images"),
+        *("bytes", "created"),
+    ),
 )
 @click.argument("model")
 @build_state_option("--status", "status", VERSIONS)
 def list_versions(shell: Shell, model: str, status: str | None) -> None:
-    """List all versions of a model, including held ones."""
+    """List all versions of a model, including held ones; `images` are the held-out images that the
+    accuracy rests on.
+    """
     matching = [
         one for one in shell.create_client().versions.list(model) if status in (None, one.status)
     ]
     rows = [
         (
-            *(one.number, one.task, one.status, one.parent),
-            *(one.mean_accuracy, format_bytes(one.bytes), format_time(one.created_at)),
+            *(one.number, one.task, one.status, one.parent, one.mean_accuracy, one.images),
+            *(format_bytes(one.bytes), format_time(one.created_at)),
         )
         for one in matching
     ]
@@ -106,7 +111,9 @@ def set_version_note(shell: Shell, model: str, version: str, text: str | None) -
 @click.argument("before")
 @click.argument("after")
 def print_version_diff(shell: Shell, model: str, before: str, after: str) -> None:
-    """Show the differences between two versions: accuracy by task, classes, bytes, recipe."""
+    """Show the differences between two versions: accuracy by task, classes, bytes, recipe.
+    `images` are the held-out images of the task.
+    """
     client = shell.create_client()
     old, new = client.versions.retrieve(model, before), client.versions.retrieve(model, after)
     # One matrix has the rows of both versions.
@@ -126,6 +133,7 @@ def print_version_diff(shell: Shell, model: str, before: str, after: str) -> Non
             "before": a,
             "after": b,
             "change": _compute_accuracy_change(a, b),
+            "images": column.n,
         }
         for column, a, b in pairs
         if a is not None or b is not None
@@ -144,9 +152,12 @@ def print_version_diff(shell: Shell, model: str, before: str, after: str) -> Non
     }
 
     def print_differences() -> None:
-        headings = ("task", str(old.number), str(new.number), "change")
+        headings = ("task", str(old.number), str(new.number), "change", "images")
         rows = [
-            (of["task"], of["before"], of["after"], _format_accuracy_change(of["change"]))
+            (
+                *(of["task"], of["before"], of["after"]),
+                *(_format_accuracy_change(of["change"]), of["images"]),
+            )
             for of in tasks
         ]
         shell.form.print_rows(headings, rows, "No task.")

@@ -65,10 +65,12 @@ class VersionItem(VersionBase):
 
     - `passed`: verdict of its gate.
     - `mean_accuracy`: over the tasks that it was measured on; null: none.
+    - `images`: number of held-out images that `mean_accuracy` rests on; null: not measured.
     """
 
     passed: bool
     mean_accuracy: float | None
+    images: int | None
 
 
 class VersionPage(TypedDict):

@@ -1,10 +1,11 @@
 """Learn two tasks with methods on the device `sim`, and report how often a GPU would have waited in
-a step.
+a step, or in expressions.
 
 A process of its own, since torch makes the threads of its devices at the first backward pass and
 none later. It reads JSON lines {"method", "scenario", "family", "recipe", "free_bytes", "device"}
 (the last four may be left out) and answers each with a line {"per_step", "places", "digests"} or
-{"error"}.
+{"error"}. A line {"expressions"} is answered with how often a GPU waits for each, or "raises"; x is
+float [6] and mask bool [6] on the device.
 
     python blocking_calls.py FOLDER
 """
@@ -19,11 +20,26 @@ from pathlib import Path
 from typing import Any
 
 import simulated_device
+import torch
 
 os.environ["PERENNIAL_TEST_DEVICE"] = simulated_device.NAME
 
 from conformance import Case, ForkServer
 from step_counts import StepCounts
+
+
+def count_calls(expressions: list[str]) -> dict[str, int | str]:
+    """Evaluate expressions; the blocking calls of each."""
+    x, counts = torch.arange(6.0, device=simulated_device.NAME), dict[str, int | str]()
+    names = {"torch": torch, "x": x, "mask": x > 2}
+    for expression in expressions:
+        before = simulated_device.calls.total
+        try:
+            eval(expression, names)  # noqa: S307  # of the test
+            counts[expression] = simulated_device.calls.total - before
+        except RuntimeError:
+            counts[expression] = "raises"
+    return counts
 
 
 def answer(request: dict[str, Any], folder: Path, steps: StepCounts) -> dict[str, Any]:
@@ -50,7 +66,10 @@ def main(folder: Path) -> None:
     for number, line in enumerate(sys.stdin):
         request = json.loads(line)
         try:
-            said = answer(request, folder / str(number), steps)
+            if "expressions" in request:
+                said = count_calls(request["expressions"])
+            else:
+                said = answer(request, folder / str(number), steps)
         except Exception as error:  # noqa: BLE001  # of one request: the others still have their answers
             traceback.print_exc()
             said = {"error": f"{type(error).__name__}: {error}"}

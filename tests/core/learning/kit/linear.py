@@ -36,11 +36,11 @@ SMALL: dict[str, tuple[dict[str, Any], int, int]] = {
 WITH_NORMS = ["resnet20", "slim-resnet18", "resnet18-small-stem", "resnet18-standard-stem"]
 
 
-def cases(names: Iterable[str] = SMALL, *, large_in_ci: bool = True) -> list[Any]:
+def cases(names: Iterable[str] = SMALL, *, large_in_ci: bool = False) -> list[Any]:
     """As parameters of a test. Of the two large ones CI takes that with a pool behind its stem, or
     none.
     """
-    often = pytest.mark.slow if large_in_ci else pytest.mark.campaign
+    often = () if large_in_ci else pytest.mark.campaign
     large = {"resnet18-standard-stem": often, "resnet18-small-stem": pytest.mark.campaign}
     return [pytest.param(name, marks=large.get(name, ())) for name in names]
 

@@ -688,7 +688,11 @@ def test_what_it_cannot_be_combined_with_is_refused(recipe) -> None:
 # Jobs.
 
 
-@pytest.mark.parametrize("scenario", ["data", "task", "class"])
+@pytest.mark.parametrize(
+    # `test_a_run_that_was_killed_ends_with_the_same_bits` learns tasks of the others.
+    "scenario",
+    [*(pytest.param(other, marks=pytest.mark.campaign) for other in ("data", "task")), "class"],
+)
 def test_three_tasks_are_learned_from_a_pretrained_base(scenario, tmp_path) -> None:
     bench = bench_of(tmp_path, scenario, recipe={"epochs": 12, "augment": "none", "batch_size": 4})
     last = bench.stream(3, method={"name": "dlcft"}, optimizer={"lr": 0.01})

@@ -21,11 +21,19 @@ from core.learning.state import State
 from core.learning.training.context import Batch
 
 SMALL = {"name": "dne", "layers": 2, "head_dim": 4, "heads": 2, "patch": 3}
+FEW = {"name": "dne", "exemplars": 14}
 
 
 @pytest.fixture
 def bench(tmp_path):
     return Bench(tmp_path, "class", SMALL)
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """Three tasks as the defaults learn them, with 14 exemplars; no test changes them."""
+    bench = Bench(tmp_path_factory.mktemp("three"), "class", SMALL)
+    return bench.learn_tasks(3, method=FEW)
 
 
 def deployed(learned):
@@ -60,9 +68,8 @@ def test_a_task_trains_its_expert_and_the_classifier_then_the_classifier_alone(
     assert seen[2, CLASSIFIER] == head and (1, CLASSIFIER) not in seen
 
 
-@pytest.mark.slow
-def test_shards_of_older_experts_are_the_same_bytes_in_every_later_version(bench) -> None:
-    found = [shards(learned) for learned in bench.learn_tasks(3, method="dne")]
+def test_shards_of_older_experts_are_the_same_bytes_in_every_later_version(three) -> None:
+    found = [shards(learned) for learned in three]
     assert set(found[0]) == {"backbone.1", "backbone.2"} and set(found[2]) == {
         *found[0],
         "expert.2",
@@ -72,19 +79,17 @@ def test_shards_of_older_experts_are_the_same_bytes_in_every_later_version(bench
         assert all(after[name] == digest for name, digest in before.items())
 
 
-def test_a_version_is_its_shards_and_a_classifier_and_nothing_of_training(bench) -> None:
-    learned = bench.stream(2, method="dne")
+def test_a_version_is_its_shards_and_a_classifier_and_nothing_of_training(three) -> None:
+    learned = three[1]
     parts = {part["name"] for part in learned.result["parts"]}
     images = {"exemplars.images.1", "exemplars.images.2"}
     assert parts == {"backbone.1", "backbone.2", "expert.2", "head", "exemplars", *images}
     assert learned.result["network"] == {"family": "dne", "experts": [1]}
 
 
-@pytest.mark.slow
-def test_each_task_says_how_many_heads_its_expert_has(bench) -> None:
-    first = bench.learn_task(1, method="dne")
-    second = bench.learn_task(2, first, method={"name": "dne", "heads": 2})
-    third = bench.learn_task(3, second, method={"name": "dne", "heads": 1})
+def test_each_task_says_how_many_heads_its_expert_has(bench, three) -> None:
+    second = bench.learn_task(2, three[0], method={"name": "dne", "heads": 2}, epochs=1)
+    third = bench.learn_task(3, second, method={"name": "dne", "heads": 1}, epochs=1)
     assert third.result["network"]["experts"] == [2, 1]
     assert deployed(third).head.widths == [8, 8, 4]
 
@@ -149,19 +154,19 @@ def test_the_losses_are_those_of_the_paper_with_the_share_of_old_classes(
     )  # at the first step the old logits are the old ones
 
 
-def test_the_teacher_is_the_version_before_bit_by_bit(bench, monkeypatch) -> None:
-    first = bench.learn_task(1, method="dne")
+def test_the_teacher_is_the_version_before_bit_by_bit(bench, three, monkeypatch) -> None:
+    first = three[0]
     seen = watched(
         monkeypatch, dne, "apply_blockwise_linear", lambda out, features, *_: (features, out)
     )
-    bench.learn_task(2, first, method="dne")
+    bench.learn_task(2, first, method="dne", epochs=1)
     features, logits = seen[0]
     assert torch.equal(deployed(first).logits(features), logits)
 
 
 @pytest.mark.parametrize(("head", "same"), [("zero", True), ("official", False)])
 def test_old_answers_survive_the_expansion_with_the_default_head_alone(
-    bench, monkeypatch, head, same
+    bench, three, monkeypatch, head, same
 ) -> None:
     """The authors' head gives the old classes random weights for the new expert: the switch must
     show that it does.
@@ -174,10 +179,10 @@ def test_old_answers_survive_the_expansion_with_the_default_head_alone(
             with torch.no_grad():
                 found.append((ctx.network(batch.x)[:, :2], before(batch.x), terms["distillation"]))
 
-    first = bench.learn_task(1, method="dne")
-    before = deployed(first)
+    before = deployed(three[0])
     spied(monkeypatch, Dne, compare)
-    bench.learn_task(2, first, method={"name": "dne", "head": head, "drop_path": 0.0})
+    method = {"name": "dne", "head": head, "drop_path": 0.0}
+    bench.learn_task(2, three[0], method=method, epochs=1)
     now, then, distance = found[0]
     # The head multiplies more columns than before: the last bit of the old ones may be rounded
     # otherwise.
@@ -185,16 +190,15 @@ def test_old_answers_survive_the_expansion_with_the_default_head_alone(
     assert (float(distance.detach().abs()) < 1e-7) is same
 
 
-@pytest.mark.slow
 def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_would(
-    bench, monkeypatch
+    bench, three, monkeypatch
 ) -> None:
-    first, exact = bench.learn_tasks(2, method="dne")
+    first, exact, _ = three
     made = watched(
         monkeypatch, ExpandedNetwork, "pack_older_experts", lambda packed, network: packed
     )
     monkeypatch.setattr(dne, "is_packing_faster", lambda device: True)
-    packed = bench.learn_task(2, first, method="dne")
+    packed = bench.learn_task(2, first, method=FEW)
     assert len(made) == 1
     for part in ("expert.2", "head"):
         a, b = (of.tensors(part) for of in (exact, packed))
@@ -204,14 +208,13 @@ def test_where_it_pays_older_experts_are_packed_once_and_a_task_ends_where_it_wo
 
 @pytest.mark.slow
 def test_with_packed_experts_a_kill_changes_no_bit_and_older_shards_none(
-    bench, monkeypatch
+    bench, three, monkeypatch
 ) -> None:
     monkeypatch.setattr(dne, "is_packing_faster", lambda device: True)
-    learned = [None, *bench.learn_tasks(3, method="dne", epochs=1)]
-    for number, at in ((2, learned[2].result["steps"] - 1), (3, 1)):
-        again = bench.resumed(number, learned[number - 1], at, at + 1, method="dne", epochs=1)
-        assert again.digests == learned[number].digests
-    assert shards(learned[2]).items() <= shards(learned[3]).items()
+    third = bench.learn_task(3, three[1], method=FEW, epochs=1)
+    again = bench.resumed(3, three[1], 1, 2, method=FEW, epochs=1)
+    assert again.digests == third.digests
+    assert shards(three[1]).items() <= shards(third).items()
 
 
 def test_branches_are_dropped_by_step_and_task_and_seed(bench) -> None:
@@ -224,10 +227,8 @@ def test_branches_are_dropped_by_step_and_task_and_seed(bench) -> None:
 # Exemplars.
 
 
-@pytest.mark.slow
-def test_exemplars_are_shared_out_and_older_lists_are_beginnings_of_longer_ones(bench) -> None:
-    method = {"name": "dne", "exemplars": 14}
-    held = [learned.tensors("exemplars") for learned in bench.learn_tasks(3, method=method)]
+def test_exemplars_are_shared_out_and_older_lists_are_beginnings_of_longer_ones(three) -> None:
+    held = [learned.tensors("exemplars") for learned in three]
     sizes = [torch.bincount(t["labels"]).tolist() for t in held]
     assert sizes == [[7, 7], [3, 3, 3, 3], [2] * 6]
     for before, after in itertools.pairwise(held):
@@ -279,10 +280,9 @@ def test_exemplars_too_few_for_the_classes_are_told(bench) -> None:
 # Versions.
 
 
-@pytest.mark.slow
-def test_every_version_answers_the_same_from_its_own_files_and_from_a_later_chain(bench) -> None:
+def test_every_version_answers_the_same_from_its_own_files_and_from_a_later_chain(three) -> None:
     x = torch.randn(5, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-    versions = [deployed(learned) for learned in bench.learn_tasks(3, method="dne")]
+    versions = [deployed(learned) for learned in three]
     newest = versions[-1]
     with torch.no_grad():
         features = newest.features(x)

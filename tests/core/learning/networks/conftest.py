@@ -12,11 +12,12 @@ SMALL = [
     {"name": "slim-resnet18", "width": 8},
     {"name": "vit", "layers": 5, "heads": 2, "hidden": 16, "mlp": 24},
     *(
-        pytest.param({"name": name}, marks=pytest.mark.slow)
+        # Each build takes smaller ones with the same kinds of layers; `test_torchvision.py` takes
+        # these two.
+        pytest.param({"name": name}, marks=pytest.mark.campaign)
         for name in ("resnet18", "convnext_tiny")
     ),
 ]
-"""Those with many weights are slow tests."""
 
 
 @pytest.fixture(params=SMALL, ids=lambda architecture: architecture["name"], scope="session")

@@ -33,7 +33,7 @@ def differences(network, x):
     return relative(value, its_value), relative(tangent, its_tangent), relative_of(grads, its_grads)
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", cases(large_in_ci=True))
 def test_dual_numbers_agree_with_forward_mode_differentiation(case) -> None:
     assert all(difference <= 1e-13 for difference in differences(linearised(case), images(case)))
 

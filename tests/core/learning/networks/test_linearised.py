@@ -53,7 +53,7 @@ def added(a, b, scale=1.0):
     return {name: a[name] + scale * b[name] for name in a}
 
 
-@pytest.mark.parametrize("case", cases())
+@pytest.mark.parametrize("case", cases(large_in_ci=True))
 def test_the_value_is_the_networks_own_and_without_displacement_there_is_no_more(case) -> None:
     network, x = linearised(case), images(case)
     with torch.no_grad():
@@ -74,7 +74,7 @@ def test_features_are_affine_in_the_displacement(case) -> None:
     assert relative(at(network, x, added(a, a, 2.0)) - zero, 3 * of_a) <= 1e-13
 
 
-@pytest.mark.parametrize("case", cases(large_in_ci=False))
+@pytest.mark.parametrize("case", cases())
 def test_the_tangent_is_the_slope_of_the_nonlinear_network(case) -> None:
     network, x, h = linearised(case), images(case), 1e-6
     psi = displacement(network, 4)
@@ -100,7 +100,7 @@ def test_the_pullback_is_the_adjoint_of_the_tangent(case) -> None:
     assert other_way == pytest.approx(float((tangent * u).sum()), rel=1e-12)
 
 
-@pytest.mark.parametrize("case", cases(large_in_ci=False))
+@pytest.mark.parametrize("case", cases())
 def test_the_displacements_gradient_is_backpropagation_through_the_base(case) -> None:
     network, x = linearised(case), images(case)
     move(network, displacement(network, 4))
