@@ -253,7 +253,8 @@ ENTRIES = (
           "a request for a prediction names no head",
           "Name the task with ?task= (1 or 2).", "not followed: a parameter of predict, tested in "
               "tests/api/predict"),
-    Entry("quota", ("core/usage/quota.py:_make_full_error", "core/execution/kinds/fetch.py:_require_room"),
+    Entry("quota", ("core/usage/quota.py:_make_full_error",
+                    "core/execution/kinds/fetch.py:_require_storage_room"),
           "an owner's bytes are used up", "Delete models or open uploads (GET /v1/uploads).",
           "not followed: you choose what to delete; tests/core/usage/test_quota.py shows what "
           "this frees"),

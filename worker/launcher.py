@@ -61,7 +61,7 @@ class Part:
     start_at: float = 0.0
     starts: int = field(default=0)
 
-    def start_part_process(self, die_with_us: Callable[[], None] | None) -> None:
+    def start_part_process(self, end_with_parent_process: Callable[[], None] | None) -> None:
         """Start the process in its own session: the terminal's Ctrl-C reaches only the launcher."""
         self.process = subprocess.Popen(
             self.command,
@@ -69,7 +69,7 @@ class Part:
             env=self.environment,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=die_with_us,
+            preexec_fn=end_with_parent_process,
         )
         self.started_at = time.monotonic()
         self.starts += 1
@@ -272,11 +272,11 @@ def make_parent_death_hook() -> Callable[[], None] | None:
     # loaded before the fork, so that the child only calls it
     libc = ctypes.CDLL(None, use_errno=True)
 
-    def die_with_us() -> None:
+    def end_with_parent_process() -> None:
         # TERM and not KILL: a worker still lets its job write a snapshot.
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
-    return die_with_us
+    return end_with_parent_process
 
 
 def _run_setup_program() -> PreparedService | None:

@@ -318,11 +318,11 @@ def replay_request_body(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that yields `body` again, then what the server receives next."""
     done = False
 
-    async def receive_again() -> Message:
+    async def receive_replayed_body() -> Message:
         nonlocal done
         if done:
             return await receive()
         done = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return receive_again
+    return receive_replayed_body

@@ -78,7 +78,7 @@ async def learn_samples(request: Request, actor: Write, service: Service) -> Res
 
 
 @router.post(PATH)
-async def learn_own(request: Request, actor: Write, service: Service) -> Response:
+async def learn_uploaded_archive(request: Request, actor: Write, service: Service) -> Response:
     """Create a model that learns an archive sent by a form, and show its progress."""
     session.require_own_request_origin(request.scope)
     settings = service.settings

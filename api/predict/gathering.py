@@ -83,7 +83,7 @@ class Gathering:
                 del self._coming[owner]
             self._signal_owner_change(owner)
 
-    async def predict_with_others(
+    async def predict_in_shared_batch(
         self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]
     ) -> PredictionResult:
         """Return the predictions of all images. Arguments and errors are those of

@@ -261,7 +261,9 @@ class Predictor:
         pixels = [one for one in images if isinstance(one, bytes)]
         if not pixels:
             return images, PredictionResult()
-        return images, await self._gathering.predict_with_others(owner, header, manifest, pixels)
+        return images, await self._gathering.predict_in_shared_batch(
+            owner, header, manifest, pixels
+        )
 
     def _schedule_idle_end(self) -> None:
         """Schedule the end of the processes after `IDLE_S` seconds without a prediction."""

@@ -37,7 +37,7 @@ from api.uploads.head import Head, UploadRules
 from api.uploads.order import (
     BatchRequest,
     Order,
-    build_asked_trials,
+    build_requested_trials,
     parse_reading_options,
     parse_recipe_override,
     parse_trials,
@@ -322,7 +322,7 @@ def _merge_recipe_override(override: RecipePatch | None, body: FromUpload) -> Re
 
 
 def _merge_trials(trials: TrialsRequest | None, body: FromUpload) -> TrialsRequest | None:
-    asked = build_asked_trials(body.trials, body.choose, body.max_seconds)
+    asked = build_requested_trials(body.trials, body.choose, body.max_seconds)
     if asked is None:
         return trials
     if trials is not None:

@@ -196,7 +196,7 @@ def parse_trials(batch_request: BatchRequest) -> TrialsRequest | None:
     """Return the trials of a query. Raises Invalid."""
     text = batch_request.trials
     recipes = None if text is None else parse_trial_recipes(text)
-    return build_asked_trials(recipes, batch_request.choose, batch_request.max_seconds)
+    return build_requested_trials(recipes, batch_request.choose, batch_request.max_seconds)
 
 
 def parse_trial_recipes(text: str) -> Literal["auto"] | list[RecipePatch]:
@@ -211,7 +211,7 @@ def parse_trial_recipes(text: str) -> Literal["auto"] | list[RecipePatch]:
     return value
 
 
-def build_asked_trials(
+def build_requested_trials(
     recipes: Literal["auto"] | list[RecipePatch] | None,
     choose: Choose | None,
     max_seconds: float | None,

@@ -199,7 +199,7 @@ def _check_edit(session: Session, model: Model, operations: Sequence[Operation])
     if not edited:
         raise Invalid("The operations change no image of the newest version.")
     for number in edited:
-        if taught[number].is_deleted and not changes.only_classes:
+        if taught[number].is_deleted and not changes.changes_only_classes:
             raise WrongState(
                 f"The data of task {number} was deleted, and it has images of a class that the "
                 f"operations change.",
@@ -254,7 +254,7 @@ def _choose_edit_strategy(
         return "relearn", again
     if changes.is_only_renaming(head.manifest.classes or []):
         return "rename", []
-    if changes.only_classes:
+    if changes.changes_only_classes:
         return "patch", []
     method = head.manifest.method.name if head.manifest.method is not None else "?"
     listed = ", ".join(map(str, gone[:10]))

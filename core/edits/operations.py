@@ -101,7 +101,7 @@ class Operation(_StrictModel):
     drop: Drop | None = None
 
     @model_validator(mode="after")
-    def _check_one(self) -> "Operation":
+    def _require_one_field(self) -> "Operation":
         if len(self.model_fields_set) != 1 or not any(
             getattr(self, name) is not None for name in type(self).model_fields
         ):

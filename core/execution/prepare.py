@@ -271,7 +271,7 @@ def fetch_version_parts(
                 name=part.name,
                 type=part.type,
                 path=blobs.fetch_verified_file(part.sha256),
-                **_name_class_map(part, numbers),
+                **_get_class_map_field(part, numbers),
             )
             for part in parts
             if part.deleted_at is None
@@ -281,7 +281,7 @@ def fetch_version_parts(
     )
 
 
-def _name_class_map(part: Part, numbers: ClassNumbers) -> dict[str, Any]:
+def _get_class_map_field(part: Part, numbers: ClassNumbers) -> dict[str, Any]:
     """Return the field that names the map of a part's numbers of classes, if it needs one."""
     place = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
     return {} if place is None else {"numbers": place}

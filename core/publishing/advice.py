@@ -80,7 +80,7 @@ class _ModelProblem:
     text: str
 
 
-def give_new_advice(
+def advise_on_new_problems(
     session: Session,
     model: Model,
     version: Version,

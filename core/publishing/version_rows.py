@@ -125,7 +125,7 @@ def begin_publishing(
     """
     # Until the transaction ends, no sweep deletes a blob that it is about to name.
     references.lock_references_shared(session)
-    _store_deleted_again(session, blobs, made)
+    _restore_deleted_blobs(session, blobs, made)
     job = lock_claimed_job(session, claim)
     find_next_state(job.state, Action.PUBLISH)  # raises at once if a stop was requested
     model = lineage.lock_model(session, job.model_id)
@@ -149,7 +149,7 @@ def write_version(
     return version, size
 
 
-def _store_deleted_again(session: Session, blobs: Blobs, made: StoredResult) -> None:
+def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredResult) -> None:
     """Store again what was deleted as unused meanwhile; the caller holds the lock on references.
 
     Objects that another row refers to are not deleted meanwhile. The store is asked for the others

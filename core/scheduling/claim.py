@@ -320,7 +320,7 @@ def requeue_after_out_of_memory(db: Database, claim: Claim, error: str, detail: 
         job.out_of_memory += 1
         running = State(job.state) in (State.VALIDATING, State.RUNNING)
         if running and job.out_of_memory >= MEMORY_ATTEMPTS:
-            return _fail(
+            return _fail_job_or_trial(
                 session, job, now, {"kind": "memory", "code": "job-memory", "detail": detail}
             )
         return _end_lost_attempt(session, job, now, error)
@@ -364,7 +364,7 @@ def fail_job(db: Database, claim: Claim, kind: str, error: str) -> State:
     """
     problem: JobError = {"kind": kind, "code": f"job-{kind}", "detail": error}
     with _open_claimed_job(db, claim) as (session, job, now):
-        return _fail(session, job, now, problem)
+        return _fail_job_or_trial(session, job, now, problem)
 
 
 def reject_job(db: Database, claim: Claim, problem: PerennialError) -> State:
@@ -440,13 +440,15 @@ def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> Sta
     running = State(job.state) in (State.VALIDATING, State.RUNNING)
     if running and job.strikes >= MAX_STRIKES:
         detail = f"{job.strikes} attempts in a row were lost without progress. The last: {error}"
-        return _fail(session, job, now, {"kind": "lost", "code": "job-lost", "detail": detail})
+        return _fail_job_or_trial(
+            session, job, now, {"kind": "lost", "code": "job-lost", "detail": detail}
+        )
     return _apply_job_action(
         session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes}
     )
 
 
-def _fail(session: Session, job: Job, now: float, problem: JobError) -> State:
+def _fail_job_or_trial(session: Session, job: Job, now: float, problem: JobError) -> State:
     """Fail a job, or the trial that it learns, if there are others to choose from."""
     if fail_running_trial(session, job, problem):
         # Strikes count per trial.

@@ -157,7 +157,7 @@ class Scrubber:
         while True:
             with self._db.read() as session:
                 batch = _read_next_objects(session, self._cursor)
-                marked = _find_marked(session, [named.key for named in batch])
+                marked = _find_marked_keys(session, [named.key for named in batch])
             for named in batch:
                 self._check_object(named, named.key in marked)
                 self._cursor = named.key
@@ -287,7 +287,7 @@ def _find_referenced_object(session: Session, key: str) -> _NamedObject | None:
     return None if archive is None else _NamedObject(key, archive)
 
 
-def _find_marked(session: Session, keys: list[str]) -> set[str]:
+def _find_marked_keys(session: Session, keys: list[str]) -> set[str]:
     """Return those keys that are marked as damaged."""
     return set(session.scalars(select(Damage.key).where(Damage.key.in_(keys)))) if keys else set()
 

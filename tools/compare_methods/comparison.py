@@ -97,7 +97,7 @@ class Comparison:
 
 
 @contextmanager
-def serve_embedded() -> Iterator[Perennial]:
+def start_temporary_service() -> Iterator[Perennial]:
     """Start a service in a temporary folder, independent of any other service of this machine."""
     with (
         tempfile.TemporaryDirectory(prefix="perennial-compare-") as folder,
@@ -144,7 +144,7 @@ def _raise_on_sigterm() -> Iterator[None]:
 
 
 def compare_methods(
-    folder: Path, options: Options, say: Say, serve: Serve = serve_embedded
+    folder: Path, options: Options, say: Say, serve: Serve = start_temporary_service
 ) -> Comparison:
     """Measure every row on the same split of a folder.
 
@@ -217,11 +217,11 @@ def _require_row_libraries(rows: tuple[str, ...]) -> None:
 
 
 def _make_progress_printer(say: Say) -> Callable[[int, int], None]:
-    def say_progress(done: int, total: int) -> None:
+    def print_read_images(done: int, total: int) -> None:
         if done % PROGRESS_IMAGES == 0 and done < total:
             say(f"{done:,} of {total:,} images read")
 
-    return say_progress
+    return print_read_images
 
 
 def _describe_data(data: Data, say: Say) -> None:

@@ -102,7 +102,7 @@ class DeviceWatch:
                 log.warning("the device works; the job is at fault", error=message)
                 return False
             message = f"{message} (and then: {report['problem']})"
-        self._give_up_device(message)
+        self._abandon_device(message)
         return True
 
     def record_device_success(self) -> None:
@@ -126,7 +126,7 @@ class DeviceWatch:
         # A worker falls back to the CPU only at its start, not after a loss.
         must_work = self._asked == "cuda" or self.device.problem is not None
         if problem is not None and must_work:
-            self._give_up_device(problem)
+            self._abandon_device(problem)
             return
         if problem is not None:
             self.warning = (
@@ -143,7 +143,7 @@ class DeviceWatch:
         gpus = min(report["gpus"], machine.count_gpus() or report["gpus"])
         self.device = Device(report["device"], gpus)
 
-    def _give_up_device(self, problem: str) -> None:
+    def _abandon_device(self, problem: str) -> None:
         """Give up the device, and schedule the next check."""
         pause_s = RECHECK_S[min(self._losses, len(RECHECK_S) - 1)]
         self._losses += 1

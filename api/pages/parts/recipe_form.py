@@ -73,7 +73,7 @@ class RecipeForm:
         return set(iterate_form_input_names((*self.method_fields, *self.fields)))
 
     @property
-    def filled_in(self) -> bool:
+    def is_filled_in(self) -> bool:
         """True if any input besides the choice has a value."""
         return any(self.inputs.get(path) for path in self.paths)
 

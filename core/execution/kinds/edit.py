@@ -28,7 +28,7 @@ def _run_edit_job(work: Work) -> None:
         if facts.edit.way == "rename":
             work.publish(chain.write_renamed_version())
             return
-        patch = chain.write_patch() if facts.edit.way == "patch" else None
+        patch = chain.write_patch_spec() if facts.edit.way == "patch" else None
         line = chain.get_first_parent() if patch is None else patch[0]
     hit_failpoint("edit-prepared")
     made: Path | None = work.folder

@@ -61,7 +61,7 @@ def _run_fetch_job(work: Work) -> Done:
     origin = "The weights were in the store already"
     if weights is None:
         try:
-            weights, origin = _obtain_weights(work, blobs, model, pretrained)
+            weights, origin = _fetch_and_check_weights(work, blobs, model, pretrained)
             _make_version_zero(work, blobs, pretrained, weights)
         # Also after an error, so that jobs that wait for the same weights look again at once.
         finally:
@@ -88,7 +88,7 @@ def _find_pretrained(work: Work, model: Model) -> Pretrained:
     return build_pretrained(name, entries[name])
 
 
-def _obtain_weights(
+def _fetch_and_check_weights(
     work: Work, blobs: Blobs, model: Model, pretrained: Pretrained
 ) -> tuple[Weights, str]:
     """Return the weights, checked and stored, and a sentence about their origin."""
@@ -110,7 +110,7 @@ def _obtain_weights(
         file, revision = _download_weights(work, pretrained)
         origin = f"The weights were downloaded from {pretrained.repository} at {revision}"
     # The size is known only now, and must count before the bytes are stored.
-    _require_room(work, file.stat().st_size)
+    _require_storage_room(work, file.stat().st_size)
     try:
         _check_weights(file, expected)
     except BaseInvalid as error:
@@ -200,7 +200,7 @@ def _check_weights(file: Path, expected: ExpectedBase) -> None:
     check_finite_tensors(file, tensors)
 
 
-def _require_room(work: Work, size: int) -> None:
+def _require_storage_room(work: Work, size: int) -> None:
     """Raise StorageFull if the owner may not store so many more bytes."""
     limit = work.settings.max_owner_bytes
     if not limit:

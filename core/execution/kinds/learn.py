@@ -28,10 +28,10 @@ def _run_learn_job(work: Work) -> None:
     if has_trials(work.db, work.claim):
         _learn_trials(work)
     else:
-        work.train(_prepare(work, work.folder / "job"))
+        work.train(_write_job_spec(work, work.folder / "job"))
 
 
-def _prepare(work: Work, folder: Path) -> Path:
+def _write_job_spec(work: Work, folder: Path) -> Path:
     """Write the specification of the learning process into a folder, and return its path."""
     work.begin("prepare")
     spec = write_job_inputs(work.db, work.store, work.claim, work.settings, folder)
@@ -50,7 +50,7 @@ def _learn_trials(work: Work) -> None:
     while (number := trials.begin_next()) is not None:
         hit_failpoint("trial-begun")
         folder = work.folder / f"trial-{number}"
-        made = work.process(_prepare(work, folder))
+        made = work.process(_write_job_spec(work, folder))
         # The end of the attempt is recorded; another one continues with the next trial.
         if made is None:
             return

@@ -132,7 +132,7 @@ def require_trainable_network(network: Network, method: Method, spec: JobSpec) -
     cannot learn the spec's problem."""
     name, version = spec.architecture.name, spec.parent.version
     problem = get_problem(spec.problem)
-    if reason := problem.refuse_method(type(method)):
+    if reason := problem.explain_unsupported_method(type(method)):
         raise DataError(f"{method.name} does not learn {problem.name}: {reason}")
     accepted = method.accepts.architectures
     # Checked here and not in the method, whose first error would be about a missing layer.

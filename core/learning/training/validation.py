@@ -216,12 +216,12 @@ class Validation:
     def _record_checkpoint(self, step: int) -> None:
         """Add a checkpoint to the ADP curve, and emit it as a metric."""
 
-        def measure_best() -> Accuracy:
+        def score_best_state() -> Accuracy:
             with self._use_best_state():
                 return self._test()
 
         point = self.curve.add_checkpoint(
-            step, self.best.step, self.best.correct / self.total, measure_best
+            step, self.best.step, self.best.correct / self.total, score_best_state
         )
         self._emit_metric("adp", step, point.accuracy.get(str(self._ctx.task)), point)
 

@@ -143,7 +143,7 @@ def _predict_request_probabilities(
             )
         # The network predicts the same, so a graph that fails costs no request.
         except ExportFailed as error:
-            graphs.give_up_graph(version.graph, str(error))
+            graphs.abandon_graph(version.graph, str(error))
     probabilities = predict_exactly(pixels)
     graphs.try_fused_layers(version.graph, pixels, task, probabilities)
     return probabilities

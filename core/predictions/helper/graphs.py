@@ -126,9 +126,9 @@ class GraphMaker:
         if not graph.is_wanted:
             return
         if not self._is_possible:
-            self.give_up_graph(graph, f"{', '.join(PACKAGES)} are not all installed")
+            self.abandon_graph(graph, f"{', '.join(PACKAGES)} are not all installed")
         elif graph.weight_bytes > MOST_WEIGHT_BYTES:
-            self.give_up_graph(
+            self.abandon_graph(
                 graph, f"its {graph.weight_bytes} bytes of weights would be in memory twice"
             )
         else:
@@ -137,7 +137,7 @@ class GraphMaker:
                 graph.is_wanted = False
                 self._waiting.append(graph)
 
-    def give_up_graph(self, graph: VersionGraph, reason: str) -> None:
+    def abandon_graph(self, graph: VersionGraph, reason: str) -> None:
         """Let a version's network predict from now on, with the reason; allow a fused trial."""
         graph.engine, graph.is_wanted, graph.is_given_up, graph.sample = None, False, True, []
         self.notes.append({"version": graph.name, "reason": reason})
@@ -182,7 +182,7 @@ class GraphMaker:
             self._end_graph_making()
         # A process that hangs would keep every other version from getting a graph.
         elif making is not None and time.monotonic() > making.since + MAKE_S:
-            self.give_up_graph(making.graph, f"its graph was not made within {MAKE_S:.0f} s")
+            self.abandon_graph(making.graph, f"its graph was not made within {MAKE_S:.0f} s")
             self._end_graph_making()
         if self._making is None and self._waiting:
             self._start_graph_making(self._waiting.popleft())
@@ -229,7 +229,7 @@ class GraphMaker:
         try:
             result = json.loads(read_message(making.process.stdout))
             if "detail" in result:
-                return self.give_up_graph(making.graph, result["detail"])
+                return self.abandon_graph(making.graph, result["detail"])
             graph = load_onnx_graph(Path(result["file"]), self._threads)
             making.graph.engine = Engine(
                 "onnxruntime",
@@ -237,12 +237,12 @@ class GraphMaker:
                 result["tolerance"],
             )
         except (EOFError, ValueError, KeyError):
-            self.give_up_graph(
+            self.abandon_graph(
                 making.graph,
                 f"the process that makes graphs ended with {making.process.returncode}",
             )
         except ExportFailed as error:
-            self.give_up_graph(making.graph, str(error))
+            self.abandon_graph(making.graph, str(error))
 
     def _end_graph_making(self) -> None:
         """End the process, and remove its files."""

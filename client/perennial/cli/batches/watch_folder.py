@@ -211,9 +211,9 @@ class Watch:
     def report_remaining_batches(self) -> None:
         """Report each batch that stays in the folder, and why."""
         for batch in inbox.find_batches_in_folder(self.folder):
-            self._report_batch_event(batch.path.name, "left", self._explain_why_left(batch))
+            self._report_batch_event(batch.path.name, "left", self._explain_remaining_batch(batch))
 
-    def _explain_why_left(self, batch: FoundBatch) -> str:
+    def _explain_remaining_batch(self, batch: FoundBatch) -> str:
         sent = self.sent.get(batch.path.name)
         if sent is not None:
             waits = "waits" if _does_job_need_person(sent.job) else "goes on"

@@ -145,12 +145,12 @@ class ImageNames:
                 )
             number = self._base_stems.get(base, MISSING)
         if number == AMBIGUOUS and part:
-            number = self._find_in_part(base, part)
+            number = self._find_image_in_part(base, part)
         if number == MISSING and _UPLOAD_START.match(base):
             number = self._find_by_name(base[9:], part)
         return number
 
-    def _find_in_part(self, base: str, part: Part) -> int:
+    def _find_image_in_part(self, base: str, part: Part) -> int:
         if not self._in_parts:
             pairs = ((self._get_name(i), i) for i in self._among)
             self._in_parts = _index_unique_keys(

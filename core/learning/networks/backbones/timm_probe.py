@@ -65,7 +65,7 @@ def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]
     sizes: dict[object, int] = {}
     alive: list[Tensor] = []
 
-    def pack(tensor: Tensor) -> Tensor:
+    def record_saved_tensor(tensor: Tensor) -> Tensor:
         source = tensor if tensor._base is None else tensor._base
         if id(source) not in parameter_ids:
             # Views share storage: what backward holds is counted once.
@@ -75,7 +75,7 @@ def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]
         return tensor
 
     net.train()
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(record_saved_tensor, lambda tensor: tensor):
         features = net(torch.empty(BATCH, 3, size, size, device="meta"))
     if tuple(features.shape) != (BATCH, width):
         raise ValueError("its features are not one vector for each image")
