@@ -25,7 +25,7 @@ from starlette.routing import Match
 
 from api import problems
 from api.authentication.access import Access
-from api.authentication.guard import Doorkeepers, wrap_route_in_guard
+from api.authentication.guard import GuardServices, wrap_route_in_guard
 from api.authentication.key_use import KeyUse
 from api.damage import Damage
 from api.description.docs import add_openapi_routes
@@ -79,7 +79,7 @@ from api.server.boundary import Boundary
 from api.server.cors import Cors
 from api.server.loopback import is_loopback_host
 from api.server.observe import Latency
-from api.server.stopping import Stopping
+from api.server.stopping import StopFlag
 from api.static_files import add_static_files
 from api.uploads.tus import Tus
 from core.database.migrate import require_current_schema
@@ -100,7 +100,7 @@ from core.recipe.catalogue import Catalogue
 from core.recipe.resolve import list_recipe_paths
 from core.requests.actor import Actor
 from core.requests.response_cache import ResponseCache
-from core.retention.damage import Marks
+from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
 from core.storage import Blobs, open_store
 from core.versions.metrics import KEPT_BYTES
@@ -194,7 +194,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         },  # `api.server.observe` measures
     )
     app.state.settings = settings
-    app.state.stopping = Stopping()
+    app.state.stopping = StopFlag()
     app.state.catalogue = Catalogue(settings)
     app.state.shape_work = HeavyWork(settings.shape_helpers)
     app.state.export_work = HeavyWork(settings.export_builds)
@@ -217,7 +217,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def _add_routes(app: FastAPI, share: FairShare) -> None:
-    doorkeepers = Doorkeepers(
+    guard_services = GuardServices(
         access=lambda: app.state.access,
         rate=lambda: app.state.rate,
         limits=lambda: app.state.predict_limits,
@@ -231,7 +231,7 @@ def _add_routes(app: FastAPI, share: FairShare) -> None:
             # add a layer of matching. The guard wraps the handler of each copy because one process
             # may create several apps.
             guarded_route = copy.copy(route)
-            wrap_route_in_guard(guarded_route, doorkeepers)
+            wrap_route_in_guard(guarded_route, guard_services)
             app.router.routes.append(guarded_route)
 
 
@@ -267,7 +267,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.damage = Damage(find_sqlite_file(settings))
     app.state.damage.start_database_check()
     app.state.store = store
-    app.state.blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
+    app.state.blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
     app.state.doorbell = Doorbell(settings, db)
     app.state.polling = PollingReads(settings.resolved_database_url)
     app.state.uploads = {}

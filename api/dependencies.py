@@ -33,7 +33,7 @@ from core.storage import Store
 from core.storage.blobs import Blobs
 
 
-class Needs:
+class ScopeDependency:
     """A dependency on a caller whose key covers a scope."""
 
     def __init__(self, scope: str) -> None:
@@ -119,11 +119,11 @@ async def _get_service_parts(request: Request) -> ServiceParts:
     )
 
 
-Scrape = Annotated[Actor, Depends(Needs("scrape"))]
-Predict = Annotated[Actor, Depends(Needs("predict"))]
-Read = Annotated[Actor, Depends(Needs("read"))]
-Write = Annotated[Actor, Depends(Needs("write"))]
-Admin = Annotated[Actor, Depends(Needs("admin"))]
+Scrape = Annotated[Actor, Depends(ScopeDependency("scrape"))]
+Predict = Annotated[Actor, Depends(ScopeDependency("predict"))]
+Read = Annotated[Actor, Depends(ScopeDependency("read"))]
+Write = Annotated[Actor, Depends(ScopeDependency("write"))]
+Admin = Annotated[Actor, Depends(ScopeDependency("admin"))]
 Db = Annotated[Database, Depends(_get_database)]
 ObjectStore = Annotated[Store, Depends(_get_store)]
 BlobStore = Annotated[Blobs, Depends(_get_blobs)]

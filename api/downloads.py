@@ -123,7 +123,7 @@ def redirect_to_store(
     )
     if url is None:
         return None
-    blobs.require_sound(sha256)
+    blobs.require_sound_blob(sha256)
     # The URL grants access for its lifetime: no cache may keep it.
     return RedirectResponse(
         url, 307, {**_build_digest_headers(sha256), "Cache-Control": "no-store"}

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from api.authentication.access import Access
-from api.server.stopping import Stopping
+from api.server.stopping import StopFlag
 from core.errors import Invalid, NotAuthenticated, NotFound, Unavailable
 
 EVENT_STREAM = "text/event-stream"
@@ -91,7 +91,7 @@ def parse_last_event_id(text: str | None) -> int:
 async def _iterate_stream_events(
     request: Request, look: Callable[[int], Awaitable[Look]], after: int
 ) -> AsyncIterator[bytes]:
-    stopping: Stopping = request.app.state.stopping
+    stopping: StopFlag = request.app.state.stopping
     access: Access = request.app.state.access
     waited, lived = 0.0, 0.0
     # The id at once: a client that is cut before any event continues at the same place.

@@ -42,12 +42,12 @@ def parse_strict_json(data: bytes, what: str = "The body") -> Any:
         ) from None
     except RecursionError:
         raise Invalid(f"{what} is nested too deeply.") from None
-    except _Unfit as error:
+    except _UnstorableJson as error:
         raise Invalid(f"{what} cannot be taken: {error}.") from None
     try:
         # After parsing: the parser's hooks see neither depth nor strings.
         _check_json_value(value, 0)
-    except _Unfit as error:
+    except _UnstorableJson as error:
         raise Invalid(f"{what} cannot be taken: {error}.") from None
     return value
 
@@ -62,18 +62,18 @@ def is_storable_text(text: str) -> bool:
         return False
 
 
-class _Unfit(ValueError):
+class _UnstorableJson(ValueError):
     """JSON that parses but cannot be stored."""
 
 
 def _refuse_json_constant(name: str) -> NoReturn:
-    raise _Unfit(f"{name} is not a JSON number")
+    raise _UnstorableJson(f"{name} is not a JSON number")
 
 
 def _parse_json_integer(digits: str) -> int:
     # Check the length first: converting very long digit strings takes quadratic time.
     if len(digits) > 20 or abs(value := int(digits)) > MAX_INT:
-        raise _Unfit(f"the integer {digits[:24]} does not fit 64 bits")
+        raise _UnstorableJson(f"the integer {digits[:24]} does not fit 64 bits")
     return value
 
 
@@ -81,7 +81,7 @@ def _parse_json_float(digits: str) -> float:
     value = float(digits)
     # 1e999 is valid JSON, and becomes infinity.
     if not math.isfinite(value):
-        raise _Unfit(f"the number {digits[:24]} is too large")
+        raise _UnstorableJson(f"the number {digits[:24]} is too large")
     return value
 
 
@@ -91,16 +91,16 @@ def _build_json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) != len(pairs):
         earlier_names: set[str] = set()
         twice = next(k for k, _ in pairs if k in earlier_names or earlier_names.add(k))  # type: ignore[func-returns-value]
-        raise _Unfit(f"the name {twice[:60]!r} appears twice in one object")
+        raise _UnstorableJson(f"the name {twice[:60]!r} appears twice in one object")
     return value
 
 
 def _check_json_value(value: Any, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise _Unfit(f"it is nested deeper than {MAX_DEPTH}")
+        raise _UnstorableJson(f"it is nested deeper than {MAX_DEPTH}")
     if isinstance(value, str):
         if not is_storable_text(value):
-            raise _Unfit("a string holds a NUL character or half of a surrogate pair")
+            raise _UnstorableJson("a string holds a NUL character or half of a surrogate pair")
     elif isinstance(value, dict):
         for key, item in value.items():
             _check_json_value(key, depth)

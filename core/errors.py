@@ -204,7 +204,7 @@ class ArchiveInvalid(PerennialError):
     code, title, status = "archive-invalid", "Archive unusable", 422
 
 
-class OnlyHeldOut(ArchiveInvalid):
+class ArchiveHeldOutOnly(ArchiveInvalid):
     """An archive with held-out images alone, where nothing waits for them."""
 
 
@@ -347,9 +347,9 @@ class Rejected(PerennialError):
 
 
 class DataHeld(Rejected):
-    """A batch held because its recipe says so for such findings: `"data_report": "hold"`.
+    """A batch that is not learned because of findings in its data, as its recipe demands.
 
-    The batch is retained for a retry.
+    The recipe says `"data_report": "hold"`. The batch is retained for a retry.
     """
 
     code, title, status = "data-held", "Batch held for its data", 422

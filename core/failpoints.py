@@ -81,7 +81,7 @@ def hit_failpoint(point: str) -> None:
     os.kill(os.getpid(), number)
 
 
-def fail_device() -> None:
+def raise_device_error_in_test() -> None:
     """In tests: raise RuntimeError with the message in the file `device-error`, if it exists."""
     if _FOLDER is None:
         return

@@ -182,7 +182,7 @@ ENTRIES = (
         "the head was rebalanced, or could "
             "not be", "", TELLS
     ),
-    Entry("validation", (_build_learning_path("training/validation.py:validate_start"),
+    Entry("validation", (_build_learning_path("training/validation.py:validate_before_first_step"),
                          _build_learning_path("methods/analytic.py:begin_task")),
           "the validation part is too small, or nothing uses it", "", TELLS),
     Entry("few-steps", (_build_learning_path("methods/dlcft.py:begin_task"),), "an update has few steps for "
@@ -253,7 +253,8 @@ ENTRIES = (
           "a request for a prediction names no head",
           "Name the task with ?task= (1 or 2).", "not followed: a parameter of predict, tested in "
               "tests/api/predict"),
-    Entry("quota", ("core/usage/quota.py:_make_full_error", "core/execution/kinds/fetch.py:_require_room"),
+    Entry("quota", ("core/usage/quota.py:_make_full_error",
+                    "core/execution/kinds/fetch.py:_require_storage_room"),
           "an owner's bytes are used up", "Delete models or open uploads (GET /v1/uploads).",
           "not followed: you choose what to delete; tests/core/usage/test_quota.py shows what "
           "this frees"),
@@ -270,7 +271,7 @@ ENTRIES = (
                                 "finished or taken back",
           f"POST {M}/rebase/finish moves production.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
-    Entry("edit-pattern", ("core/edits/image_patterns.py:resolve_path_patterns",),
+    Entry("edit-pattern", ("core/edits/image_patterns.py:expand_image_patterns",),
           "a pattern of paths matches no image of a task, or too many", "", TELLS),
     Entry("former-name", ("core/ingest/layout.py:replace_former_names",),
           "a batch has a class that was dropped from the model, or a former name of a class", "", TELLS),
@@ -278,7 +279,7 @@ ENTRIES = (
           "a task is retried although it must be learned again, or vice versa",
           f"Learn it again with POST {M}/tasks/2/relearn.",
           "not followed: the request that it names is followed by `missing`"),
-    Entry("uploads", ("core/uploads/uploads.py:_require_few_uploads",
+    Entry("uploads", ("core/uploads/uploads.py:_require_upload_allowed",
                       "core/uploads/uploads.py:_make_missing_upload_error",
                       "core/uploads/whole_uploads.py:find_whole_upload",
                       "core/uploads/whole_uploads.py:read_upload_bytes"),

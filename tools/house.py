@@ -32,7 +32,7 @@ class Module:
 
 
 @dataclass(frozen=True)
-class Import:
+class ModuleImport:
     """An import of one module by another; `for_types` if it is only under `TYPE_CHECKING`."""
 
     source: str
@@ -74,7 +74,7 @@ def find_type_only_imports(module: Module) -> list[int]:
     )
 
 
-def find_imports(checkout: list[Module]) -> set[Import]:
+def find_imports(checkout: list[Module]) -> set[ModuleImport]:
     """Return the imports among modules, including those inside functions.
 
     `from package import name` imports the submodule `package.name` if it exists, else the package.
@@ -82,7 +82,7 @@ def find_imports(checkout: list[Module]) -> set[Import]:
     # Imports from other packages are no edges of this graph.
     modules_by_name = {module.name: module for module in checkout}
     return {
-        Import(module.name, target, for_types)
+        ModuleImport(module.name, target, for_types)
         for module in checkout
         for node, for_types in _iterate_import_nodes(module.tree)
         for target in _find_imported_modules(module, node, modules_by_name)
@@ -130,7 +130,7 @@ def _resolve_import_base(module: Module, node: ast.ImportFrom) -> str:
     return ".".join([*within, *filter(None, [node.module])])
 
 
-def find_import_cycles(edges: Iterable[Import]) -> list[list[str]]:
+def find_import_cycles(edges: Iterable[ModuleImport]) -> list[list[str]]:
     """Return strongly connected components of at least two modules, largest first.
 
     Each module of a component reaches all others of it.
@@ -201,7 +201,7 @@ def _find_undocumented_within(parent: ast.Module | ast.ClassDef, within: str) ->
 
 
 def read_line_length(checkout: Path) -> int:
-    """Return the line length that `pyproject.toml` configures for ruff."""
+    """Return the maximum line length that `pyproject.toml` sets for ruff, or the default."""
     with (checkout / "pyproject.toml").open("rb") as file:
         content = tomllib.load(file)
     return int(content.get("tool", {}).get("ruff", {}).get("line-length", LINE_LENGTH))

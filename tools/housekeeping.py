@@ -39,7 +39,7 @@ from core.settings import Settings
 from core.storage import Blobs, Store, open_store
 from core.text.counts import format_count
 from core.upkeep import consistency
-from core.upkeep.sweep import Extent, run_sweep
+from core.upkeep.sweep import SweepExtent, run_sweep
 from core.upkeep.sweep_dry_run import Removal, list_sweep_removals
 from tools import backup
 from tools.drift_words import describe_comparison_result, describe_drift
@@ -96,7 +96,7 @@ def _run_sweep(db: Database, store: Store, settings: Settings, options: argparse
         )
         return 0
     blobs = Blobs(store, settings.make_folder("cache"))
-    run_sweep(db, store, blobs, settings, Extent(grace_days, whole=True))
+    run_sweep(db, store, blobs, settings, SweepExtent(grace_days, whole=True))
     return 0
 
 

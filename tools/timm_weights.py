@@ -13,16 +13,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from core.learning.networks.backbones.timm_probe import Probed, measure_timm_network
+from core.learning.networks.backbones.timm_probe import TimmNetworkProperties, measure_timm_network
 from core.learning.timm_import import import_timm_models
 
 
 def build_weights_table(part: int, parts: int) -> dict[str, Any]:
-    """Return `weights` and `refused` of every `parts`-th architecture from number `part` on."""
+    """Return the usable weights of timm, and the reason why each of the others is refused.
+
+    Args:
+        part: number of this process, from 0; it builds every `parts`-th architecture.
+        parts: number of processes that share the work.
+
+    Returns:
+        `weights`: name → properties; `refused`: name → reason.
+    """
     models = import_timm_models()
     names = models.list_pretrained()
     architectures = set(sorted({name.partition(".")[0] for name in names})[part::parts])
-    networks: dict[tuple[str, int], Probed | str] = {}
+    networks: dict[tuple[str, int], TimmNetworkProperties | str] = {}
     weights: dict[str, Mapping[str, Any]] = {}
     refused: dict[str, str] = {}
     for name in sorted(name for name in names if name.partition(".")[0] in architectures):
@@ -45,7 +53,7 @@ def build_weights_table(part: int, parts: int) -> dict[str, Any]:
     return {"weights": weights, "refused": refused}
 
 
-def _try_probe_network(name: str, size: int) -> Probed | str:
+def _try_probe_network(name: str, size: int) -> TimmNetworkProperties | str:
     """Return the network of some weights, or why it cannot be used."""
     try:
         return measure_timm_network(name, size)

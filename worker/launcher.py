@@ -61,7 +61,7 @@ class Part:
     start_at: float = 0.0
     starts: int = field(default=0)
 
-    def start_part_process(self, die_with_us: Callable[[], None] | None) -> None:
+    def start_part_process(self, end_with_parent_process: Callable[[], None] | None) -> None:
         """Start the process in its own session: the terminal's Ctrl-C reaches only the launcher."""
         self.process = subprocess.Popen(
             self.command,
@@ -69,7 +69,7 @@ class Part:
             env=self.environment,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=die_with_us,
+            preexec_fn=end_with_parent_process,
         )
         self.started_at = time.monotonic()
         self.starts += 1
@@ -112,7 +112,7 @@ class Launcher:
         self._asked = 0
         self._die_with_us = make_parent_death_hook()
 
-    def ask_to_stop(self, _number: int, _frame: FrameType | None) -> None:
+    def request_stop(self, _number: int, _frame: FrameType | None) -> None:
         """Handle a signal: the first one stops in order, the second one at once."""
         self._asked += 1
 
@@ -272,11 +272,11 @@ def make_parent_death_hook() -> Callable[[], None] | None:
     # loaded before the fork, so that the child only calls it
     libc = ctypes.CDLL(None, use_errno=True)
 
-    def die_with_us() -> None:
+    def end_with_parent_process() -> None:
         # TERM and not KILL: a worker still lets its job write a snapshot.
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
-    return die_with_us
+    return end_with_parent_process
 
 
 def _run_setup_program() -> PreparedService | None:
@@ -334,7 +334,7 @@ def _run_service(lock: Lock | None) -> int:
     tell_end = (lambda: None) if lock is None else (lambda: lock.mark_stopping(grace_s))
     launcher = Launcher(build_service_parts(prepared, port), grace_s, tell_end)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, launcher.ask_to_stop)
+        signal.signal(number, launcher.request_stop)
     with contextlib.suppress(KeyboardInterrupt):
         return launcher.run_service()
     return 1

@@ -381,11 +381,11 @@ def main() -> int:
         log.warning("data directory open to others", advice=advice)
     stop = threading.Event()
 
-    def ask_to_stop(_number: int, _frame: FrameType | None) -> None:
+    def request_stop(_number: int, _frame: FrameType | None) -> None:
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, ask_to_stop)
+        signal.signal(number, request_stop)
     worker = Worker(settings, ring=lambda _job_id: doorbell.wake_worker(settings.data_dir))
     try:
         worker.prepare_worker()

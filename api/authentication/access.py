@@ -23,12 +23,12 @@ from api.server.loopback import find_request_header, require_loopback_request
 from core.database.polling import SessionRow
 from core.errors import NotAuthenticated
 from core.keys.sessions import IDLE_S, digest_token
-from core.requests.actor import Actor, Bound
+from core.requests.actor import Actor, KeyBinding
 
 # Clients poll jobs and events: without a cache, each poll would read its key from the database.
 REMEMBER_S = 1.0
 MAX_REMEMBERED = 10_000
-Found = tuple[Actor, float | None]
+AuthenticatedCaller = tuple[Actor, float | None]
 """An authenticated caller and the latest time to cache it (seconds since 1970; None: no limit)."""
 _SESSION = "session\n"
 """Prefix of cached session tokens. A header cannot contain a line break, so none can imitate it."""
@@ -140,7 +140,7 @@ class Access:
                 self._known.pop(digest_of_all, None)
 
     async def _find_caller_cached(
-        self, given: str, look_up: Callable[[str], Awaitable[Found]], fresh: bool
+        self, given: str, look_up: Callable[[str], Awaitable[AuthenticatedCaller]], fresh: bool
     ) -> Actor:
         # Headers were decoded as Latin-1, so every one of their characters can be encoded again.
         digest_of_all = hashlib.sha256(given.encode("latin-1")).digest()
@@ -163,7 +163,7 @@ class Access:
         self._known[digest_of_all] = (actor, until)
         return actor
 
-    async def _find_session_caller(self, credentials: str) -> Found:
+    async def _find_session_caller(self, credentials: str) -> AuthenticatedCaller:
         key = digest_token(credentials.removeprefix(_SESSION))
         row = await self._keys.find_session(key)
         now = time.time()
@@ -176,7 +176,7 @@ class Access:
         self.used[row.key_id] = self.seen[key] = now
         return Actor(row.owner_id, row.key_id, row.scope, (row.key_name, row.owner_name)), ends
 
-    async def _find_caller(self, credentials: str) -> Found:
+    async def _find_caller(self, credentials: str) -> AuthenticatedCaller:
         kind, _, token = credentials.partition(" ")
         match = _KEY.fullmatch(token.strip()) if kind.lower() == "bearer" else None
         if match is None:
@@ -197,7 +197,7 @@ class Access:
         return Actor(row.owner_id, row.id, row.scope, bound=_build_key_binding(row)), row.expires_at
 
 
-def _build_key_binding(row: KeyRow) -> Bound | None:
+def _build_key_binding(row: KeyRow) -> KeyBinding | None:
     if row.model_id is None or row.model_name is None or row.alias is None:
         return None
-    return Bound(row.model_id, row.model_name, row.alias)
+    return KeyBinding(row.model_id, row.model_name, row.alias)

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.authentication.access import Access
 from api.authentication.key_watch import KeyWatch
-from api.dependencies import Needs
-from api.limits.fair_share import FairShare, Working, release_current_slot, retake_current_slot
+from api.dependencies import ScopeDependency
+from api.limits.fair_share import FairShare, SlotHolder, release_current_slot, retake_current_slot
 from api.limits.predict_limits import PredictLimits
 from api.limits.rate import Rate
 from api.strict_json import is_storable_text, parse_strict_json
@@ -61,7 +61,7 @@ def mark_as_polling_route(endpoint: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Doorkeepers:
+class GuardServices:
     """Objects that the guard consults about a caller; each exists once the application has started.
 
     Attributes:
@@ -77,7 +77,7 @@ class Doorkeepers:
     share: FairShare
 
 
-def wrap_route_in_guard(route: APIRoute, doorkeepers: Doorkeepers) -> None:
+def wrap_route_in_guard(route: APIRoute, services: GuardServices) -> None:
     """Wrap a route in the guard.
 
     Raises:
@@ -88,22 +88,22 @@ def wrap_route_in_guard(route: APIRoute, doorkeepers: Doorkeepers) -> None:
         raise RuntimeError(
             f"{route.path} names no scope: give its handler a Scrape, Read, Write or Admin."
         )
-    route.app = _Guarded(route, need, doorkeepers)
+    route.app = _GuardedApp(route, need, services)
 
 
 def find_needed_scope(route: APIRoute) -> str | None:
     """Return the scope that a route's handler needs, or None."""
     for dependency in route.dependant.dependencies:
-        if isinstance(dependency.call, Needs):
+        if isinstance(dependency.call, ScopeDependency):
             return dependency.call.scope
     return None
 
 
-class _Guarded:
-    def __init__(self, route: APIRoute, need: str | None, doorkeepers: Doorkeepers) -> None:
+class _GuardedApp:
+    def __init__(self, route: APIRoute, need: str | None, services: GuardServices) -> None:
         self.inner: ASGIApp = route.app
         self.need = need
-        self.doorkeepers = doorkeepers
+        self.services = services
         self.query = {p.alias for p in route.dependant.query_params}
         # Only direct dependencies declare parameters (see `api.dependencies`).
         for sub in route.dependant.dependencies:
@@ -130,12 +130,12 @@ class _Guarded:
         if self.need is None:
             await self._serve_checked_route(None, scope, receive, send)
             return
-        access = self.doorkeepers.access()
+        access = self.services.access()
         actor = await access.authenticate_request(scope, fresh=self.is_fresh)
         if actor.scope == "predict":
             await self._check_predict_key(actor, scope)
         else:
-            rate = self.doorkeepers.rate()
+            rate = self.services.rate()
             if rate is not None:
                 await rate.count_owner_request(actor.owner_id)
             if not actor.has_scope(self.need):
@@ -143,7 +143,7 @@ class _Guarded:
                     f"This call needs a key of scope {self.need}; yours is {actor.scope}."
                 )
         scope.setdefault("state", {})["actor"] = actor
-        working = Working(self.doorkeepers.share, actor.owner_id)
+        working = SlotHolder(self.services.share, actor.owner_id)
 
         async def release_and_send(message: Message) -> None:
             # From here on the client sets the pace: release the slot.
@@ -192,7 +192,7 @@ class _Guarded:
                 "that it was made for, and for nothing else."
             )
         assert actor.key_id is not None
-        await self.doorkeepers.limits().charge_request(actor.key_id)
+        await self.services.limits().charge_request(actor.key_id)
 
     async def _serve_checked_route(
         self, actor: Actor | None, scope: Scope, receive: Receive, send: Send
@@ -318,11 +318,11 @@ def replay_request_body(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that yields `body` again, then what the server receives next."""
     done = False
 
-    async def receive_again() -> Message:
+    async def receive_replayed_body() -> Message:
         nonlocal done
         if done:
             return await receive()
         done = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return receive_again
+    return receive_replayed_body

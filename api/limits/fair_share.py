@@ -17,7 +17,7 @@ from core.settings import Settings
 SHARED_S = 1.0
 """Seconds after its last request for which a second owner counts as active."""
 HOLD_S = 0.5
-_working: ContextVar["Working | None"] = ContextVar("working", default=None)
+_working: ContextVar["SlotHolder | None"] = ContextVar("working", default=None)
 
 
 class FairShare:
@@ -85,7 +85,7 @@ class FairShare:
             del self._waiting[owner]
 
 
-class Working:
+class SlotHolder:
     """A request that holds a slot, with pauses."""
 
     def __init__(self, share: FairShare, owner: str) -> None:

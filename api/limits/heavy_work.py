@@ -9,7 +9,7 @@ from typing import TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from api.limits.fair_share import release_current_slot, retake_current_slot
-from api.limits.turns import Turns
+from api.limits.turns import ResourcePool
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ class HeavyWork:
     """
 
     def __init__(self, max_calls: int) -> None:
-        self._turns = Turns(range(max_calls))
+        self._turns = ResourcePool(range(max_calls))
         # A limiter of its own, so that this work leaves anyio's threads to other requests.
         self._threads = CapacityLimiter(max_calls)
 

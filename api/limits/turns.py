@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
+class ResourcePool(Generic[T]):
     """Things of one kind, each lent to one request at a time. For one event loop.
 
     Args:

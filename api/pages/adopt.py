@@ -9,10 +9,10 @@ from api.dependencies import Service, ServiceParts, ShapeWork, Write
 from api.pages.parts.render import render_page, root_of
 from api.routes.bases import MAX_BYTES
 from api.uploads.body import ReceivedUpload, receive_body_into_spool
-from api.uploads.head import Terms
+from api.uploads.head import UploadRules
 from api.uploads.upload import Upload
 from api.uploads.weights import (
-    AskedBase,
+    BaseRequest,
     load_expected_tensors,
     parse_requested_classes,
     resolve_requested_base,
@@ -31,7 +31,7 @@ router = APIRouter(include_in_schema=False)
 
 PATH = "/ui/models/adopt"
 FIELDS = ("name", "architecture", "classes", "image_size", "prepared", "config")
-TERMS = Terms(f"POST {PATH}", fields=FIELDS)
+TERMS = UploadRules(f"POST {PATH}", fields=FIELDS)
 
 
 @router.get(PATH)
@@ -91,7 +91,9 @@ async def _store_and_adopt_classifier(
     expected = await load_expected_tensors(wanted, settings, work, actor.owner_id)
     classes = parse_requested_classes(asked, file, settings)
     network = bases.Network(**vars(wanted), expected=expected, classes=classes)
-    limits = Limits(Admission.from_settings(settings), pretrained.Terms.from_settings(settings))
+    limits = Limits(
+        Admission.from_settings(settings), pretrained.PretrainedTerms.from_settings(settings)
+    )
 
     def create_adopting_model() -> str:
         base = bases.create_base(resources, settings, actor, network, file.path)["id"]
@@ -105,7 +107,7 @@ async def _store_and_adopt_classifier(
     return await to_thread.run_sync(create_adopting_model)
 
 
-def _parse_base_inputs(inputs: dict[str, str]) -> AskedBase:
+def _parse_base_inputs(inputs: dict[str, str]) -> BaseRequest:
     """Return the base that the form describes; its classes are a field of the file.
 
     Raises:
@@ -124,7 +126,7 @@ def _parse_base_inputs(inputs: dict[str, str]) -> AskedBase:
     config = inputs.get("config") or None
     is_imagenet = inputs.get("prepared") == "imagenet"
     images = parse_image_config(config, "imagenet" if is_imagenet else None)
-    return AskedBase(inputs["architecture"], int(size) if size else None, None, images)
+    return BaseRequest(inputs["architecture"], int(size) if size else None, None, images)
 
 
 def _render_adoption_form(

@@ -92,7 +92,7 @@ async def _build_compared_versions(
 
 
 @dataclass(frozen=True)
-class View:
+class ComparisonView:
     """The classes and images of a comparison that are shown, as the URL names them."""
 
     label: str | None
@@ -103,8 +103,8 @@ class View:
 
 async def _build_comparison_view(
     label: OfClass = None, flips: Kind = None, every: Every = False, cursor: From = None
-) -> View:
-    return View(label, flips, every, cursor)
+) -> ComparisonView:
+    return ComparisonView(label, flips, every, cursor)
 
 
 @router.get("/ui/models/{model}/compare")
@@ -114,7 +114,7 @@ async def show_comparison(
     actor: Read,
     service: Service,
     compared: Annotated[Versions, Depends(_build_compared_versions)],
-    view: Annotated[View, Depends(_build_comparison_view)],
+    view: Annotated[ComparisonView, Depends(_build_comparison_view)],
 ) -> Response:
     """Show the page that compares two versions."""
     db, blobs, catalogue = service.db, service.blobs, service.catalogue

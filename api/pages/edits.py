@@ -299,7 +299,7 @@ async def show_plan(
 
 
 @router.post("/ui/models/{model}/edits/plan")
-async def choose_several(request: Request, model: ModelPath, actor: Write, db: Db) -> Response:
+async def plan_ticked_rows(request: Request, model: ModelPath, actor: Write, db: Db) -> Response:
     """Show the plan for the images or classes whose boxes are ticked."""
     inputs = await forms.read_form_values(request, IMAGES + CLASSES)
     await to_thread.run_sync(

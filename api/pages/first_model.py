@@ -23,7 +23,7 @@ from api.pages.parts.render import render_page, root_of
 from api.pages.submit import detect_file_kind
 from api.schemas.common import ModelPath
 from api.uploads.body import ReceivedUpload, open_spool_file, receive_body_into_spool
-from api.uploads.head import Terms
+from api.uploads.head import UploadRules
 from api.uploads.order import BatchRequest, Order
 from api.uploads.upload import Upload
 from core.admission.admission import Admission
@@ -45,7 +45,7 @@ from core.tasks import tasks
 router = APIRouter(include_in_schema=False)
 
 PATH = "/ui/first"
-TERMS = Terms(f"POST {PATH}", fields=("name",))
+TERMS = UploadRules(f"POST {PATH}", fields=("name",))
 SHOWN = 20
 """Batches that the page of the first result shows."""
 DEFAULT_NAME = "photos"
@@ -78,7 +78,7 @@ async def learn_samples(request: Request, actor: Write, service: Service) -> Res
 
 
 @router.post(PATH)
-async def learn_own(request: Request, actor: Write, service: Service) -> Response:
+async def learn_uploaded_archive(request: Request, actor: Write, service: Service) -> Response:
     """Create a model that learns an archive sent by a form, and show its progress."""
     session.require_own_request_origin(request.scope)
     settings = service.settings
@@ -142,7 +142,8 @@ def clean_model_name(text: str) -> str:
 
 def _create_first_model(service: ServiceParts, actor: Actor, new_model: NewModel) -> ModelOut:
     limits = ModelLimits(
-        Admission.from_settings(service.settings), pretrained.Terms.from_settings(service.settings)
+        Admission.from_settings(service.settings),
+        pretrained.PretrainedTerms.from_settings(service.settings),
     )
     model = models.create_model(service.load_use_case_resources(), actor, new_model, None, limits)[
         0

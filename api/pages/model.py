@@ -46,7 +46,7 @@ First = Annotated[int | None, Query(ge=1, le=_MOST, description="First task that
 
 
 @dataclass(frozen=True)
-class View:
+class HeatMapView:
     """The window of the heat map, and the cell in it whose details are shown.
 
     Attributes:
@@ -63,8 +63,8 @@ class View:
 
 async def _build_matrix_view(
     v: Shown = None, t: OnTask = None, last: Last = None, first: First = None
-) -> View:
-    return View(v, t, last, first)
+) -> HeatMapView:
+    return HeatMapView(v, t, last, first)
 
 
 @router.get("/ui/models/{model}")
@@ -74,7 +74,7 @@ def show_model(
     actor: Read,
     db: Db,
     catalogue: CatalogueOf,
-    view: Annotated[View, Depends(_build_matrix_view)],
+    view: Annotated[HeatMapView, Depends(_build_matrix_view)],
 ) -> Response:
     """Show the page of a model."""
     model_response = models.read_model(db, catalogue(), actor, model)

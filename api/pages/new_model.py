@@ -71,7 +71,7 @@ def show_new_model_form(
 ) -> Response:
     """Show the form that creates a model."""
     del actor
-    photos = pretrained.Terms.from_settings(settings).photos
+    photos = pretrained.PretrainedTerms.from_settings(settings).photos
     return _render_model_form(request, catalogue(), photos, inputs)
 
 
@@ -84,7 +84,7 @@ async def create_model(request: Request, actor: Write, service: Service) -> Resp
     db = service.db
     catalogue_value = await to_thread.run_sync(service.catalogue)
     bounds = Admission.from_settings(service.settings)
-    terms = pretrained.Terms.from_settings(service.settings)
+    terms = pretrained.PretrainedTerms.from_settings(service.settings)
 
     def create_model_from_form() -> ModelOut:
         new_model = _parse_model_form(inputs)

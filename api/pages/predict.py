@@ -61,7 +61,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class _Content:
+class _PredictPageContent:
     """Content of the page.
 
     Attributes:
@@ -161,10 +161,12 @@ async def redirect_to_export(
 
 def _load_predict_page_content(
     db: Database, actor: Actor, model: ModelOut, version: str
-) -> _Content:
+) -> _PredictPageContent:
     number = versions.get_version(db, actor, model["id"], version)["number"]
     task_page = tasks.list_tasks(db, actor, model["id"], TASKS, None)
-    return _Content(model, version, number, [one["number"] for one in task_page["items"]])
+    return _PredictPageContent(
+        model, version, number, [one["number"] for one in task_page["items"]]
+    )
 
 
 def _build_shown_predictions(body: bytes, photos: object) -> list[Prediction]:
@@ -198,7 +200,7 @@ def _encode_photo_data_url(data: bytes | bytearray | memoryview) -> str | None:
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
-def _render_predict_form(request: Request, content: _Content) -> Response:
+def _render_predict_form(request: Request, content: _PredictPageContent) -> Response:
     error = content.error
     context = {
         "model": content.model,

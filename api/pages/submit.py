@@ -26,7 +26,7 @@ from api.schemas.common import ModelPath
 from api.uploads.assembled import join_upload_pieces
 from api.uploads.body import ReceivedUpload
 from api.uploads.body import receive_body_into_spool as receive
-from api.uploads.head import Terms
+from api.uploads.head import UploadRules
 from api.uploads.order import BatchRequest, Order, parse_reading_options
 from api.uploads.upload import Upload
 from core.contract.reports.report import ConflictsPolicy, Report
@@ -97,7 +97,7 @@ def show_submit_form(
         )
     if prefill.again:
         form.inputs["again"] = "true"
-    return _render_submit_form(request, _Shown(model_response, form))
+    return _render_submit_form(request, _SubmitPageContent(model_response, form))
 
 
 @router.post(f"{PATH}/plan")
@@ -113,7 +113,7 @@ async def show_recipe_plan(
         lambda: recipe_form.build_recipe_form(db, catalogue(), actor, model_response, inputs)
     )
     trials = read_trials_form(form, inputs)
-    return _render_submit_form(request, _Shown(model_response, form, trials=trials))
+    return _render_submit_form(request, _SubmitPageContent(model_response, form, trials=trials))
 
 
 @router.post(f"{PATH}/check")
@@ -132,7 +132,7 @@ async def check_upload(
         )
     )
     # Nothing is received here: the order needs the settings and a place among the owner's uploads.
-    upload = Upload(request, actor, Terms(f"POST {PATH}"), db, settings, None)
+    upload = Upload(request, actor, UploadRules(f"POST {PATH}"), db, settings, None)
     trials = read_trials_form(form, inputs)
     override = None if form.errors else form.patch or None
     batch_request = BatchRequest(
@@ -155,7 +155,9 @@ async def check_upload(
             report = await to_thread.run_sync(submission.preview_submission)
     # The page shows the form's own warnings beside the recipe.
     report["warnings"] = [text for text in report["warnings"] if text not in form.warnings]
-    return _render_submit_form(request, _Shown(model_response, form, report=report, trials=trials))
+    return _render_submit_form(
+        request, _SubmitPageContent(model_response, form, report=report, trials=trials)
+    )
 
 
 @router.post(PATH)
@@ -170,7 +172,7 @@ async def process_plain_form(
     )
     catalogue_value = await to_thread.run_sync(catalogue)
     # Inputs of all methods: the choice is in the form itself, which has not been read yet.
-    terms = Terms(
+    terms = UploadRules(
         f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.list_input_names(catalogue_value))
     )
     # Browsers send no idempotency key with a form.
@@ -205,7 +207,7 @@ async def process_plain_form(
     except PerennialError as error:
         if isinstance(error, InvalidRecipe):
             form.add_service_errors(error)
-        content = _Shown(
+        content = _SubmitPageContent(
             model_response, form, wrong=error.detail, remedies=error.extra.get("remedies", [])
         )
         return _render_submit_form(request, content, error.status)
@@ -243,7 +245,9 @@ async def _check_or_submit_file(
     submission = await order.build_submission(replace(file, kind=kind, fields={}), None)
     if is_check:
         report = await to_thread.run_sync(submission.preview_submission)
-        return _render_submit_form(request, _Shown(model, form, report=report, trials=trials))
+        return _render_submit_form(
+            request, _SubmitPageContent(model, form, report=report, trials=trials)
+        )
     result = await to_thread.run_sync(submit_or_measure_batch, submission)
     if result.is_new:
         order.bell.notify_workers(result.job)
@@ -282,7 +286,7 @@ def _parse_batch_name(text: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _SubmitPageContent:
     """Content of the page.
 
     Attributes:
@@ -300,7 +304,7 @@ class _Shown:
     trials: TrialsForm = NO_TRIALS
 
 
-def _render_submit_form(request: Request, shown: _Shown, status: int = 200) -> Response:
+def _render_submit_form(request: Request, shown: _SubmitPageContent, status: int = 200) -> Response:
     inputs = shown.form.inputs
     files = [one for one in inputs.get("file_names", "").split("\n") if one.strip()][:FILES]
     settings = request.app.state.settings
@@ -322,7 +326,7 @@ def _render_submit_form(request: Request, shown: _Shown, status: int = 200) -> R
 
 
 def _build_equivalent_commands(
-    request: Request, shown: _Shown, files: list[str], name: str
+    request: Request, shown: _SubmitPageContent, files: list[str], name: str
 ) -> tuple[str, str]:
     """Return the equivalent commands for the command line and for curl."""
     model, patch = shown.model["name"], shown.form.json

@@ -26,7 +26,7 @@ HOOKS, ROWS = 200, 30
 Verb = Annotated[str, PathParameter(description="What to do", max_length=40)]
 
 
-class Filled(TypedDict):
+class WebhookFormValues(TypedDict):
     """Values of the form for a new webhook: its inputs, and the ticked events."""
 
     url: str
@@ -35,7 +35,7 @@ class Filled(TypedDict):
     events: Sequence[WebhookEvent]
 
 
-_NEW: Filled = {"url": "", "format": "standard", "model": "", "events": EVENTS}
+_NEW: WebhookFormValues = {"url": "", "format": "standard", "model": "", "events": EVENTS}
 """Initial values of the form."""
 
 
@@ -60,7 +60,12 @@ async def create_webhook(request: Request, actor: Write, db: Db, settings: Confi
             requested = webhooks.RequestedWebhook(url, chosen_events, model or None, chosen)
             hook = webhooks.create_webhook(db, settings, actor, requested)
         except (Invalid, NotFound, TooManyRequests, WebhooksUnavailable) as error:
-            filled: Filled = {"url": url, "format": chosen, "model": model, "events": chosen_events}
+            filled: WebhookFormValues = {
+                "url": url,
+                "format": chosen,
+                "model": model,
+                "events": chosen_events,
+            }
             return _render_webhook_list(request, db, actor, filled=filled, wrong=error)
         return _render_webhook_page(request, db, actor, hook["id"], made=hook)
 
@@ -133,7 +138,7 @@ def _render_webhook_list(
     actor: Actor,
     *,
     cursor: str | None = None,
-    filled: Filled = _NEW,
+    filled: WebhookFormValues = _NEW,
     wrong: PerennialError | None = None,
 ) -> Response:
     hook_page = webhooks.list_webhooks(db, actor, limit=HOOKS, cursor=cursor)

@@ -30,14 +30,15 @@ async def read_counted_body(
     max_bytes: int,
     declared: int | None,
     settings: Settings,
-    bound_of: BoundOf | None = None,
+    get_body_limit: BoundOf | None = None,
 ) -> bytearray:
     """Read a whole body; each byte is counted at the request's place when it arrives.
 
     Args:
         max_bytes: maximum size in bytes.
         declared: Content-Length, None for a chunked body.
-        bound_of: returns a lower maximum, given the first `HEAD_BYTES`; its exceptions propagate.
+        get_body_limit: returns a lower maximum, given the first `HEAD_BYTES`; its exceptions
+            propagate.
 
     Raises:
         BodyTooLarge: the body is larger than allowed.
@@ -65,8 +66,11 @@ async def read_counted_body(
         place.count_request_bytes(len(chunk))
         body += chunk
         # Asked once: the first bytes decide the kind of the whole body.
-        if bound_of is not None and (len(body) >= HEAD_BYTES or not more):
-            max_bytes, bound_of = min(max_bytes, bound_of(bytes(body[:HEAD_BYTES]))), None
+        if get_body_limit is not None and (len(body) >= HEAD_BYTES or not more):
+            max_bytes, get_body_limit = (
+                min(max_bytes, get_body_limit(bytes(body[:HEAD_BYTES]))),
+                None,
+            )
             _require_body_within(max(len(body), declared or 0), max_bytes)
         # Within the idle time, the rate of a short body says nothing.
         if more and now() - began > idle and len(body) < settings.upload_min_rate * (now() - began):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from api.limits.turns import Turns
+from api.limits.turns import ResourcePool
 from api.predict.network import NetworkProcess, PredictionResult
 from core.errors import PerennialError
 
@@ -57,7 +57,7 @@ class Gathering:
     """
 
     def __init__(self, network: NetworkProcess, thread: ThreadPoolExecutor) -> None:
-        self._turns = Turns([network])
+        self._turns = ResourcePool([network])
         self._thread = thread
         self._waiting: dict[str, deque[_Piece]] = {}
         self._coming: Counter[str] = Counter()
@@ -83,7 +83,7 @@ class Gathering:
                 del self._coming[owner]
             self._signal_owner_change(owner)
 
-    async def predict_with_others(
+    async def predict_in_shared_batch(
         self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]
     ) -> PredictionResult:
         """Return the predictions of all images. Arguments and errors are those of

@@ -84,7 +84,7 @@ async def read_request_images(
     max_bytes = min(settings.predict_body_bytes, compute_held_bytes_limit(settings, place.key))
     has_instances = False
 
-    def bound_of(head: bytes) -> int:
+    def get_body_limit(head: bytes) -> int:
         nonlocal has_instances
         has_instances = instances.has_instances_form(head)
         if has_instances:
@@ -101,7 +101,7 @@ async def read_request_images(
     release_current_slot()
     is_json = kind.kind == "json"
     body = await read_counted_body(
-        request.receive, place, max_bytes, declared, settings, bound_of if is_json else None
+        request.receive, place, max_bytes, declared, settings, get_body_limit if is_json else None
     )
     if kind.kind == "file":
         return Images("files", [body], [None])

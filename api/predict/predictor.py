@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from api.limits.turns import Turns
+from api.limits.turns import ResourcePool
 from api.predict.decoder import DecodedImages, DecodeRequest, ImageDecoder
 from api.predict.gathering import Gathering
 from api.predict.images import Images
@@ -21,7 +21,7 @@ from api.predict.network import NetworkProcess, PredictionResult
 from core.contract.manifest import Manifest
 from core.contract.responses.versions.sure import SureOut
 from core.errors import ImageInvalid, Invalid
-from core.predictions.predictions import Predictable
+from core.predictions.predictions import PredictableVersion
 from core.settings import Settings
 from core.storage.blobs import Blobs
 
@@ -64,7 +64,7 @@ class Question:
 
     @staticmethod
     def fetch_question(
-        version: Predictable, blobs: Blobs, task: int | None, top_k: int
+        version: PredictableVersion, blobs: Blobs, task: int | None, top_k: int
     ) -> "Question":
         """Return a question to a version after fetching its parts. Raises StoreCorrupt or
         Unavailable.
@@ -105,7 +105,7 @@ class Predictor:
         self._decoders = decoders or [
             ImageDecoder(settings) for _ in range(settings.predict_decoders)
         ]
-        self._decoding = Turns(self._decoders, len(self._decoders))
+        self._decoding = ResourcePool(self._decoders, len(self._decoders))
         self._decode_threads = ThreadPoolExecutor(len(self._decoders), thread_name_prefix="decode")
         # One thread, because `NetworkProcess` serves one at a time.
         self._ask_thread = ThreadPoolExecutor(1, thread_name_prefix="predict")
@@ -261,7 +261,9 @@ class Predictor:
         pixels = [one for one in images if isinstance(one, bytes)]
         if not pixels:
             return images, PredictionResult()
-        return images, await self._gathering.predict_with_others(owner, header, manifest, pixels)
+        return images, await self._gathering.predict_in_shared_batch(
+            owner, header, manifest, pixels
+        )
 
     def _schedule_idle_end(self) -> None:
         """Schedule the end of the processes after `IDLE_S` seconds without a prediction."""

@@ -19,10 +19,10 @@ from api.dependencies import (
 from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.uploads.body import ReceivedUpload
-from api.uploads.head import Terms
+from api.uploads.head import UploadRules
 from api.uploads.upload import Upload, make_upload_dependency
 from api.uploads.weights import (
-    AskedBase,
+    BaseRequest,
     load_expected_tensors,
     parse_requested_classes,
     resolve_requested_base,
@@ -39,7 +39,7 @@ MAX_BYTES = 8 << 30
 MAX_CLASSES_CHARS = 16_000
 """Longest list of classes in a query; that of a form may have 64 KiB (`api.uploads.form`)."""
 BasePath = Annotated[str, Path(description="Id of the base", max_length=40)]
-WEIGHTS = Terms(
+WEIGHTS = UploadRules(
     "POST /v1/bases",
     fields=("classes",),
     media_types=frozenset(
@@ -109,8 +109,8 @@ async def _parse_base_query(
             max_length=MAX_CLASSES_CHARS,
         ),
     ] = None,
-) -> AskedBase:
-    return AskedBase(
+) -> BaseRequest:
+    return BaseRequest(
         architecture, image_size, channels, parse_image_config(config, preset), classes
     )
 
@@ -124,7 +124,7 @@ async def _parse_base_query(
     openapi_extra=_upload,
 )
 async def create_base(
-    asked: Annotated[AskedBase, Depends(_parse_base_query)],
+    asked: Annotated[BaseRequest, Depends(_parse_base_query)],
     actor: Write,
     upload: Annotated[Upload, Depends(make_upload_dependency(WEIGHTS))],
     service: Service,

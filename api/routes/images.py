@@ -82,15 +82,15 @@ async def _build_image_place(
 
 
 @dataclass(frozen=True)
-class Sheet:
+class ContactSheetQuery:
     """The tiles of a contact sheet: a part of a task's data, and numbers of images as text."""
 
     split: Split
     rows: str
 
 
-async def _build_sheet_query(rows: Rows, split: SplitQuery = "held_out") -> Sheet:
-    return Sheet(split, rows)
+async def _build_sheet_query(rows: Rows, split: SplitQuery = "held_out") -> ContactSheetQuery:
+    return ContactSheetQuery(split, rows)
 
 
 @router.get(
@@ -154,7 +154,7 @@ async def read_task_image(
 
 @router.get(
     "/v1/models/{model}/tasks/{n}/sheet.png",
-    summary="Sheet",
+    summary="ContactSheetQuery",
     response_class=Response,
     responses=_picture,
     openapi_extra=_if_none_match,
@@ -165,7 +165,7 @@ async def read_contact_sheet(
     n: Number,
     actor: Read,
     service: Service,
-    tiles: Annotated[Sheet, Depends(_build_sheet_query)],
+    tiles: Annotated[ContactSheetQuery, Depends(_build_sheet_query)],
 ) -> Response:
     """Return up to 64 images side by side, eight per row, each at most 128 pixels per side."""
     db, blobs = service.db, service.blobs

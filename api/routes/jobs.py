@@ -89,8 +89,8 @@ async def read_job(
 ) -> Response:
     """Return one job; poll it with `If-None-Match`."""
     row = await _find_visible_job(request, actor, job)
-    aside = await _load_job_response_facts(request, row)
-    tag = job_response.build_job_etag(row, aside)
+    facts = await _load_job_response_facts(request, row)
+    tag = job_response.build_job_etag(row, facts)
     # Clients poll this most of all, so it avoids building an object for its headers.
     for name, value in request.scope["headers"]:
         if name == b"if-none-match" and matches_etag(value.decode("latin-1"), tag):
@@ -99,7 +99,7 @@ async def read_job(
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
     encoded_jobs: job_response.EncodedJobs = request.app.state.encoded_jobs
     return Response(
-        encoded_jobs.encode_job_response_cached(row, aside, tag), 200, headers, "application/json"
+        encoded_jobs.encode_job_response_cached(row, facts, tag), 200, headers, "application/json"
     )
 
 
@@ -370,7 +370,7 @@ async def _poll_job_events(
     )
 
 
-async def _load_job_response_facts(request: Request, row: JobRow) -> job_response.Aside:
+async def _load_job_response_facts(request: Request, row: JobRow) -> job_response.JobResponseFacts:
     """Return the parts of a job's response beside its row; query again only for a task that stops
     it."""
     device = None
@@ -378,10 +378,10 @@ async def _load_job_response_facts(request: Request, row: JobRow) -> job_respons
         device = job_response.find_missing_device(row, row.wants_gpus, row.device_seen, time.time())
     base = job_response.find_base_fetching_job(row)
     if row.stop_task is None or base is not None:
-        return job_response.Aside(row.outcome, base=base, device=device)
+        return job_response.JobResponseFacts(row.outcome, base=base, device=device)
     stop_fields = await _get_polling_reads(request).find_stopping_task(row.model_id, row.stop_task)
     stop = None if stop_fields is None else job_response.Stop(row.stop_task, *stop_fields)
-    return job_response.Aside(row.outcome, stop, device=device)
+    return job_response.JobResponseFacts(row.outcome, stop, device=device)
 
 
 async def _find_visible_job(request: Request, actor: Actor, job_id: str) -> JobRow:

@@ -55,7 +55,7 @@ def begin_rebase(
         mark = idempotency.digest_request_parts(model, body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models/{model}/rebase", key, mark)
     bounds = Admission.from_settings(service.settings)
-    terms = pretrained.Terms.from_settings(service.settings)
+    terms = pretrained.PretrainedTerms.from_settings(service.settings)
     rebase_response, queued_jobs, replay = rebase.begin_rebase(
         service.load_use_case_resources(), actor, model, new_base, repeat, Limits(bounds, terms)
     )

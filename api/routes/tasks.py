@@ -33,11 +33,11 @@ from api.schemas.tasks import MAX_SECONDS_MEANING, MAX_TRIAL_S, FromUpload, Sett
 from api.strict_json import parse_strict_json
 from api.uploads.assembled import join_upload_pieces
 from api.uploads.body import ReceivedUpload, require_announced_digest
-from api.uploads.head import Head, Terms
+from api.uploads.head import Head, UploadRules
 from api.uploads.order import (
     BatchRequest,
     Order,
-    build_asked_trials,
+    build_requested_trials,
     parse_reading_options,
     parse_recipe_override,
     parse_trials,
@@ -60,12 +60,12 @@ from core.tasks import held_out_batch, settling, tasks, validations
 from core.tasks.sent_batch import SentBatch
 from core.trials.plan import TrialsRequest
 from core.uploads import whole_uploads
-from core.uploads.whole_uploads import Whole
+from core.uploads.whole_uploads import WholeUpload
 
 router = make_router("tasks")
 log = structlog.get_logger(__name__)
 
-ARCHIVE = Terms(
+ARCHIVE = UploadRules(
     "POST /v1/models/{model}/tasks",
     headers=("perennial-recipe",),
     fields=("recipe",),
@@ -246,7 +246,7 @@ async def _validate_or_submit_file(
     order: Order,
     file: ReceivedUpload,
     repeat: idempotency.Request | None,
-    whole: Whole | None = None,
+    whole: WholeUpload | None = None,
 ) -> Response:
     """Validate or submit the file; `find_whole`: the upload in pieces that it comes from."""
     batch_submission = await order.build_submission(file, repeat, whole)
@@ -322,7 +322,7 @@ def _merge_recipe_override(override: RecipePatch | None, body: FromUpload) -> Re
 
 
 def _merge_trials(trials: TrialsRequest | None, body: FromUpload) -> TrialsRequest | None:
-    asked = build_asked_trials(body.trials, body.choose, body.max_seconds)
+    asked = build_requested_trials(body.trials, body.choose, body.max_seconds)
     if asked is None:
         return trials
     if trials is not None:

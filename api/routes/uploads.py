@@ -14,7 +14,7 @@ from api.dependencies import Config, Db, IdempotencyKey, ObjectStore, Page, Read
 from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.uploads import tus
-from api.uploads.head import Terms, parse_sha256_field
+from api.uploads.head import UploadRules, parse_sha256_field
 from api.uploads.piece import check_piece_size, hold_upload_lease, receive_upload_piece
 from api.uploads.upload import Upload, make_upload_dependency
 from core.contract.responses.upload import UploadOut, UploadPage
@@ -38,7 +38,7 @@ async def _require_tus_header(
 router = make_router("uploads", dependencies=[Depends(_require_tus_header)])
 
 UploadPath = Annotated[str, Path(description="Id of the upload", max_length=40)]
-PIECE = Terms(
+PIECE = UploadRules(
     "PATCH /v1/uploads/{upload}",
     media_types=frozenset({tus.PIECE, tus.PARTIAL}),
     not_taken=f"Send a piece as {tus.PIECE}.",
@@ -141,7 +141,7 @@ def create_upload(
         db,
         actor,
         uploads.NewUpload(length, details, sha256),
-        uploads.Terms.from_settings(settings),
+        uploads.UploadLimits.from_settings(settings),
         repeat,
     )
     location = {"Location": f"/v1/uploads/{upload_response['id']}", "Upload-Offset": "0"}
@@ -205,7 +205,7 @@ async def append_to_upload(
     )
     # For its check alone: an invalid value is refused before a byte is read.
     tus.is_last_piece(request.headers)
-    terms = uploads.Terms.from_settings(settings)
+    terms = uploads.UploadLimits.from_settings(settings)
     with sent.take_upload_place():
         async with hold_upload_lease(db, actor, upload, offset) as writing:
             check_piece_size(request, head, writing)

@@ -60,14 +60,14 @@ class Boundary:
         # Watch only bodies that may force a close, which spares the others a call per message.
         unread = coding is not None or length > DISCARDED_BYTES
 
-        async def watched_receive() -> Message:
+        async def receive_and_track_end() -> Message:
             nonlocal unread
             message = await receive()
             if message["type"] == "http.disconnect" or not message.get("more_body", False):
                 unread = False
             return message
 
-        async def named_send(message: Message) -> None:
+        async def send_with_service_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -88,7 +88,9 @@ class Boundary:
             # Hardly any request has one of these, so the others are spared the full check.
             if hosts > 1 or coding is not None or b"%" in scope.get("raw_path", b""):
                 _refuse_ambiguous_request(scope, hosts, coding)
-            await self.app(scope, watched_receive if unread else receive, named_send)
+            await self.app(
+                scope, receive_and_track_end if unread else receive, send_with_service_headers
+            )
         except ClientDisconnect:
             log.info("client gone", path=scope["path"])
         except Exception as error:
@@ -101,7 +103,7 @@ class Boundary:
                 errors.render_problem_page(scope, problem)
                 if errors.is_page_request(scope)
                 else problem,
-                named_send,
+                send_with_service_headers,
             )
         finally:
             if scope["method"] not in _READS:

@@ -109,7 +109,7 @@ class Connection(HttpToolsProtocol):
         """Release the connection's place and the requests counted for its clients."""
         self._all.remove_connection(self)
         while self._clients:
-            self._uncount_client_request(self._clients.popleft())
+            self._decrement_client_requests(self._clients.popleft())
         super().connection_lost(exc)
 
     # Receiving
@@ -211,7 +211,7 @@ class Connection(HttpToolsProtocol):
                     )
                 )
         if self._is_of_proxy:
-            self._clients.append(self._count_client_request())
+            self._clients.append(self._increment_client_requests())
         super().on_headers_complete()
         # The parser would append trailers here: nothing uses them.
         self.headers = []
@@ -245,7 +245,7 @@ class Connection(HttpToolsProtocol):
     def _should_upgrade(self) -> bool:
         return False
 
-    def _count_client_request(self) -> str | None:
+    def _increment_client_requests(self) -> str | None:
         """Count a request for the client that a proxy names, and return the client's key."""
         client = self._all.proxies.find_client_address(
             [value for name, value in self.headers if name == b"x-forwarded-for"]
@@ -253,14 +253,14 @@ class Connection(HttpToolsProtocol):
         if client is None:
             return None
         try:
-            self._all.count_address(derive_counting_key(client))
+            self._all.increment_address_count(derive_counting_key(client))
         except TooManyConnections as error:
             self._refuse_while_parsing(error)
         return derive_counting_key(client)
 
-    def _uncount_client_request(self, client: str | None) -> None:
+    def _decrement_client_requests(self, client: str | None) -> None:
         if client is not None:
-            self._all.uncount_address(client)
+            self._all.decrement_address_count(client)
 
     # Sending
 
@@ -270,7 +270,7 @@ class Connection(HttpToolsProtocol):
         self.server_state.total_requests += 1
         # A response follows the request with which it was counted, so the oldest client is done.
         if self._clients:
-            self._uncount_client_request(self._clients.popleft())
+            self._decrement_client_requests(self._clients.popleft())
         if self.transport.is_closing():
             return
         if self.pipeline:

@@ -94,11 +94,11 @@ class Connections:
         if key is not None:
             # Check the limit of the address first, so that it cannot displace idle connections of
             # others.
-            self.count_address(key)
+            self.increment_address_count(key)
         is_full = len(self._places) >= self.most and not self._abort_oldest_idle_connection()
         if is_full or descriptor >= self._first_reserved:
             if key is not None:
-                self.uncount_address(key)
+                self.decrement_address_count(key)
             self._report_connection_limit("all")
             raise TooManyConnections(
                 f"The service answers on {len(self._places)} connections and takes no more now. "
@@ -109,7 +109,7 @@ class Connections:
         self._start_deadline_timer()
         return key is None
 
-    def count_address(self, key: str) -> None:
+    def increment_address_count(self, key: str) -> None:
         """Count one more connection or request for an address.
 
         Raises:
@@ -125,7 +125,7 @@ class Connections:
             )
         self._by_address[key] = count + 1
 
-    def uncount_address(self, key: str) -> None:
+    def decrement_address_count(self, key: str) -> None:
         """Count one connection or request less for an address."""
         self._by_address[key] -= 1
         if not self._by_address[key]:
@@ -148,7 +148,7 @@ class Connections:
         self._leaving.discard(connection)
         key = self._places.pop(connection, None)
         if key is not None:
-            self.uncount_address(key)
+            self.decrement_address_count(key)
 
     def _abort_oldest_idle_connection(self) -> bool:
         # A dictionary keeps the order of insertion: the first that gives way is the oldest.

@@ -26,7 +26,7 @@ UNSENT_BYTES = 256 << 10
 
 
 class Delivery:
-    """Judges one connection by a token bucket of seconds.
+    """Token bucket, in seconds, that detects a client that reads too slowly.
 
     The bucket runs empty after `idle_s` without progress. Each byte that is read adds `1 /
     min_rate` seconds.

@@ -11,7 +11,7 @@ import threading
 from types import FrameType
 
 
-class Stopping:
+class StopFlag:
     """A flag that is set by SIGTERM or SIGINT."""
 
     def __init__(self) -> None:
@@ -33,14 +33,14 @@ class Stopping:
                 self._chain_signal_handler(number, before)
 
     def _chain_signal_handler(self, number: signal.Signals, before: "signal._HANDLER") -> None:
-        def set_and_forward(received: int, frame: FrameType | None) -> None:
+        def handle_stop_signal(received: int, frame: FrameType | None) -> None:
             if self._loop is not None and not self._loop.is_closed():
                 # A signal handler interrupts the loop at any point, so it must not set the event.
                 self._loop.call_soon_threadsafe(self.mark_stopping)
             if callable(before):
                 before(received, frame)
 
-        signal.signal(number, set_and_forward)
+        signal.signal(number, handle_stop_signal)
 
     def mark_stopping(self) -> None:
         """Mark the server as stopping."""

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from api.limits.fair_share import release_current_slot
 from api.uploads.form import FormFile
-from api.uploads.head import Head, Look, Terms
+from api.uploads.head import Head, Look, UploadRules
 from api.uploads.spool_file import SpoolFile
 from core.errors import BodyTimeout, BodyTooLarge, BodyTruncated, DigestMismatch
 from core.files import spool
@@ -36,7 +36,7 @@ class ReceivedUpload:
     Attributes:
         sha256: digest of the file.
         body_sha256: digest of the body as sent; the same unless multipart.
-        kind: type of the file as `Terms.look` returned it; "" without `look`.
+        kind: type of the file as `UploadRules.look` returned it; "" without `look`.
         fields: other fields of a multipart body.
     """
 
@@ -50,7 +50,7 @@ class ReceivedUpload:
 
 @asynccontextmanager
 async def receive_body_into_spool(
-    request: Request, head: Head, terms: Terms, settings: Settings
+    request: Request, head: Head, terms: UploadRules, settings: Settings
 ) -> AsyncIterator[ReceivedUpload]:
     """Read the body into a spool file, which is removed at the end of the block.
 

@@ -25,7 +25,7 @@ Look = Callable[[bytes, str | None], str]
 
 
 @dataclass(frozen=True)
-class Terms:
+class UploadRules:
     """The uploads that a route accepts.
 
     Attributes:
@@ -65,7 +65,7 @@ class Head:
     boundary: bytes | None
 
 
-def check_upload_head(request: Request, terms: Terms, limit: int, settings: Settings) -> Head:
+def check_upload_head(request: Request, terms: UploadRules, limit: int, settings: Settings) -> Head:
     """Check the head of a request and return what it declares.
 
     Args:

@@ -17,9 +17,9 @@ from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
 from core.edits.listing import read_former_names
-from core.errors import Invalid, InvalidRecipe, OnlyHeldOut
+from core.errors import ArchiveHeldOutOnly, Invalid, InvalidRecipe
 from core.ingest.inspect import inspect_archive
-from core.ingest.layout import Reading
+from core.ingest.layout import BatchReading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.options import parse_option_texts
@@ -33,7 +33,7 @@ from core.tasks import batch_report, held_out_batch, submission
 from core.tasks.sent_batch import Batch
 from core.tasks.submission import Submission
 from core.trials.plan import AUTO, TrialsRequest
-from core.uploads.whole_uploads import Whole
+from core.uploads.whole_uploads import WholeUpload
 
 _inspections = CapacityLimiter(2)
 """Limits archives inspected at once in one process: each takes up to 300 bytes per entry and a
@@ -108,7 +108,10 @@ class Order:
             self.former_names.update(read_former_names(*about))
 
     async def build_submission(
-        self, file: ReceivedUpload, repeat: idempotency.Request | None, whole: Whole | None = None
+        self,
+        file: ReceivedUpload,
+        repeat: idempotency.Request | None,
+        whole: WholeUpload | None = None,
     ) -> Submission:
         """Inspect the received file and return its submission to the model.
 
@@ -129,12 +132,14 @@ class Order:
         read_known_classes = cache(
             lambda: batch_report.read_known_classes(*about) | former_names.keys()
         )
-        reading = Reading(request.options, read_known_classes, former_names=lambda: former_names)
+        reading = BatchReading(
+            request.options, read_known_classes, former_names=lambda: former_names
+        )
         archive = file.path, file.kind, limits
         inspect_file = partial(inspect_archive, *archive, reading, request.duplicates_policy)
         try:
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
-        except OnlyHeldOut:
+        except ArchiveHeldOutOnly:
             model_query = self.upload.db, self.actor, request.model
             if not await to_thread.run_sync(held_out_batch.may_have_held_out_alone, *model_query):
                 raise
@@ -191,7 +196,7 @@ def parse_trials(batch_request: BatchRequest) -> TrialsRequest | None:
     """Return the trials of a query. Raises Invalid."""
     text = batch_request.trials
     recipes = None if text is None else parse_trial_recipes(text)
-    return build_asked_trials(recipes, batch_request.choose, batch_request.max_seconds)
+    return build_requested_trials(recipes, batch_request.choose, batch_request.max_seconds)
 
 
 def parse_trial_recipes(text: str) -> Literal["auto"] | list[RecipePatch]:
@@ -206,7 +211,7 @@ def parse_trial_recipes(text: str) -> Literal["auto"] | list[RecipePatch]:
     return value
 
 
-def build_asked_trials(
+def build_requested_trials(
     recipes: Literal["auto"] | list[RecipePatch] | None,
     choose: Choose | None,
     max_seconds: float | None,

@@ -35,13 +35,13 @@ from core.failpoints import hit_failpoint
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.uploads import uploads
-from core.uploads.uploads import LEAST_BYTES, Piece, Writing
+from core.uploads.uploads import LEAST_BYTES, LeasedUpload, Piece
 
 
 @asynccontextmanager
 async def hold_upload_lease(
     db: Database, actor: Actor, upload: str, offset: int
-) -> AsyncIterator[Writing]:
+) -> AsyncIterator[LeasedUpload]:
     """Hold an upload while the block writes to it. Raises as
     `core.uploads.uploads.lease_upload_to_write`.
     """
@@ -60,7 +60,7 @@ async def hold_upload_lease(
             await renewing
 
 
-def check_piece_size(request: Request, head: Head, writing: Writing) -> None:
+def check_piece_size(request: Request, head: Head, writing: LeasedUpload) -> None:
     """Refuse a piece by its declared length, before a byte of it is read.
 
     Raises:
@@ -89,7 +89,11 @@ def check_piece_size(request: Request, head: Head, writing: Writing) -> None:
 
 @asynccontextmanager
 async def receive_upload_piece(
-    request: Request, head: Head, writing: Writing, checksum: Checksum | None, settings: Settings
+    request: Request,
+    head: Head,
+    writing: LeasedUpload,
+    checksum: Checksum | None,
+    settings: Settings,
 ) -> AsyncIterator[tuple[Piece, PerennialError | None]]:
     """Read a piece into the spool; yield it with the error that cut it off, or None.
 
@@ -130,7 +134,7 @@ async def receive_upload_piece(
         yield Piece(file.path, file.size, file.sha256), cut
 
 
-async def _renew_upload_lease(db: Database, writing: Writing) -> None:
+async def _renew_upload_lease(db: Database, writing: LeasedUpload) -> None:
     while True:
         await asyncio.sleep(uploads.RENEW_S)
         with suppress_outage("upload"):

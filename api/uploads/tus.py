@@ -49,7 +49,7 @@ class Tus:
             await self.app(scope, receive, send)
             return
 
-        async def named_send(message: Message) -> None:
+        async def send_with_tus_headers(message: Message) -> None:
             # The version belongs on errors, too, so it is added outside the handlers.
             if message["type"] == "http.response.start":
                 version_headers = (
@@ -59,7 +59,7 @@ class Tus:
                 message = {**message, "headers": [*message.get("headers", ()), *version_headers]}
             await send(message)
 
-        await self.app(scope, receive, named_send)
+        await self.app(scope, receive, send_with_tus_headers)
 
 
 @dataclass(frozen=True)

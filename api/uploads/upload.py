@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from api.dependencies import Config, Db, IdempotencyKey
 from api.uploads.body import ReceivedUpload, receive_body_into_spool
-from api.uploads.head import Head, Terms, check_upload_head
+from api.uploads.head import Head, UploadRules, check_upload_head
 from api.uploads.repeat import Repeat
 from core.database.session import Database
 from core.errors import TooManyRequests
@@ -42,7 +42,7 @@ class Upload:
 
     request: Request
     actor: Actor
-    terms: Terms
+    terms: UploadRules
     db: Database
     settings: Settings
     key: str | None
@@ -103,7 +103,7 @@ class Upload:
                 return response
 
 
-def make_upload_dependency(terms: Terms) -> Callable[..., Awaitable[Upload]]:
+def make_upload_dependency(terms: UploadRules) -> Callable[..., Awaitable[Upload]]:
     """Return a dependency for `Depends`: an upload of a route with these terms."""
 
     async def build_upload(

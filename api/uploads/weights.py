@@ -21,7 +21,7 @@ from core.settings import Settings
 
 
 @dataclass(frozen=True)
-class AskedBase:
+class BaseRequest:
     """The properties of a base in its request.
 
     Attributes:
@@ -40,7 +40,7 @@ class AskedBase:
 
 
 def parse_requested_classes(
-    asked: AskedBase, file: ReceivedUpload, settings: Settings
+    asked: BaseRequest, file: ReceivedUpload, settings: Settings
 ) -> list[str] | None:
     """Return the classes of a request; None if it names none.
 
@@ -67,7 +67,7 @@ class RequestedBase:
 
 
 def resolve_requested_base(
-    asked: AskedBase, length: int | None, catalogue: Callable[[], Catalogue], settings: Settings
+    asked: BaseRequest, length: int | None, catalogue: Callable[[], Catalogue], settings: Settings
 ) -> RequestedBase:
     """Return the complete architecture and images; the first use of the catalogue may take seconds.
 

@@ -27,7 +27,7 @@ from PIL import Image
 from core.errors import PerennialError
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.inspect import inspect_archive
-from core.ingest.layout import Reading
+from core.ingest.layout import BatchReading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
 from core.settings import Settings
@@ -89,7 +89,10 @@ def _iterate_table_rows(rows: int, bad: int) -> Iterator[tuple[str, str]]:
 
 
 def _measure_reading(archive: Path, bad: float, max_bad: float, processes: int, out: Path) -> None:
-    limits, reading = Limits.from_settings(Settings()), Reading(ReadingOptions(max_bad=max_bad))
+    limits, reading = (
+        Limits.from_settings(Settings()),
+        BatchReading(ReadingOptions(max_bad=max_bad)),
+    )
     start, cpu = time.perf_counter(), time.process_time()
     said = f"{bad:.0%} bad, max_bad={max_bad:g}: "
     try:

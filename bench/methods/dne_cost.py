@@ -26,7 +26,7 @@ from torch.nn import functional
 from bench.methods.optimizer_step import measure_work_seconds
 from core.learning.networks import HeadSpec, ImageSpec, build_meta_backbone, build_network
 from core.learning.networks.dne.network import ExpandedNetwork
-from core.learning.networks.dne.packed import Packed, is_packing_faster
+from core.learning.networks.dne.packed import PackedExperts, is_packing_faster
 from core.learning.networks.dne.task_attention import TaskAttention
 from core.learning.networks.growing import Classifier, OlderFeatures, apply_blockwise_linear
 from core.learning.precision import move_network_to_device, use_training_precision
@@ -85,7 +85,7 @@ class Step:
         self.previous = copy.deepcopy(network).requires_grad_(False)
         self.previous.experts = self.previous.experts[:-1]
 
-    def compute_older_features(self, packed: Packed | None) -> OlderFeatures:
+    def compute_older_features(self, packed: PackedExperts | None) -> OlderFeatures:
         """Return the outputs of the older experts, which the newest expert and the teacher read."""
         with use_training_precision(self.x.device):
             return self.network.compute_older_features(self.x, packed)

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.optimizers.build import NamedOptimizer
-from core.learning.optimizers.olor import Anchored, compute_parameter_rollback_shares
+from core.learning.optimizers.olor import AnchoredParameter, compute_parameter_rollback_shares
 from core.learning.precision import move_network_to_device, use_training_precision
 from core.learning.recipe import OlorRecipe, OptimizerRecipe
 
@@ -106,7 +106,7 @@ def measure_optimizer_seconds(
     return first, second, third
 
 
-def list_backbone_anchors(network: Network) -> list[Anchored]:
+def list_backbone_anchors(network: Network) -> list[AnchoredParameter]:
     """Return anchors for every tensor of the backbone, including the last layer, which is free by
     default.
     """
@@ -115,7 +115,7 @@ def list_backbone_anchors(network: Network) -> list[Anchored]:
         list(parameters), network.backbone.layer_prefixes, OlorRecipe(iota2=0.001)
     )
     return [
-        Anchored(parameters[name], parameters[name].detach().clone(), iota)
+        AnchoredParameter(parameters[name], parameters[name].detach().clone(), iota)
         for name, iota in found.items()
     ]
 

@@ -37,7 +37,7 @@ from core.uploads.upload_removal import remove_expired_uploads
 
 OF_OWNER = 100
 ROWS = 5000
-TERMS = uploads.Terms(max_open=10**9, max_owner_bytes=0, hours=24.0)
+TERMS = uploads.UploadLimits(max_open=10**9, max_owner_bytes=0, hours=24.0)
 MOST_RATIO, MOST_MORE_MS = 3.0, 5.0
 MANIFEST = {
     "scenario": "class", "architecture": {"name": "mlp"}, "image": {"size": 8, "channels": 3}, "version": 0,

@@ -96,7 +96,7 @@ class Bare:
             pixels,
             normalise=manifest.normalise,
             batch=BARE_BATCH,
-            scoring=predicting.Scoring(self.method.predict_logits, manifest.logit_divisor),
+            scoring=predicting.SoftmaxScoring(self.method.predict_logits, manifest.logit_divisor),
         )
 
 

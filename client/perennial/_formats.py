@@ -1,8 +1,8 @@
 """The upload formats of the service of this version. Written by `python -m tools.client_sync` from its readers: change nothing here."""
 
-from perennial.formats import Format, Formats
+from perennial.formats import Format, UploadFormats
 
-FORMATS = Formats(
+FORMATS = UploadFormats(
     (
         Format(('.zip',), ((0, b'PK\x03\x04'), (0, b'PK\x05\x06'))),
         Format(('.tar',), ((257, b'ustar'),)),

@@ -42,7 +42,7 @@ class ShownJob(Protocol):
     def __call__(self, job: Job) -> None:
         """Show the job as it is now."""
 
-    def show_outage(self, seconds: float) -> None:
+    def show_service_outage(self, seconds: float) -> None:
         """Show that the service has not answered for some time."""
 
 
@@ -57,7 +57,7 @@ def open_job_bar(progress: bool | Callable[[Job], None]) -> Iterator[ShownJob]:
         yield _CallbackBar(_make_notebook_job_bar())
         return
     with _open_terminal_bars(progress, is_bytes=False) as bars:
-        yield _CallbackBar(lambda job: None) if bars is None else _Drawn(bars)
+        yield _CallbackBar(lambda job: None) if bars is None else _JobBar(bars)
 
 
 class _CallbackBar:
@@ -69,11 +69,11 @@ class _CallbackBar:
     def __call__(self, job: Job) -> None:
         self._show(job)
 
-    def show_outage(self, seconds: float) -> None:
+    def show_service_outage(self, seconds: float) -> None:
         """Do nothing: a plain function has no way to show an outage."""
 
 
-class _Drawn:
+class _JobBar:
     """Bar of a job, with the reason for which it waits printed once above it."""
 
     def __init__(self, bars: Bars) -> None:
@@ -95,7 +95,7 @@ class _Drawn:
             self._told.add(why)
             self._bars.console.print(escape_control_characters(why), markup=False, highlight=False)
 
-    def show_outage(self, seconds: float) -> None:
+    def show_service_outage(self, seconds: float) -> None:
         self._bars.update(
             self._row, description=self._state, left=f"no answer for {format_duration(seconds)}"
         )

@@ -22,7 +22,7 @@ from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.audit import AuditData
 from core.contract.responses.base import BaseOut, BasePage, ListedBase, ModelRef
-from core.contract.responses.model_change import AskedImage
+from core.contract.responses.model_change import ImageRequest
 from core.database.session import Database
 from core.database.tables import Base, Model
 from core.errors import BaseInvalid, Invalid, NotFound, Unavailable, WrongState
@@ -107,7 +107,7 @@ def parse_architecture(
             f"image_size is {size} and config.size {config.size}; say one of them.",
             fields=[{"field": "config.size", "message": "not that of image_size"}],
         )
-    asked_image: AskedImage = {"size": size or config.size or 0, "channels": channels or 0}
+    asked_image: ImageRequest = {"size": size or config.size or 0, "channels": channels or 0}
     images = read_base_images(resolve_image_settings(catalogue, requested, asked_image), config)
     # A base belongs to no scenario, and the check needs one.
     return complete(catalogue, "class", requested, images.image), images

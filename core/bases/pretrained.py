@@ -26,7 +26,7 @@ from core.errors import Invalid, WrongState
 from core.jobs.jobs import build_queued_taskless_job
 from core.jobs.run_again import requeue_ended_job
 from core.lineage import version_zero
-from core.lineage.lineage import Mover
+from core.lineage.lineage import AliasMoveOrigin
 from core.packaged import imagenet_base
 from core.requests.actor import Actor, Transaction
 from core.retention import references
@@ -39,7 +39,7 @@ FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Terms:
+class PretrainedTerms:
     """Terms of the service for pretrained weights.
 
     Attributes:
@@ -55,13 +55,15 @@ class Terms:
     photos: bool = False
 
     @staticmethod
-    def from_settings(settings: Settings) -> "Terms":
+    def from_settings(settings: Settings) -> "PretrainedTerms":
         """Return the limits on downloads of pretrained weights that the settings define."""
         photos = settings.default_base == imagenet_base.NAME
-        return Terms(settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs, photos)
+        return PretrainedTerms(
+            settings.hub == "on", settings.max_owner_bytes, settings.max_open_jobs, photos
+        )
 
 
-ANY = Terms()
+ANY = PretrainedTerms()
 
 
 def find_pretrained_weights(
@@ -113,7 +115,9 @@ def _find_imagenet_weights(catalogue: Catalogue, architecture: ArchitectureChoic
     return imagenet_base.describe_imagenet_weights(catalogue["pretrained"][imagenet_base.MODEL])
 
 
-def require_room_for_weights(db: Database, actor: Actor, weights: Pretrained, terms: Terms) -> None:
+def require_room_for_weights(
+    db: Database, actor: Actor, weights: Pretrained, terms: PretrainedTerms
+) -> None:
     """Check that the owner may store the weights, by their approximate size.
 
     Raises:
@@ -130,7 +134,7 @@ def add_version_or_fetch_job(
     model: Model,
     weights: Pretrained,
     recipe: RecipeOut,
-    terms: Terms,
+    terms: PretrainedTerms,
 ) -> None:
     """Add version 0 of a new model, or the job that will fetch its weights and make it.
 
@@ -152,9 +156,9 @@ def add_version_or_fetch_job(
         start = version_zero.Start(
             [part], origin, version_zero.find_pixel_statistics(weights, model)
         )
-        mover = Mover("create", transaction.actor.key_id)
+        move_origin = AliasMoveOrigin("create", transaction.actor.key_id)
         seed = int(recipe.get("seed", 0))
-        version_zero.add_version_zero(session, model, start, mover, seed=seed, now=now)
+        version_zero.add_version_zero(session, model, start, move_origin, seed=seed, now=now)
         quota.count_accepted_upload(session, model.owner_id, terms.max_owner_bytes, part.bytes)
         return
     # The ImageNet base comes from an installed package, so it needs no Hub.

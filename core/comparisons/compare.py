@@ -226,7 +226,7 @@ def _build_confusion(
         return None
     place = {number: i for i, number in enumerate(numbers)}
 
-    def fill_matrix(counter: Counter[tuple[int, int]]) -> list[list[int]]:
+    def build_count_matrix(counter: Counter[tuple[int, int]]) -> list[list[int]]:
         rows = np.zeros((len(numbers), len(numbers)), np.int64)
         for (truth, predicted), count in counter.items():
             rows[place[truth], place[predicted]] = count
@@ -234,8 +234,8 @@ def _build_confusion(
 
     return {
         "labels": [words.names[number][1] for number in numbers],
-        "a": fill_matrix(a),
-        "b": fill_matrix(b),
+        "a": build_count_matrix(a),
+        "b": build_count_matrix(b),
     }
 
 

@@ -123,11 +123,11 @@ class Vocabulary:
     def convert_labels_to_numbers(self, task: int, labels: list[str]) -> Ids:
         """Return the number of each label in the common vocabulary of two versions, int64 [N]."""
         return np.array(
-            [self._get_label_number(task if self.apart else None, label) for label in labels],
+            [self._number_label(task if self.apart else None, label) for label in labels],
             np.int64,
         )
 
-    def _get_label_number(self, task: int | None, label: str) -> int:
+    def _number_label(self, task: int | None, label: str) -> int:
         number = self._number.setdefault((task, label), len(self.names))
         if number == len(self.names):
             self.names.append((task, label))

@@ -47,3 +47,12 @@ class Document(BaseModel):
     def get_unknown_fields(self) -> dict[str, JsonValue]:
         """Return the fields of a stored document that its class does not define."""
         return dict(self.model_extra or {})
+
+
+class StrictDocument(Document):
+    """A document without unknown fields.
+
+    Worker and job process have the same code version, so an unknown field is a mistake.
+    """
+
+    model_config = ConfigDict(extra="forbid")

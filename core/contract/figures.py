@@ -35,7 +35,7 @@ class Change(Document):
     total: int
 
 
-class KnnProbe(Document):
+class KnnProbeResult(Document):
     """Correct answers of the k-NN probe.
 
     Attributes:
@@ -187,7 +187,7 @@ class Figures(Document):
     update_norm: UpdateNorm | None = None
     drift: Number | None = None
     changes: dict[str, Change] | None = None
-    knn_probe: KnnProbe | None = None
+    knn_probe: KnnProbeResult | None = None
     adp: Adp | None = None
     forecast: Forecast | None = None
     rollback: Rollback | None = None

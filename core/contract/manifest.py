@@ -19,14 +19,14 @@ from core.contract.figures import (
     Calibration,
     Change,
     Forecast,
-    KnnProbe,
+    KnnProbeResult,
     Rollback,
     UpdateNorm,
 )
 from core.contract.recipe import Recipe
 
 
-class MadeBy(Document):
+class ManifestMethod(Document):
     """The method that made a version.
 
     Attributes:
@@ -202,7 +202,7 @@ class Manifest(Document):
     classes: list[str] | None = None
     heads: list[Head] | None = None
     recipe: Recipe | None = None
-    method: MadeBy | None = None
+    method: ManifestMethod | None = None
     datasets: Datasets | None = None
     seed: int | None = None
     threads: int | None = None
@@ -212,7 +212,7 @@ class Manifest(Document):
     update_norm: UpdateNorm | None = None
     drift: Number | None = None
     changes: dict[str, Change] | None = None
-    knn_probe: KnnProbe | None = None
+    knn_probe: KnnProbeResult | None = None
     adp: Adp | None = None
     forecast: Forecast | None = None
     rollback: Rollback | None = None

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.figures import Figures
 from core.contract.manifest import Manifest
-from core.database.bulk import aggregate_columns, parse_lists
+from core.database.bulk import aggregate_columns, parse_aggregated_lists
 from core.database.tables import Measurement
 
 NAMES = tuple(Figures.model_fields)
@@ -151,7 +151,7 @@ def read_version_measurements(
     by_task = select(table.version, table.name, *aggregate_columns(table.task, table.detail))
     by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
     for version, name, *texts in session.execute(by_task):
-        details = zip(*parse_lists(texts), strict=True)
+        details = zip(*parse_aggregated_lists(texts), strict=True)
         rows_by_version[version] += [
             MeasurementRow(name, task, None, detail) for task, detail in details
         ]

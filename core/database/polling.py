@@ -156,7 +156,7 @@ class OwnerEventRow:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class EventFilter:
     """Filter for events by ids: those of a model, else of an owner, else of everybody."""
 
     owner_id: str | None = None
@@ -170,7 +170,7 @@ class About:
 
 
 def build_owner_events_query(
-    mark: str, about: About, after_id: int, limit: int, types: Sequence[str] | None = None
+    mark: str, about: EventFilter, after_id: int, limit: int, types: Sequence[str] | None = None
 ) -> tuple[str, tuple[Any, ...]]:
     """Return the statement of `PollingReads.read_owner_events`, with its values.
 
@@ -192,7 +192,7 @@ def build_owner_events_query(
     return query, (*(value for type_ in types for value in (*of, *after(type_), limit)), limit)
 
 
-def build_newest_owner_event_query(mark: str, about: About) -> tuple[str, tuple[Any, ...]]:
+def build_newest_owner_event_query(mark: str, about: EventFilter) -> tuple[str, tuple[Any, ...]]:
     """Return the statement of `PollingReads.read_newest_owner_event`, with its values."""
     condition, of = about.build_condition(mark)
     part = _NEWEST_OWNER_EVENT_OF_A_TYPE.format(about=condition, mark=mark)
@@ -338,7 +338,7 @@ class PollingReads:
         return [EventRow(row[0], row[1], self._reader.decode_json(row[2]), row[3]) for row in rows]
 
     async def read_owner_events(
-        self, about: About, after_id: int, limit: int, types: Sequence[str] | None = None
+        self, about: EventFilter, after_id: int, limit: int, types: Sequence[str] | None = None
     ) -> list[OwnerEventRow]:
         """Return at most `limit` events of an owner with an id above `after_id`; `types` None: of
         every type.
@@ -354,7 +354,7 @@ class PollingReads:
             for id_, type_, model, job, data, at in rows
         ]
 
-    async def read_newest_owner_event(self, about: About) -> int:
+    async def read_newest_owner_event(self, about: EventFilter) -> int:
         """Return the id of the newest event of an owner; 0 if there is none. Raises Unavailable."""
         rows = await self._reader.fetch_rows(*build_newest_owner_event_query(self._mark, about))
         return rows[0][0] or 0

@@ -95,7 +95,7 @@ class Database:
                     "options": f"-c statement_timeout={round(statement_s * 1000)}",
                 },
             )
-            _limit_waiting(self.engine, statement_s + SILENCE_S)
+            _limit_postgresql_waits(self.engine, statement_s + SILENCE_S)
         else:
             raise ValueError(
                 f"Unknown database {self.dialect!r}: use sqlite or postgresql+psycopg."
@@ -181,12 +181,12 @@ def is_database_full(error: BaseException) -> bool:
     )
 
 
-def _limit_waiting(engine: Engine, seconds: float) -> None:
+def _limit_postgresql_waits(engine: Engine, seconds: float) -> None:
     """Limit the time of every wait for PostgreSQL, since libpq waits without limit."""
     from core.database.patience import PatientConnection  # psycopg is not needed for SQLite
 
     @event.listens_for(engine, "do_connect")
-    def connect_with_patience(_dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
+    def connect_with_time_limit(_dialect: Any, _record: Any, arguments: Any, options: Any) -> Any:
         connection = PatientConnection.connect(*arguments, **options)
         connection.patience_s = seconds
         return connection

@@ -23,7 +23,7 @@ from core.database.kinds import Kind
 from core.database.tables import Edit, Job, Model, Part, Task, Version
 from core.edits import listing
 from core.edits.checks import Changes, TaughtTask, check_operations
-from core.edits.image_patterns import resolve_path_patterns
+from core.edits.image_patterns import expand_image_patterns
 from core.edits.operations import Operation
 from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid, WrongState
@@ -64,7 +64,7 @@ def plan_edit(
     resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> EditPlanOut:
     """Return what an edit of a model's labels, images or classes would change, without making it."""
-    resolved = resolve_path_patterns(resources, actor, model, operations)
+    resolved = expand_image_patterns(resources, actor, model, operations)
     with resources.db.read() as session:
         row = find_model(session, actor, model)
         checked = _check_edit(session, row, resolved)
@@ -111,7 +111,7 @@ def accept_edit(
         replay = idempotency.find_earlier_response(session, actor, repeat)
     if replay is not None:
         return cast(EditOut, replay.body), True
-    resolved = resolve_path_patterns(resources, actor, model, request.operations)
+    resolved = expand_image_patterns(resources, actor, model, request.operations)
     with resources.db.write() as session:
         row = find_model(session, actor, model, lock=True)
         replay = idempotency.find_earlier_response(session, actor, repeat)
@@ -199,7 +199,7 @@ def _check_edit(session: Session, model: Model, operations: Sequence[Operation])
     if not edited:
         raise Invalid("The operations change no image of the newest version.")
     for number in edited:
-        if taught[number].is_deleted and not changes.only_classes:
+        if taught[number].is_deleted and not changes.changes_only_classes:
             raise WrongState(
                 f"The data of task {number} was deleted, and it has images of a class that the "
                 f"operations change.",
@@ -254,7 +254,7 @@ def _choose_edit_strategy(
         return "relearn", again
     if changes.is_only_renaming(head.manifest.classes or []):
         return "rename", []
-    if changes.only_classes:
+    if changes.changes_only_classes:
         return "patch", []
     method = head.manifest.method.name if head.manifest.method is not None else "?"
     listed = ", ".join(map(str, gone[:10]))

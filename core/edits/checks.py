@@ -67,10 +67,10 @@ class Changes:
             known: classes of the model.
         """
         names = [self.classes.get(name, name) for name in known]
-        return self.only_classes and None not in names and len(set(names)) == len(names)
+        return self.changes_only_classes and None not in names and len(set(names)) == len(names)
 
     @property
-    def only_classes(self) -> bool:
+    def changes_only_classes(self) -> bool:
         """True if whole classes change, and no single image or task."""
         return not (self.images or self.dropped)
 

@@ -19,7 +19,7 @@ MAX_MATCHES = 100_000
 """Images that the patterns of one edit may match."""
 
 
-def resolve_path_patterns(
+def expand_image_patterns(
     resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> list[Operation]:
     """Return the operations with every pattern of paths replaced by the images that it matches.

@@ -31,11 +31,13 @@ Number = Annotated[int, Field(ge=1, lt=2**31)]
 Row = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class _Strict(BaseModel):
+class _StrictModel(BaseModel):
+    """Base of a request's immutable parts, which refuses unknown fields."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-class Relabel(_Strict):
+class Relabel(_StrictModel):
     """Give one image of a task another label, known or new."""
 
     task: Number
@@ -44,7 +46,7 @@ class Relabel(_Strict):
     label: Label
 
 
-class Remove(_Strict):
+class Remove(_StrictModel):
     """Take images out of training and held-out data: one, all of a task, or all with a path.
 
     Attributes:
@@ -69,27 +71,27 @@ class Remove(_Strict):
         return self
 
 
-class Rename(_Strict):
+class Rename(_StrictModel):
     """Give a class another name."""
 
     from_: Label = Field(alias="from")
     to: Label
 
 
-class MergeClasses(_Strict):
+class MergeClasses(_StrictModel):
     """Make one class of several; `into` may be one of them or new."""
 
     from_: Annotated[list[Label], Field(min_length=1, max_length=1000)] = Field(alias="from")
     into: Label
 
 
-class Drop(_Strict):
+class Drop(_StrictModel):
     """Take a class out of the model, with its images."""
 
     class_: Label = Field(alias="class")
 
 
-class Operation(_Strict):
+class Operation(_StrictModel):
     """One operation; exactly one field is set."""
 
     relabel: Relabel | None = None
@@ -99,7 +101,7 @@ class Operation(_Strict):
     drop: Drop | None = None
 
     @model_validator(mode="after")
-    def _check_one(self) -> "Operation":
+    def _require_one_field(self) -> "Operation":
         if len(self.model_fields_set) != 1 or not any(
             getattr(self, name) is not None for name in type(self).model_fields
         ):

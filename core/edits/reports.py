@@ -35,7 +35,7 @@ class ReportChanges:
 
 def edit_report(report: BatchReport, task: int, changes: ReportChanges) -> BatchReport:
     """Return a task's report after an edit."""
-    edited = cast(BatchReport, _leave_out_images(dict(report), set(changes.removed_paths)))
+    edited = cast(BatchReport, _remove_image_entries(dict(report), set(changes.removed_paths)))
     if "classes" in edited and changes.classes:
         names = edited["classes"]
         edited["classes"] = {
@@ -62,7 +62,7 @@ def _edit_findings(
     found = cast(DataReport, dict(data))
     classes = changes.classes
     if edited is not None and "balance" in found:
-        found |= measure_class_balance(_count_again(found["balance"], edited, classes))
+        found |= measure_class_balance(_recount_class_images(found["balance"], edited, classes))
     if "suspects" in found:
         suspects = [_edit_suspect(one, classes, edited) for one in found["suspects"]]
         found["suspects"] = [one for one in suspects if one is not None]
@@ -73,7 +73,7 @@ def _edit_findings(
     return found
 
 
-def _count_again(
+def _recount_class_images(
     balance: Mapping[str, ClassCount], edited: EditedReport, classes: Mapping[str, str | None]
 ) -> dict[str, ClassCount]:
     """Return the images of each class; held-out ones are summed up where they are not known."""
@@ -126,7 +126,7 @@ def _rename(names: Sequence[str], classes: Mapping[str, str | None]) -> list[str
     return [name for name in new if name is not None]
 
 
-def _leave_out_images(report: dict[str, Any], paths: set[str]) -> dict[str, Any]:
+def _remove_image_entries(report: dict[str, Any], paths: set[str]) -> dict[str, Any]:
     """Return a report without entries that name one of these paths."""
     if not paths:
         return report

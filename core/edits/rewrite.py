@@ -51,7 +51,7 @@ class EditedLabels:
         of its class."""
         return [renames.get(label, label) for label in self.before] != list(self.after)
 
-    def list_touched(self, classes: Mapping[str, str | None]) -> tuple[list[int], list[int]]:
+    def list_changed_rows(self, classes: Mapping[str, str | None]) -> tuple[list[int], list[int]]:
         """Return the rows of images that count for another class or are removed, and of the
         latter."""
         rows = range(len(self.before))

@@ -23,19 +23,19 @@ def remove_paths(session: Session, model_id: str, paths: Collection[str]) -> Non
     """Take paths of removed images out of warnings, log lines and checks of a model's batches."""
     if not paths:
         return
-    pattern = _match_paths(paths)
+    pattern = _build_path_pattern(paths)
     for task in session.scalars(select(Task).where(Task.model_id == model_id)):
-        task.warnings = _replace_if_found(task.warnings, pattern)
+        task.warnings = _redact_paths(task.warnings, pattern)
     for job in session.scalars(select(Job).where(Job.model_id == model_id)):
-        job.warnings = _replace_if_found(job.warnings, pattern)
-        job.report = _replace_if_found(job.report, pattern)
-        job.error = _replace_if_found(job.error, pattern)
+        job.warnings = _redact_paths(job.warnings, pattern)
+        job.report = _redact_paths(job.report, pattern)
+        job.error = _redact_paths(job.error, pattern)
     jobs = select(Job.id).where(Job.model_id == model_id)
     for event in session.scalars(select(Event).where(Event.job_id.in_(jobs))):
-        event.data = _replace_if_found(event.data, pattern)
+        event.data = _redact_paths(event.data, pattern)
 
 
-def _match_paths(paths: Collection[str]) -> re.Pattern[str]:
+def _build_path_pattern(paths: Collection[str]) -> re.Pattern[str]:
     """Return a pattern of whole paths, the longest first."""
     shown = {path[-_SHOWN:] for path in paths} | set(paths)
     listed = "|".join(re.escape(path) for path in sorted(shown, key=len, reverse=True))
@@ -43,18 +43,18 @@ def _match_paths(paths: Collection[str]) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w/.-])(?:{listed})(?![\w/-])")
 
 
-def _replace_if_found(value: Value, pattern: re.Pattern[str]) -> Value:
+def _redact_paths(value: Value, pattern: re.Pattern[str]) -> Value:
     """Return a value with `REMOVED` in place of paths; the value itself if it has none."""
-    replaced = _replace(value, pattern)
+    replaced = _redact_value(value, pattern)
     # A new object for an unchanged column would be written.
     return value if replaced == value else cast(Value, replaced)
 
 
-def _replace(value: object, pattern: re.Pattern[str]) -> object:
+def _redact_value(value: object, pattern: re.Pattern[str]) -> object:
     if isinstance(value, str):
         return pattern.sub(REMOVED, value)
     if isinstance(value, dict):
-        return {name: _replace(each, pattern) for name, each in value.items()}
+        return {name: _redact_value(each, pattern) for name, each in value.items()}
     if isinstance(value, list):
-        return [_replace(each, pattern) for each in value]
+        return [_redact_value(each, pattern) for each in value]
     return value

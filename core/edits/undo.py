@@ -11,7 +11,7 @@ from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Task,
 from core.edits import listing, record
 from core.errors import Gone, WrongState
 from core.lineage import lineage
-from core.lineage.lineage import Mover
+from core.lineage.lineage import AliasMoveOrigin
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_audit_entry
 from core.requests.times import format_rfc3339
@@ -42,8 +42,8 @@ def undo_edit(
         if row.head == version.number:
             target = lineage.find_numbered_version(session, row, edit.parent)
             assert target is not None, "versions stay"
-            mover = Mover("rollback", actor.key_id, reason)
-            lineage.move_head_back(session, row, target, mover, now)
+            move_origin = AliasMoveOrigin("rollback", actor.key_id, reason)
+            lineage.move_head_back(session, row, target, move_origin, now)
         for before in edit.journal.before:
             _restore_task(session, row, edit, before)
         record.restore_matrix_cells(session, row, edit.journal.cells)

@@ -12,7 +12,7 @@ from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import StoreCorrupt
 from core.ingest.dataset import Images, open_dataset
-from core.ingest.findings.batch_data import Earlier, add_earlier_duplicates
+from core.ingest.findings.batch_data import EarlierTaskTraces, add_earlier_duplicates
 from core.ingest.findings.contradictions import (
     Contradictions,
     add_earlier_contradictions,
@@ -62,7 +62,7 @@ def compare_with_earlier(
         # Opened only here: pictures are made of the first few contradictions alone.
         return make_pixel_reader([open_dataset(path) for path in (made.train, made.held_out)])(row)
 
-    def iterate_earlier_tasks(tasks: Iterator[_Task]) -> Iterator[Earlier]:
+    def iterate_earlier_tasks(tasks: Iterator[_Task]) -> Iterator[EarlierTaskTraces]:
         together, images = list[tuple[int, Traces]](), 0
         for task in tasks:
             traces = (
@@ -86,7 +86,7 @@ def compare_with_earlier(
                 )
                 together.clear()
                 images = 0
-            yield Earlier(task.number, traces)
+            yield EarlierTaskTraces(task.number, traces)
         if together:
             add_earlier_contradictions(contradictions, batch_traces, together, load_earlier_picture)
 

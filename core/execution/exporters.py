@@ -12,7 +12,7 @@ from core.database.session import Database
 from core.database.states import LEASED
 from core.database.tables import ExportJob, Job
 from core.jobs.fence import Claim, lock_claimed_job
-from core.jobs.put_off import PutOff, release_put_off_jobs
+from core.jobs.put_off import PutOffSignal, release_put_off_jobs
 from core.retention import references
 from core.versions import exporters
 
@@ -38,7 +38,7 @@ def take_export_turn(db: Database, claim: Claim, limit: int) -> None:
     """Begin an export, unless too many jobs are exporting now.
 
     Raises:
-        PutOff: `limit` jobs are exporting now.
+        PutOffSignal: `limit` jobs are exporting now.
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
@@ -55,7 +55,9 @@ def take_export_turn(db: Database, claim: Claim, limit: int) -> None:
             .where(leased, Job.fence == ExportJob.fence, Job.id != claim.job_id)
         )
         if (session.scalar(exporting_jobs) or 0) >= limit:
-            raise PutOff(f"{limit} jobs export, the most at once: PERENNIAL_MAX_EXPORTS", WAIT_S)
+            raise PutOffSignal(
+                f"{limit} jobs export, the most at once: PERENNIAL_MAX_EXPORTS", WAIT_S
+            )
         mine = ExportJob.job_id == claim.job_id
         session.execute(update(ExportJob).where(mine).values(fence=claim.fence))
 

@@ -49,7 +49,7 @@ from core.lineage.sure import choose_sure_threshold
 from core.recipe.catalogue import load_catalogue
 from core.recipe.resolve import resolve_recipe
 from core.retention import damage, retention
-from core.retention.damage import Marks
+from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
 from core.storage import Blobs, Store
 
@@ -76,7 +76,7 @@ def write_job_inputs(
         StoreCorrupt: a blob is missing or damaged.
         LeaseLost: the claim is not the job's any more.
     """
-    blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
+    blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
     with db.write() as session:
         # A worker that has lost its lease ends here, before it fetches anything.
         job = lock_claimed_job(session, claim)
@@ -271,7 +271,7 @@ def fetch_version_parts(
                 name=part.name,
                 type=part.type,
                 path=blobs.fetch_verified_file(part.sha256),
-                **_name_class_map(part, numbers),
+                **_get_class_map_field(part, numbers),
             )
             for part in parts
             if part.deleted_at is None
@@ -281,7 +281,7 @@ def fetch_version_parts(
     )
 
 
-def _name_class_map(part: Part, numbers: ClassNumbers) -> dict[str, Any]:
+def _get_class_map_field(part: Part, numbers: ClassNumbers) -> dict[str, Any]:
     """Return the field that names the map of a part's numbers of classes, if it needs one."""
     place = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
     return {} if place is None else {"numbers": place}

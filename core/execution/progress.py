@@ -237,7 +237,7 @@ def count_claimed_seconds(session: Session, job_id: str, now: float, most_s: flo
         most_s: seconds that the job may run.
     """
 
-    def measure_period(end: float, begin: float) -> float:
+    def compute_plausible_seconds(end: float, begin: float) -> float:
         return end - begin if 0 <= end - begin <= most_s + SLACK_S else 0.0
 
     query = select(Event.data["state"].as_string(), Event.at)
@@ -247,9 +247,9 @@ def count_claimed_seconds(session: Session, job_id: str, now: float, most_s: flo
         query.where(Event.job_id == job_id, Event.type == "state").order_by(Event.id)
     ):
         if since is not None:
-            total += measure_period(at, since)
+            total += compute_plausible_seconds(at, since)
         since = at if state in _LEASED else None
         # A job that is retried gets the whole limit again.
         if state in _TERMINAL:
             total = 0.0
-    return total + (measure_period(now, since) if since is not None else 0.0)
+    return total + (compute_plausible_seconds(now, since) if since is not None else 0.0)

@@ -55,7 +55,7 @@ def read_result(folder: Path) -> ResultFolder[JobResult]:
     files = [one.file for one in document.answers] + [
         one.file for one in document.held_out_features
     ]
-    inside = _Inside(folder)
+    inside = _ResolvedFolder(folder)
     for file in [*files, *([] if document.totals is None else [document.totals])]:
         if not inside.contains_file(file):
             raise ValueError(f"The job's file {file!r} is not a file of its result.")
@@ -96,14 +96,14 @@ def _check_part_file(folder: Path, part: ResultPart) -> PartFile:
     Raises:
         ValueError: it is not.
     """
-    if not _PART.fullmatch(part.name) or not _Inside(folder).contains_file(part.file):
+    if not _PART.fullmatch(part.name) or not _ResolvedFolder(folder).contains_file(part.file):
         raise ValueError(
             f"The job's part {part.name!r} ({part.file!r}) is not a file of its result."
         )
     return PartFile(part.name, part.type, (folder / part.file).resolve())
 
 
-class _Inside:
+class _ResolvedFolder:
     """Files inside a folder; each folder in it is resolved once."""
 
     def __init__(self, folder: Path) -> None:

@@ -27,7 +27,7 @@ from core.storage import Blobs, Store
 from core.trials.rows import (
     TrialState,
     delete_trial_files,
-    find_best,
+    find_best_trial,
     read_trials,
     reset_trial,
 )
@@ -73,11 +73,11 @@ class Trials:
             trial, now = first[TrialState.WAITING], self.db.now(session)
             began_s = count_claimed_seconds(session, job.id, now, self.max_job_s)
             if TrialState.MEASURED in first and is_budget_used_up(job, began_s):
-                _skip_waiting(session, job, trials, now)
+                _skip_waiting_trials(session, job, trials, now)
                 return None
             trial.state, trial.parent = str(TrialState.RUNNING), job.parent_version
             trial.began_s = began_s
-            _lend_recipe(job, trial)
+            _assign_trial_recipe(job, trial)
             text = f"Trial {trial.number} of {len(trials)} begins. {trial.reason}"
             job_log.add_log_line(session, job.id, ("info", text), now)
             return trial.number
@@ -130,9 +130,9 @@ class Trials:
                     job.choose_until = now + CHOOSE_S
                     change_job_state(session, job, Action.ASK, now)
                     return None
-                job.chosen_trial = find_best(trials)
+                job.chosen_trial = find_best_trial(trials)
             chosen = next(each for each in trials if each.number == job.chosen_trial)
-            _lend_recipe(job, chosen)
+            _assign_trial_recipe(job, chosen)
             text = f"Trial {chosen.number} of {len(trials)} is chosen, and becomes the version."
             job_log.add_log_line(session, job.id, ("info", text), now)
             return chosen.number
@@ -181,7 +181,7 @@ def is_budget_used_up(job: Job, seconds: float) -> bool:
     return job.trial_budget_s is not None and seconds >= job.trial_budget_s
 
 
-def _skip_waiting(session: Session, job: Job, trials: list[Trial], now: float) -> None:
+def _skip_waiting_trials(session: Session, job: Job, trials: list[Trial], now: float) -> None:
     """Skip the trials that have not begun."""
     waiting = [trial for trial in trials if trial.state == TrialState.WAITING]
     for trial in waiting:
@@ -194,7 +194,7 @@ def _skip_waiting(session: Session, job: Job, trials: list[Trial], now: float) -
     job_log.add_log_line(session, job.id, ("info", text), now)
 
 
-def _lend_recipe(job: Job, trial: Trial) -> None:
+def _assign_trial_recipe(job: Job, trial: Trial) -> None:
     """Give the job the recipe of a trial, and let its progress begin again."""
     job.recipe, job.recipe_override = trial.recipe, trial.recipe_override
     job.progress = {}

@@ -48,7 +48,7 @@ from core.jobs.fence import Claim, lock_claimed_job
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.passes import find_base_pass
 from core.retention import damage, references
-from core.retention.damage import Marks
+from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
 from core.storage import Blobs, Store
 from core.storage.blobs import DamagedBlob, require_object_digest, verify_chunks
@@ -97,7 +97,7 @@ def validate_archive(
     begin = time.monotonic()
     path = fetch_archive(db, store, model.id, archive, folder)
     made = decode_batch(path, archive, model, settings, folder, monitor)
-    blobs = Blobs(store, settings.make_folder("cache"), marks=Marks(db))
+    blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
     made = compare_with_earlier(db, blobs, model, task.number, made, near=policy != "off")
     # A contradiction with an earlier task shows only now that the pixels are known.
     require_no_contradictions(made.report)
@@ -296,6 +296,6 @@ def fetch_archive(
                 for chunk in verify_chunks(store.read(key), key, archive.sha256):
                     file.write(chunk)
         except DamagedBlob:
-            Marks(db).mark_damaged(key)
+            DatabaseDamageMarks(db).mark_damaged(key)
             raise
     return path

@@ -7,7 +7,7 @@ from core.database.session import Database
 from core.database.states import LEASED
 from core.database.tables import Job, Weights
 from core.jobs.fence import Claim, lock_claimed_job
-from core.jobs.put_off import PutOff, release_put_off_jobs
+from core.jobs.put_off import PutOffSignal, release_put_off_jobs
 from core.retention import references
 from core.storage import Blobs
 
@@ -25,7 +25,7 @@ def find_weights_or_take_turn(
         limit: maximum number of jobs that fetch weights at once.
 
     Raises:
-        PutOff: another job fetches these weights, or enough jobs are fetching.
+        PutOffSignal: another job fetches these weights, or enough jobs are fetching.
         LeaseLost: the job belongs to another worker by now.
     """
     with db.write() as session:
@@ -39,10 +39,10 @@ def find_weights_or_take_turn(
         under_way = select(Job.id).where(Job.state.in_(_LEASED), Job.id != claim.job_id)
         theirs = None if row is None else session.scalar(under_way.where(Job.id == row.job_id))
         if theirs is not None:
-            raise PutOff("another job brings the same weights", WAIT_S)
+            raise PutOffSignal("another job brings the same weights", WAIT_S)
         fetching = select(func.count()).where(Weights.job_id.in_(under_way))
         if (session.scalar(fetching) or 0) >= limit:
-            raise PutOff(
+            raise PutOffSignal(
                 f"{limit} jobs bring weights, the most at once: PERENNIAL_MAX_FETCHES", WAIT_S
             )
         if row is None:

@@ -62,17 +62,17 @@ def build_image_code(image: Image) -> str:
         return _read_required_card_part("read_images_2")
     code = _read_required_card_part("read_images")
     if image.crop is not None:
-        code = _replace_once(
+        code = _replace_single_occurrence(
             code, _USUAL_SIDE, f"side = int(size / {image.crop} + 1e-9)  # the rest is cut off"
         )
     if image.interpolation is not None:
-        code = _replace_once(
+        code = _replace_single_occurrence(
             code, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}"
         )
     return code
 
 
-def _replace_once(code: str, old: str, new: str) -> str:
+def _replace_single_occurrence(code: str, old: str, new: str) -> str:
     # A file that was reworded would otherwise give a card that silently reads images differently.
     assert code.count(old) == 1, f"core/export/loading/read_images.py has no {old!r}"
     return code.replace(old, new)

@@ -98,16 +98,16 @@ def build_prediction_code(image: Image) -> str:
     if get_decoding_version(image) != FIRST:
         text = _SECOND_CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
         numbers = f"{image.size}, {image.channels}, {image.crop!r}, {image.interpolation!r}"
-        return _replace_once(
+        return _replace_single_occurrence(
             text, _SECOND_NUMBERS, _SECOND_NUMBERS.replace("32, 3, None, None", numbers)
         )
     text = _CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
     mode = "RGB" if image.channels == 3 else "L"
-    text = _replace_once(
+    text = _replace_single_occurrence(
         text, _NUMBERS, f'size, side, mode = {image.size}, {_compute_short_side(image)}, "{mode}"'
     )
     if image.interpolation is not None:
-        text = _replace_once(
+        text = _replace_single_occurrence(
             text, "Resampling.BILINEAR", f"Resampling.{image.interpolation.upper()}"
         )
     return text
@@ -155,7 +155,7 @@ def _build_origin_row(base: BaseOrigin | None) -> list[str]:
     return [f"| began from | {escape_inline(source)}; licence: {escape_inline(licence)} |"]
 
 
-def _replace_once(text: str, old: str, new: str) -> str:
+def _replace_single_occurrence(text: str, old: str, new: str) -> str:
     # A file that was reworded would otherwise give code that silently reads images differently.
     assert text.count(old) == 1, f"core/export/loading/onnx_run.py has no {old!r}"
     return text.replace(old, new)

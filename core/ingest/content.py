@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from core.contract.reports.report import DuplicatesPolicy
 from core.ingest.layout import IGNORED
 from core.ingest.limits import Limits
-from core.ingest.members import Members, Unpackable
+from core.ingest.members import ArchiveMembers, Unpackable
 from core.ingest.reader import Contents, ImageArray
 
 BLOCK = 1 << 20
@@ -69,7 +69,7 @@ def digest_batch_content(
 
 
 def _digest_image_files(
-    fd: int, members: Members, of: Iterable[int], blocks: Blocks, limits: Limits
+    fd: int, members: ArchiveMembers, of: Iterable[int], blocks: Blocks, limits: Limits
 ) -> Iterator[tuple[int, bytes]]:
     """Yield row and digest of each image that has a class."""
     for i, label in enumerate(of):
@@ -133,7 +133,7 @@ def _digest_array_rows(array: ImageArray, blocks: Blocks) -> Iterator[bytes]:
         yield from digests
 
 
-def _digest_packed_bytes(fd: int, members: Members, i: int) -> bytes:
+def _digest_packed_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
     digest = hashlib.sha256(b"packed")
     at, end = members.offsets[i], members.offsets[i] + members.packed[i]
     while at < end and (block := os.pread(fd, min(BLOCK, end - at), at)):

@@ -65,7 +65,7 @@ class FirstLook:
     first: tuple[FileReason, ...]
 
     @property
-    def is_sample(self) -> bool:
+    def is_partly_checked(self) -> bool:
         """True if some images of the batch were not checked."""
         return self.looked < self.images
 
@@ -74,7 +74,7 @@ class FirstLook:
         if not self.unreadable:
             return []
         those = f"{self.unreadable} of {self.looked} images" + (
-            " looked at" if self.is_sample else ""
+            " looked at" if self.is_partly_checked else ""
         )
         verb = (
             "cannot be read and will be left out"
@@ -96,7 +96,11 @@ class FirstLook:
             self.looked >= _FEWEST and self.unreadable > _CERTAIN * max_bad * self.looked
         )
         if is_beyond:
-            of = f"{self.looked} images looked at" if self.is_sample else f"{self.images} images"
+            of = (
+                f"{self.looked} images looked at"
+                if self.is_partly_checked
+                else f"{self.images} images"
+            )
             # Rounded up, or the share in the advice would be refused again.
             share = math.ceil(100 * self.unreadable / self.looked) / 100
             remedy = (

@@ -29,7 +29,7 @@ class Format:
 
 
 @dataclass(frozen=True)
-class Formats:
+class UploadFormats:
     """All upload formats, in the order in which they are listed for people."""
 
     each: tuple[Format, ...]

@@ -29,7 +29,7 @@ from core.ingest.findings.equal_images import find_equal_images
 from core.ingest.findings.traces import Traces, write_traces
 from core.ingest.inspect import check_archive_size, open_file_read_only
 from core.ingest.layout import USUAL as USUAL_READING
-from core.ingest.layout import Reading
+from core.ingest.layout import BatchReading
 from core.ingest.limits import Limits
 from core.ingest.names import quote_name
 from core.ingest.readers.registry import get_reader
@@ -95,7 +95,7 @@ class IngestOptions:
     channels: int
     limits: Limits
     resizing: Resizing = USUAL
-    reading: Reading = USUAL_READING
+    reading: BatchReading = USUAL_READING
     allowed_classes: Sequence[str] | None = None
     held_out_share: float = 0.15
     selection_share: float = 0.0

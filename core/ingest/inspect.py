@@ -14,7 +14,7 @@ from core.contract.reports.report import DuplicatesPolicy, EntryReason, FileReas
 from core.errors import ArchiveInvalid, ArchiveTooLarge
 from core.ingest.content import digest_batch_content
 from core.ingest.first_look import NOTHING, FirstLook, check_sample_images
-from core.ingest.layout import USUAL, Reading, build_stored_reading
+from core.ingest.layout import USUAL, BatchReading, build_stored_reading
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import get_reader
 
@@ -73,7 +73,7 @@ def inspect_archive(
     path: Path,
     media_type: str,
     limits: Limits,
-    reading: Reading = USUAL,
+    reading: BatchReading = USUAL,
     duplicates: DuplicatesPolicy = "keep",
 ) -> Directory:
     """Read the directory of an archive, and every image once for the content digest.

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from core.contract.reports.report import EntryReason, FileReason, StoredReading
 from core.errors import (
+    ArchiveHeldOutOnly,
     ArchiveHostile,
     ArchiveInvalid,
     ArchiveTooLarge,
     LabelsInvalid,
-    OnlyHeldOut,
 )
 from core.ingest.limits import REPORT_FILES, REPORT_ROWS, Limits
 from core.ingest.names import normalise_label, quote_name
@@ -26,11 +26,11 @@ from core.ingest.rules.options import build_option_texts, parse_option_texts
 from core.ingest.rules.plan import IGNORED, get_no_labels, plan_batch, require_training
 from core.text.steps import convert_options_to_parameters
 
-__all__ = ["IGNORED", "Layout", "Reading", "build_layout"]
+__all__ = ["IGNORED", "BatchReading", "Layout", "build_layout"]
 
 _ERRORS = {
     "archive": ArchiveInvalid,
-    "held_out": OnlyHeldOut,
+    "held_out": ArchiveHeldOutOnly,
     "labels": LabelsInvalid,
     "too_large": ArchiveTooLarge,
     "hostile": ArchiveHostile,
@@ -47,7 +47,7 @@ def get_no_former_names() -> FormerNames:
 
 
 @dataclass(frozen=True)
-class Reading:
+class BatchReading:
     """Way to read a batch: the sender's options, and what is known of the classes of its model.
 
     Attributes:
@@ -73,7 +73,7 @@ class Reading:
         )
 
 
-USUAL = Reading()
+USUAL = BatchReading()
 
 
 def build_stored_reading(options: ReadingOptions, layout: "Layout") -> StoredReading:
@@ -90,7 +90,7 @@ def build_stored_reading(options: ReadingOptions, layout: "Layout") -> StoredRea
 
 def parse_stored_reading(
     stored: StoredReading | None, classes: Collection[str], former_names: FormerNames
-) -> Reading:
+) -> BatchReading:
     """Return the reading options that are stored with a batch.
 
     Args:
@@ -98,11 +98,11 @@ def parse_stored_reading(
         former_names: those of the model now: it may have been edited since.
     """
     if stored is None:
-        return Reading(known_classes=lambda: classes, is_old=True)
+        return BatchReading(known_classes=lambda: classes, is_old=True)
     known_classes = stored.get("known", [])
     names = {**former_names, **stored.get("former_names", {})}
     options = parse_option_texts(stored.get("options", {}))
-    return Reading(options, lambda: known_classes, former_names=lambda: names)
+    return BatchReading(options, lambda: known_classes, former_names=lambda: names)
 
 
 @dataclass
@@ -190,7 +190,10 @@ class Layout:
 
 
 def build_layout(
-    names: Sequence[str], limits: Limits, read: Callable[[int], bytes], reading: Reading = USUAL
+    names: Sequence[str],
+    limits: Limits,
+    read: Callable[[int], bytes],
+    reading: BatchReading = USUAL,
 ) -> Layout:
     """Return the layout of the files `names` (checked paths); `read(i)` returns the bytes of file
     i.

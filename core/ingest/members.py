@@ -21,7 +21,7 @@ _BLOCK = 1 << 20
 
 
 @dataclass
-class Members:
+class ArchiveMembers:
     """Columns with one row per regular file, in archive order.
 
     Attributes:
@@ -94,7 +94,7 @@ def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: 
     return data
 
 
-def read_member_by_row(fd: int, members: Members, i: int) -> bytes:
+def read_member_by_row(fd: int, members: ArchiveMembers, i: int) -> bytes:
     """Return the unpacked bytes of the archive's file in row `i`.
 
     Raises as `read_member` does.
@@ -103,7 +103,7 @@ def read_member_by_row(fd: int, members: Members, i: int) -> bytes:
     return read_member(fd, members.offsets[i], packed, size, method, members.crcs[i])
 
 
-def read_member_start(fd: int, members: Members, i: int, most: int) -> bytes:
+def read_member_start(fd: int, members: ArchiveMembers, i: int, most: int) -> bytes:
     """Return the first `most` bytes of a file, checked as by `read_member` if these are all.
 
     Raises as `read_member` does.
@@ -120,7 +120,7 @@ def read_member_start(fd: int, members: Members, i: int, most: int) -> bytes:
         raise DamagedFile("its compressed data is damaged") from error
 
 
-def unpack_member_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
+def unpack_member_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
     """Yield the unpacked bytes of a member in blocks, checked against its size and checksum.
 
     Raises Unpackable if the bytes are not as the archive declares.
@@ -140,7 +140,7 @@ def unpack_member_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
         raise Unpackable
 
 
-def _read_raw_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
+def _read_raw_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
     at, end = members.offsets[i], members.offsets[i] + members.packed[i]
     while at < end:
         block = os.pread(fd, min(_BLOCK, end - at), at)
@@ -150,7 +150,7 @@ def _read_raw_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
         yield block
 
 
-def _inflate_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
+def _inflate_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
     unpacker = zlib.decompressobj(-15)
     try:
         for packed in _read_raw_blocks(fd, members, i):
@@ -166,7 +166,7 @@ def _inflate_blocks(fd: int, members: Members, i: int) -> Iterator[bytes]:
         raise Unpackable from error
 
 
-def copy_unpacked_member(fd: int, members: Members, i: int, out: int) -> None:
+def copy_unpacked_member(fd: int, members: ArchiveMembers, i: int, out: int) -> None:
     """Copy a member's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
 
     Raises ArchiveHostile if the size is not the declared one, ArchiveInvalid if the file is

@@ -11,11 +11,11 @@ from typing import ClassVar
 
 from core.errors import ArchiveHostile
 from core.ingest.formats import Format
-from core.ingest.layout import USUAL, Layout, Reading, build_layout
+from core.ingest.layout import USUAL, BatchReading, Layout, build_layout
 from core.ingest.limits import Limits
 from core.ingest.members import (
+    ArchiveMembers,
     DamagedFile,
-    Members,
     SizeMismatch,
     read_member_by_row,
     read_member_start,
@@ -54,12 +54,12 @@ class Contents:
         read: returns the bytes of a small file by its number; None if the layout is complete.
     """
 
-    members: Members
+    members: ArchiveMembers
     layout: Layout
     arrays: tuple[ImageArray, ...] = ()
     read: Callable[[int], bytes] | None = None
 
-    def assign_classes(self, limits: Limits, reading: Reading = USUAL) -> "Contents":
+    def assign_classes(self, limits: Limits, reading: BatchReading = USUAL) -> "Contents":
         """Return the contents of an archive with a class for each file.
 
         Raises as `core.ingest.layout.build_layout`.
@@ -150,13 +150,13 @@ class Reader:
         return self.list_contents(fd, limits), path
 
 
-def build_unlabelled_contents(fd: int, members: Members, limits: Limits) -> Contents:
+def build_unlabelled_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Contents:
     """Return the files of an archive, to which `Contents.assign_classes` adds classes."""
     del limits
     return Contents(members, Layout("folders"), read=lambda i: read_small_file(fd, members, i))
 
 
-def read_small_file(fd: int, members: Members, i: int) -> bytes:
+def read_small_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
     """Return the bytes of a file that may be a label table.
 
     Raises RuleError, and ArchiveHostile for a false size.

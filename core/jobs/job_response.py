@@ -171,7 +171,7 @@ def find_base_fetching_job(row: JobRow) -> BaseJob | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class JobResponseFacts:
     """Facts of a job's response beside its row.
 
     Attributes:
@@ -187,7 +187,7 @@ class Aside:
     device: MissingDevice | None = None
 
 
-def job_to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
+def job_to_json(job: JobLike, facts: JobResponseFacts = JobResponseFacts()) -> JobOut:
     """Return a job in the JSON form of the API."""
     return {
         "id": job.id,
@@ -200,8 +200,8 @@ def job_to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
         "progress": _build_progress_response(job.state, job.progress or {}),
         "error": job.error,
         "version": job.version,
-        "outcome": aside.outcome,
-        "waiting_for": _describe_waiting(aside),
+        "outcome": facts.outcome,
+        "waiting_for": _describe_waiting(facts),
         "warnings": list(job.warnings or []),
         "recipe": job.recipe,
         "retry_of": job.retry_of,
@@ -213,19 +213,20 @@ def job_to_json(job: JobLike, aside: Aside = Aside()) -> JobOut:
     }
 
 
-def build_job_etag(job: JobLike, aside: Aside) -> str:
+def build_job_etag(job: JobLike, facts: JobResponseFacts) -> str:
     """Return the strong ETag of a job's response, which changes with the job and the facts beside
     it."""
-    stop = aside.stop
+    stop = facts.stop
     waits = "" if stop is None else f"-{stop.standing}-{stop.task}-{stop.version}-{stop.again:d}"
-    base = "" if aside.base is None else f"-base-{aside.base.state}-{aside.base.revision}"
-    device = "" if aside.device is None else f"-device-{aside.device.seen_at}"
-    return f'"{job.id[4:]}-{job.revision}{f"-{aside.outcome}" if aside.outcome else ""}{base}{waits}{device}"'
+    base = "" if facts.base is None else f"-base-{facts.base.state}-{facts.base.revision}"
+    device = "" if facts.device is None else f"-device-{facts.device.seen_at}"
+    outcome = f"-{facts.outcome}" if facts.outcome else ""
+    return f'"{job.id[4:]}-{job.revision}{outcome}{base}{waits}{device}"'
 
 
-def encode_job_response(job: JobLike, aside: Aside) -> bytes:
+def encode_job_response(job: JobLike, facts: JobResponseFacts) -> bytes:
     """Return the bytes of a job's response; equal ETags mean equal bytes."""
-    return json.dumps(job_to_json(job, aside), separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps(job_to_json(job, facts), separators=(",", ":"), ensure_ascii=False).encode()
 
 
 class EncodedJobs:
@@ -237,12 +238,12 @@ class EncodedJobs:
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, bytes]] = {}
 
-    def encode_job_response_cached(self, job: JobLike, aside: Aside, tag: str) -> bytes:
-        """Return `encode_job_response(job, aside)`, whose ETag is `tag`."""
+    def encode_job_response_cached(self, job: JobLike, facts: JobResponseFacts, tag: str) -> bytes:
+        """Return `encode_job_response(job, facts)`, whose ETag is `tag`."""
         cached = self._known.get(job.id)
         if cached is not None and cached[0] == tag:
             return cached[1]
-        body = encode_job_response(job, aside)
+        body = encode_job_response(job, facts)
         if len(body) <= self.MOST_BYTES:
             # Emptied at once: the jobs that are polled now fill it again.
             if len(self._known) >= self.MOST:
@@ -276,7 +277,7 @@ def find_response_facts(
     jobs: Sequence[Job],
     with_base: Collection[str] = (),
     unstopped: Collection[str] = (),
-) -> dict[str, Aside]:
+) -> dict[str, JobResponseFacts]:
     """Return job id → facts beside its row, in a fixed number of queries for any number of jobs.
 
     Args:
@@ -309,7 +310,7 @@ def find_response_facts(
     )
     devices = _find_missing_devices(session, jobs)
     return {
-        job.id: Aside(
+        job.id: JobResponseFacts(
             outcomes.get(job.id),
             stops.get(job.model_id) if _waits_for_its_turn(job) else None,
             bases.get(job.model_id) if _has_queue_place(job) else None,
@@ -382,12 +383,12 @@ def _waits_for_its_turn(job: Job) -> bool:
     return _has_queue_place(job) and not job.again
 
 
-def _describe_waiting(aside: Aside) -> WaitingFor | None:
-    if aside.base is not None:
-        return _explain_wait_for_base(aside.base)
-    if aside.stop is not None:
-        return _explain_wait_for_task(aside.stop)
-    return None if aside.device is None else _explain_wait_for_device(aside.device)
+def _describe_waiting(facts: JobResponseFacts) -> WaitingFor | None:
+    if facts.base is not None:
+        return _explain_wait_for_base(facts.base)
+    if facts.stop is not None:
+        return _explain_wait_for_task(facts.stop)
+    return None if facts.device is None else _explain_wait_for_device(facts.device)
 
 
 def _explain_wait_for_base(base: BaseJob) -> WaitingFor:

@@ -9,7 +9,7 @@ from core.database.tables import Job
 from core.jobs.fence import Claim
 
 
-class PutOff(Exception):
+class PutOffSignal(Exception):
     """Signal that it is not this job's turn: it is released without a strike, for at least `seconds`."""
 
     def __init__(self, reason: str, seconds: float) -> None:

@@ -189,7 +189,9 @@ def describe_key_binding(row: PredictKey, model: str, now: float) -> KeyBound:
 
 
 def move_predict_keys(session: Session, goes: Model, comes: Model) -> None:
-    """Move the keys of a model to the model that takes over its name, so that pages keep working.
+    """Bind the predict keys of one model to another that takes over its name.
+
+    Web pages that use these keys thus keep working.
 
     Args:
         goes: model that loses the name.

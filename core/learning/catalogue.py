@@ -154,9 +154,12 @@ def _describe_problem(problem: Problem[Any]) -> dict[str, Any]:
         "onnx_outputs": list(problem.onnx_outputs),
         "augmentations": None if allowed is None else list(allowed),
         "methods": {
-            name: problem.refuse_method(method) or None for name, method in sorted(METHODS.items())
+            name: problem.explain_unsupported_method(method) or None
+            for name, method in sorted(METHODS.items())
         },
-        "optimizers": {name: problem.refuse_optimizer(name) or None for name in DESCRIPTIONS},
+        "optimizers": {
+            name: problem.explain_unsupported_optimizer(name) or None for name in DESCRIPTIONS
+        },
     }
 
 

@@ -47,7 +47,7 @@ class ClassMap:
         """Return the new numbers of former classes, int64, on their device."""
         return self.numbers.to(labels.device)[labels]
 
-    def only_renumbers(self, classes: Tensor) -> bool:
+    def is_only_renumbering(self, classes: Tensor) -> bool:
         """Return True if all of some former classes stay, and no two of them become one.
 
         Args:

@@ -110,7 +110,7 @@ class MergeRecipe(Strict):
     within: Share | None = None
 
     @model_validator(mode="after")
-    def _one_rule(self) -> MergeRecipe:
+    def _require_one_merge_rule(self) -> MergeRecipe:
         if (self.weight is None) == (self.within is None):
             raise ValueError("merge needs weight or within, not both")
         return self

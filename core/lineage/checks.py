@@ -105,7 +105,7 @@ def check_losses(
         )
         # Held-out images share the batch's labels, so a wrong batch may pass its own measurement.
         if name == "learned_nothing" and doubt is not None:
-            check = _fail_for_doubt(check, doubt)
+            check = _fail_check_for_doubted_labels(check, doubt)
         if losses is not None and not check["passed"]:
             check["pictures"] = [
                 _build_check_picture(one, model_id)
@@ -291,7 +291,7 @@ def _judge_learning(losses: Losses, limit: float) -> GateCheck:
     }
 
 
-def _fail_for_doubt(check: GateCheck, doubt: str) -> GateCheck:
+def _fail_check_for_doubted_labels(check: GateCheck, doubt: str) -> GateCheck:
     """Return the check on learning as failed because most labels of the batch look wrong."""
     detail = doubt if check["passed"] else f"{check['detail']} {doubt}"
     failed: GateCheck = {**check, "passed": False, "detail": detail}

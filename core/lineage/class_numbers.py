@@ -30,7 +30,7 @@ class ClassNumbers:
     maps: list[list[int]] = field(default_factory=list)
     by_version: Mapping[str, int] = field(default_factory=dict)
 
-    def find_map(self, version_id: str) -> list[int] | None:
+    def find_class_number_map(self, version_id: str) -> list[int] | None:
         """Return the present number of each class of a version; None: its own are the present ones."""
         place = self.by_version.get(version_id)
         return None if place is None else self.maps[place]
@@ -60,7 +60,7 @@ def read_class_numbers(session: Session, version: Version) -> ClassNumbers:
     return ClassNumbers(maps, by_version)
 
 
-def number_sources(sources: Sequence[Sequence[int]], former: int) -> list[int]:
+def number_former_classes(sources: Sequence[Sequence[int]], former: int) -> list[int]:
     """Return the new number of each former class.
 
     Args:

@@ -18,7 +18,7 @@ S = Standing
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostTasks:
     """Tasks that a version must cover but does not, and classes that it therefore cannot name."""
 
     tasks: tuple[int, ...] = ()
@@ -36,14 +36,16 @@ def knows_one_class(manifest: Manifest) -> bool:
     return sum(map(len, heads or [manifest.classes or []])) == 1
 
 
-def add_taught_task(manifest: Manifest, number: int) -> list[int]:
+def list_tasks_after_learning(manifest: Manifest, number: int) -> list[int]:
     """Return the tasks of a version that learns task `number` on top of this manifest's version."""
     tasks = list_taught_tasks(manifest)
     # A task that is learned again on top of itself is in the list already.
     return tasks if number in tasks else [*tasks, number]
 
 
-def find_lost_tasks(session: Session, model: Model, tasks: Collection[int], *, again: bool) -> Lost:
+def find_lost_tasks(
+    session: Session, model: Model, tasks: Collection[int], *, again: bool
+) -> LostTasks:
     """Return learned or rolled-back tasks that a version taught `tasks` lacks, and their classes.
 
     In the data scenario all tasks share the model's classes, so a class is lost only if no other
@@ -59,7 +61,7 @@ def find_lost_tasks(session: Session, model: Model, tasks: Collection[int], *, a
     if missing and again:
         missing -= read_open_task_states(session, model.id).keys()
     if not missing:
-        return Lost()
+        return LostTasks()
     labels_of_missing, known_labels = (
         _read_classes(session, model, missing),
         _merge_class_names(_read_classes(session, model, tasks)),
@@ -74,7 +76,7 @@ def find_lost_tasks(session: Session, model: Model, tasks: Collection[int], *, a
         if model.scenario == "task"
         else _merge_class_names(labels_of_missing) - known_labels
     )
-    return Lost(tuple(sorted(labels_of_missing)), tuple(sorted(labels)))
+    return LostTasks(tuple(sorted(labels_of_missing)), tuple(sorted(labels)))
 
 
 PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)

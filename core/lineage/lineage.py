@@ -30,7 +30,7 @@ _REPLACED = frozenset({None, Standing.REJECTED, Standing.FAILED, Standing.CANCEL
 
 
 @dataclass(frozen=True)
-class Mover:
+class AliasMoveOrigin:
     """The cause and the author of an alias's move.
 
     Attributes:
@@ -44,7 +44,7 @@ class Mover:
     reason: str | None = None
 
 
-PUBLISH = Mover("publish")
+PUBLISH = AliasMoveOrigin("publish")
 
 
 def lock_model(session: Session, model_id: str) -> Model:
@@ -86,7 +86,12 @@ def find_next_start(session: Session, model: Model) -> Version | None:
 
 
 def publish_version(
-    session: Session, model: Model, task: Task, version: Version, now: float, mover: Mover = PUBLISH
+    session: Session,
+    model: Model,
+    task: Task,
+    version: Version,
+    now: float,
+    move_origin: AliasMoveOrigin = PUBLISH,
 ) -> None:
     """Publish a version: it becomes the lineage head, and production moves to it if it follows.
 
@@ -102,7 +107,7 @@ def publish_version(
     _extend_retention(model, task, now)
     _move_latest_alias(session, model, version, now)
     if model.production_follows and not is_promotion_withheld(session, model, version):
-        point_alias(session, model, PRODUCTION, version.number, now, mover)
+        point_alias(session, model, PRODUCTION, version.number, now, move_origin)
 
 
 def is_promotion_withheld(session: Session, model: Model, version: Version) -> bool:
@@ -212,7 +217,7 @@ def find_held_version(session: Session, task: Task) -> Version | None:
 
 
 def promote_version(
-    session: Session, model: Model, target: Version, mover: Mover, now: float
+    session: Session, model: Model, target: Version, move_origin: AliasMoveOrigin, now: float
 ) -> list[Task]:
     """Point production to a version, and return the tasks that the lineage lost by that.
 
@@ -225,7 +230,7 @@ def promote_version(
     is_held, head = target.status == "held", model.head
     settles = is_held and _is_held_task_version(session, target)
     if target.number < head and not is_held and _is_forward_move(session, model, target):
-        point_alias(session, model, PRODUCTION, target.number, now, mover)
+        point_alias(session, model, PRODUCTION, target.number, now, move_origin)
         return []
     # A move back pins production: the next version would otherwise undo it within minutes.
     model.head, model.production_follows = target.number, settles or target.number >= head
@@ -233,15 +238,18 @@ def promote_version(
         target.status = "published"
         owner_events.record_version_event(session, model, target, now)
         # A new value, since a change inside a JSON column would not be noticed and stored.
-        target.gate = {**target.gate, "overruled": {"key": mover.actor, "reason": mover.reason}}
+        target.gate = {
+            **target.gate,
+            "overruled": {"key": move_origin.actor, "reason": move_origin.reason},
+        }
         _move_latest_alias(session, model, target, now)
         # Not in the job's log: a retry of that job holds its row and waits for the model's, so this
         # could deadlock.
         target.warnings = [
             *target.warnings,
-            words.describe_overruled_gate(target, mover.reason or ""),
+            words.describe_overruled_gate(target, move_origin.reason or ""),
         ]
-    point_alias(session, model, PRODUCTION, target.number, now, mover)
+    point_alias(session, model, PRODUCTION, target.number, now, move_origin)
     passed_over = settles or (is_held and target.number > head)
     return _update_standings_after_move(
         session, model, target, now, Standing.SKIPPED if passed_over else Standing.ROLLED_BACK
@@ -256,21 +264,23 @@ def _is_held_task_version(session: Session, version: Version) -> bool:
     return session.scalar(query) == Standing.HELD
 
 
-def unpin_production(session: Session, model: Model, mover: Mover, now: float) -> None:
+def unpin_production(
+    session: Session, model: Model, move_origin: AliasMoveOrigin, now: float
+) -> None:
     """Move production to the lineage head, and let it follow from now on."""
     model.production_follows = True
-    point_alias(session, model, PRODUCTION, model.head, now, mover)
+    point_alias(session, model, PRODUCTION, model.head, now, move_origin)
 
 
 def move_head_back(
-    session: Session, model: Model, target: Version, mover: Mover, now: float
+    session: Session, model: Model, target: Version, move_origin: AliasMoveOrigin, now: float
 ) -> None:
     """Move the lineage head back to a version, and production if it followed the head.
 
     Unlike a rollback, production goes on following.
     """
     if model.production_follows:
-        promote_version(session, model, target, mover, now)
+        promote_version(session, model, target, move_origin, now)
         model.production_follows = True
     else:
         model.head = target.number
@@ -278,7 +288,7 @@ def move_head_back(
 
 
 def point_alias(
-    session: Session, model: Model, name: str, number: int, now: float, mover: Mover
+    session: Session, model: Model, name: str, number: int, now: float, move_origin: AliasMoveOrigin
 ) -> Alias:
     """Point an alias to a version, create it if new, and add a row of history.
 
@@ -299,9 +309,9 @@ def point_alias(
             alias=name,
             version=number,
             previous=previous,
-            cause=mover.cause,
-            actor=mover.actor,
-            reason=mover.reason,
+            cause=move_origin.cause,
+            actor=move_origin.actor,
+            reason=move_origin.reason,
             at=now,
         )
     )
@@ -309,7 +319,7 @@ def point_alias(
         "alias": name,
         "version": number,
         "previous": previous,
-        "cause": mover.cause,
+        "cause": move_origin.cause,
     }
     owner_events.record_alias_event(session, model, moved, now)
     return alias

@@ -11,7 +11,7 @@ from core.contract.pretrained import Pretrained
 from core.database import owner_events
 from core.database.tables import Model, Part, Version, Weights
 from core.ids import new_id
-from core.lineage.lineage import LATEST, PRODUCTION, Mover, point_alias
+from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias
 from core.packaged.packaged_base import PREFIX
 
 Origin = dict[str, RandomStart | BaseOrigin | None]
@@ -34,7 +34,13 @@ class Start:
 
 
 def add_version_zero(
-    session: Session, model: Model, start: Start, mover: Mover, *, seed: int, now: float
+    session: Session,
+    model: Model,
+    start: Start,
+    move_origin: AliasMoveOrigin,
+    *,
+    seed: int,
+    now: float,
 ) -> Version:
     """Add version 0 with its parts and aliases.
 
@@ -68,7 +74,7 @@ def add_version_zero(
     version = add_version_without_job(session, model, manifest, start.parts, now)
     # From here on, callers rely on both aliases (`core.lineage.outlook`).
     for alias in (LATEST, PRODUCTION):
-        point_alias(session, model, alias, 0, now, mover)
+        point_alias(session, model, alias, 0, now, move_origin)
     return version
 
 

@@ -38,7 +38,7 @@ from core.files.merged import MergedTensors
 from core.files.safetensors_header import read_safetensors_header
 from core.ids import new_id
 from core.lineage import version_zero
-from core.lineage.lineage import LATEST, PRODUCTION, Mover, point_alias
+from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias
 from core.lineage.standing import Standing
 from core.models.first_version import keep_model_decoding
 from core.requests.actor import Actor, Transaction
@@ -62,7 +62,7 @@ class AdoptedClassifier:
         id: id of the base.
         sha256: digest of its file.
         uploaded_for: its architecture, images and classifier.
-        parts: stored parts of version 1, the head last; empty before `store_parts_while_creating`.
+        parts: stored parts of version 1, the head last; empty before `store_adopted_parts`.
     """
 
     id: str
@@ -129,7 +129,7 @@ def require_usable_method(catalogue: Catalogue, recipe: RecipeOut) -> None:
 
 
 @contextmanager
-def store_parts_while_creating(
+def store_adopted_parts(
     resources: Resources, adopted: AdoptedClassifier | None
 ) -> Iterator[AdoptedClassifier | None]:
     """Store the parts of version 1 while a model is created, and yield the classifier with them.
@@ -200,8 +200,8 @@ def add_adopted_versions(
         {"base": BaseOrigin(id=adopted.id, sha256=adopted.sha256)},
         None if statistics is None else Normalisation.from_json(statistics),
     )
-    mover = Mover("create", transaction.actor.key_id)
-    zero = version_zero.add_version_zero(session, model, start, mover, seed=seed, now=now)
+    move_origin = AliasMoveOrigin("create", transaction.actor.key_id)
+    zero = version_zero.add_version_zero(session, model, start, move_origin, seed=seed, now=now)
     task = _build_adopted_task(model, adopted, now)
     session.add(task)
     classes = list(adopted.classifier["classes"])
@@ -219,7 +219,7 @@ def add_adopted_versions(
     model.next_task = model.next_version = ADOPTED_VERSION + 1
     model.head = ADOPTED_VERSION
     for alias in (LATEST, PRODUCTION):
-        point_alias(session, model, alias, ADOPTED_VERSION, now, mover)
+        point_alias(session, model, alias, ADOPTED_VERSION, now, move_origin)
     size = sum(part.bytes for part in adopted.parts)
     # The bytes of the owner's own base are counted already, and the parts have little more.
     if row.owner_id == model.owner_id:

@@ -35,7 +35,7 @@ _KINDS = (S.HELD, S.ROLLED_BACK, S.REJECTED, S.FAILED)
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingTask:
     """A task that waits for a person, with the rows its item is made from.
 
     Attributes:
@@ -83,7 +83,7 @@ def list_attention_items(
         waits[task.model_id][task.number] = task
     for task in tasks:
         model, key = by_id[task.model_id], (task.model_id, task.number)
-        waiting = Waiting(
+        waiting = WaitingTask(
             model=model,
             task=task,
             version=versions.get(key),
@@ -227,7 +227,7 @@ def _match_task_versions() -> ColumnElement[bool]:
     return and_(Version.model_id == Task.model_id, Version.task_number == Task.number)
 
 
-def _build_attention_item(waiting: Waiting) -> AttentionOut:
+def _build_attention_item(waiting: WaitingTask) -> AttentionOut:
     model, task, version = waiting.model, waiting.task, waiting.version
     kind = S(str(task.standing))
     detail, actions = {
@@ -273,7 +273,7 @@ def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
     }
 
 
-def _describe_held_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+def _describe_held_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
     model, task, version, job = waiting.model, waiting.task, waiting.version, waiting.job
     assert version is not None and job is not None, "a held task has a version and a job"
     detail = (
@@ -286,7 +286,7 @@ def _describe_held_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     return detail, actions
 
 
-def _describe_rolled_back_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+def _describe_rolled_back_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
     model, task, answering = waiting.model, waiting.task, waiting.answering
     until = words.describe_retention(model, task)
     detail = (
@@ -314,7 +314,7 @@ def _describe_rolled_back_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     return detail, [*actions, build_discard_request(model, task)]
 
 
-def _describe_rejected_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+def _describe_rejected_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
     detail = (
         f"The batch of {words.describe_task(task)} was rejected and nothing was learned from it: "
@@ -344,7 +344,7 @@ def _describe_rejected_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
     ]
 
 
-def _describe_failed_task(waiting: Waiting) -> tuple[str, list[ActionOut]]:
+def _describe_failed_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
     model, task, job = waiting.model, waiting.task, waiting.job
     assert job is not None, "a failed task has a job"
     detail = (

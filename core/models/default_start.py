@@ -36,7 +36,7 @@ def choose_default_base(catalogue: Catalogue, given: NewModel, admission: Admiss
         or (recipe := photos.find_default_base_recipe(catalogue, given)) is None
     ):
         return Start()
-    problem = imagenet_base.find_imagenet_base_problem() or _explain_excess(
+    problem = imagenet_base.find_imagenet_base_problem() or _explain_refused_base(
         catalogue, recipe, admission
     )
     # Training the larger network takes much longer, so that is left to an explicit request.
@@ -56,7 +56,7 @@ def choose_default_base(catalogue: Catalogue, given: NewModel, admission: Admiss
     )
 
 
-def _explain_excess(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) -> str:
+def _explain_refused_base(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) -> str:
     """Return why a job on this base would be refused here, or "" if it would be accepted."""
     image = resolve_image_settings(catalogue, imagenet_base.ARCHITECTURE, {}).image
     try:

@@ -22,7 +22,7 @@ from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.database.tables import Base, Model, Part, Version
 from core.errors import Invalid
 from core.lineage import version_zero
-from core.lineage.lineage import Mover
+from core.lineage.lineage import AliasMoveOrigin
 from core.lineage.version_zero import Origin, Start
 from core.packaged import packaged_base
 from core.recipe.images import Images
@@ -56,9 +56,9 @@ def add_version_zero(
     parts, origin, normalise = _collect_base_parts(
         session, blobs, actor, model, seed, images.normalise
     )
-    mover = Mover("create", actor.key_id)
+    move_origin = AliasMoveOrigin("create", actor.key_id)
     start = Start(parts, origin, normalise)
-    version_zero.add_version_zero(session, model, start, mover, seed=seed, now=now)
+    version_zero.add_version_zero(session, model, start, move_origin, seed=seed, now=now)
 
 
 def _collect_base_parts(

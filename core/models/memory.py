@@ -53,13 +53,13 @@ def read_memory(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryO
         StoreCorrupt: a part is missing or damaged.
     """
     try:
-        return _read_once(db, blobs, actor, model)
+        return _read_memory_once(db, blobs, actor, model)
     # perhaps deleted after its row was read; a second look then finds the row marked
     except StoreCorrupt:
-        return _read_once(db, blobs, actor, model)
+        return _read_memory_once(db, blobs, actor, model)
 
 
-def _read_once(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
+def _read_memory_once(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
     with db.read() as session:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
@@ -290,7 +290,7 @@ def _count_feature_images(
         for tensor in parse_safetensors_header(part.bytes, read := _make_blob_reader(blobs, part)):
             if tensor.name.rpartition(".")[2] == "classes":
                 rows = _read_tensor_column(read, tensor)
-                present = class_numbers.find_map(part.version_id)
+                present = class_numbers.find_class_number_map(part.version_id)
                 rows = rows if present is None else np.array(present, np.int64)[rows]
                 counts.update((task, row) for row in rows.tolist())
     return counts

@@ -27,7 +27,7 @@ _FIGURES = and_(
 )
 
 
-class _Answering(NamedTuple):
+class _ProductionVersion(NamedTuple):
     """The version in production, with its ACC and the other figures of its row.
 
     Rows of versions that were published before 0.1.0 have no `images`.
@@ -56,7 +56,7 @@ def build_model_summaries(session: Session, models: Sequence[Model]) -> dict[str
 
 
 def _build_model_summary(
-    model: Model, answering: _Answering | None, acc_line: list[float], job: LastJob | None
+    model: Model, answering: _ProductionVersion | None, acc_line: list[float], job: LastJob | None
 ) -> ModelSummary:
     figures = (answering and answering.figures) or {}
     return {
@@ -73,7 +73,9 @@ def _build_model_summary(
     }
 
 
-def _find_production_versions(session: Session, ids: Sequence[str]) -> dict[str, _Answering]:
+def _find_production_versions(
+    session: Session, ids: Sequence[str]
+) -> dict[str, _ProductionVersion]:
     """Return the version in production of each model by model id."""
     query = (
         select(
@@ -84,7 +86,7 @@ def _find_production_versions(session: Session, ids: Sequence[str]) -> dict[str,
         .outerjoin(Measurement, _FIGURES)
         .where(Alias.model_id.in_(ids), Alias.name == PRODUCTION)
     )
-    return {model_id: _Answering(*version) for model_id, *version in session.execute(query)}
+    return {model_id: _ProductionVersion(*version) for model_id, *version in session.execute(query)}
 
 
 def _list_recent_accuracies(session: Session, ids: Sequence[str]) -> dict[str, list[float]]:

@@ -100,7 +100,7 @@ def create_model(
     begins = find_model_weights(resources, actor, requested, limits.terms)
     try:
         with (
-            adoption.store_parts_while_creating(resources, adopted) as stored,
+            adoption.store_adopted_parts(resources, adopted) as stored,
             resources.db.write() as session,
         ):
             now = resources.db.now(session)

@@ -13,14 +13,14 @@ from core.contract.base import PRETRAINED, ModelBase
 from core.contract.gate import GateLimits, GateOut
 from core.contract.pretrained import Pretrained
 from core.contract.responses.audit import AuditData
-from core.contract.responses.model_change import AskedImage, ModelChange
+from core.contract.responses.model_change import ImageRequest, ModelChange
 from core.contract.responses.versions.sure import AnswersSetting
 from core.database.tables import Model
 from core.errors import Invalid, NameTaken
 from core.ids import new_id
 from core.lineage.checks import ALL_OFF, NEW_GATE
 from core.models import adoption, first_version
-from core.models.requested_model import AskedModel
+from core.models.requested_model import CheckedModelRequest
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.images import Images
 from core.requests.actor import Actor, Transaction
@@ -61,7 +61,7 @@ class InitialWeights:
     """
 
     weights: Pretrained | None
-    terms: pretrained.Terms
+    terms: pretrained.PretrainedTerms
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,17 @@ class Limits:
     """
 
     admission: Admission = ANY
-    terms: pretrained.Terms = pretrained.ANY
+    terms: pretrained.PretrainedTerms = pretrained.ANY
 
 
 NO_LIMITS = Limits()
 
 
 def find_model_weights(
-    resources: Resources, actor: Actor, asked: AskedModel, terms: pretrained.Terms
+    resources: Resources,
+    actor: Actor,
+    asked: CheckedModelRequest,
+    terms: pretrained.PretrainedTerms,
 ) -> InitialWeights:
     """Find the weights of a new model before its transaction begins.
 
@@ -104,7 +107,7 @@ def find_model_weights(
 def add_model(
     transaction: Transaction,
     blobs: Blobs,
-    asked: AskedModel,
+    asked: CheckedModelRequest,
     begins: InitialWeights,
     audit: tuple[str, AuditData],
     *,
@@ -140,7 +143,7 @@ def add_model(
     return model
 
 
-def _build_model_row(asked: AskedModel, owner_id: str, now: float) -> Model:
+def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> Model:
     request = asked.request
     if request.get("selection") and request.get("held_out") == "counts":
         message = (
@@ -182,7 +185,7 @@ def _build_model_row(asked: AskedModel, owner_id: str, now: float) -> Model:
     )
 
 
-def _warn_of_image_size(asked: AskedImage, images: Images, base: ModelBase) -> list[str]:
+def _warn_of_image_size(asked: ImageRequest, images: Images, base: ModelBase) -> list[str]:
     """Return notices about the image size, which cannot be changed later.
 
     At creation nothing is learned yet that another size would discard.

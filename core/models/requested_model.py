@@ -25,7 +25,7 @@ from core.recipe.stored import build_stored_patch
 
 
 @dataclass(frozen=True)
-class AskedModel:
+class CheckedModelRequest:
     """A checked request for a new model.
 
     Attributes:
@@ -58,7 +58,7 @@ def check_model_request(
     admission: Admission,
     photos: bool = False,
     adopted: AdoptedClassifier | None = None,
-) -> AskedModel:
+) -> CheckedModelRequest:
     """Check the request for a new model and fill in defaults.
 
     Args:
@@ -95,7 +95,7 @@ def check_model_request(
     # Checked here too, so that nobody uploads a batch for a model whose jobs would all be refused.
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
     classes = _check_fixed_classes(scenario, given.get("classes"))
-    return AskedModel(
+    return CheckedModelRequest(
         given,
         name,
         scenario,

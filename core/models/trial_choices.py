@@ -10,7 +10,7 @@ from core.database.states import State
 from core.database.tables import Job, Task, Trial
 from core.lineage import words
 from core.models.held_actions import build_titled_request
-from core.trials.rows import TrialState, find_best
+from core.trials.rows import TrialState, find_best_trial
 
 
 def list_trial_choices(session: Session, models: Collection[str]) -> dict[str, list[AttentionOut]]:
@@ -35,7 +35,7 @@ def list_trial_choices(session: Session, models: Collection[str]) -> dict[str, l
 
 
 def _build_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> AttentionOut:
-    best = find_best(trials)
+    best = find_best_trial(trials)
     measured = [trial.number for trial in trials if trial.state == TrialState.MEASURED]
     # The first action is the usual choice.
     in_order = sorted(measured, key=lambda number: number != best)

@@ -32,7 +32,7 @@ NUMBER_DIGITS = 18
 
 
 @dataclass(frozen=True)
-class Predictable:
+class PredictableVersion:
     """A published version as a predictor needs it: its number, manifest and parts.
 
     Attributes:
@@ -67,7 +67,7 @@ class Predictable:
 
 def find_version_to_predict(
     db: Database, actor: Actor, model: str, version: str, task: int | None
-) -> Predictable:
+) -> PredictableVersion:
     """Return the version to predict with, after checking that it can answer the request.
 
     Args:
@@ -97,7 +97,7 @@ def find_version_to_predict(
         sure = choose_sure_threshold(session, owner, number)
     _check_requested_task(manifest, scenario, number, task)
     manifest_json = json.dumps(manifest.to_json()).encode()
-    return Predictable(version_id, number, manifest, manifest_json, used, sure)
+    return PredictableVersion(version_id, number, manifest, manifest_json, used, sure)
 
 
 class VersionCache:
@@ -110,10 +110,12 @@ class VersionCache:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._kept: OrderedDict[str, Predictable] = OrderedDict()
+        self._kept: OrderedDict[str, PredictableVersion] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find_version(self, actor: Actor, model: str, version: str, task: int | None) -> Predictable:
+    def find_version(
+        self, actor: Actor, model: str, version: str, task: int | None
+    ) -> PredictableVersion:
         """Return the version to predict with; arguments and errors are those of
         `find_version_to_predict`.
         """
@@ -135,7 +137,7 @@ class VersionCache:
                 return cached
         return self._cache_version(find_version_to_predict(self._db, actor, model, version, task))
 
-    def _cache_version(self, version: Predictable) -> Predictable:
+    def _cache_version(self, version: PredictableVersion) -> PredictableVersion:
         """Cache a version, unless its manifest is large or confident predictions are promised."""
         # The threshold depends on the model's setting, which may change; a version never does.
         if version.sure is None and len(version.manifest_json) <= KEPT_MANIFEST_BYTES:
@@ -147,7 +149,7 @@ class VersionCache:
 
 
 def explain_stored_object_error(
-    db: Database, version: Predictable, error: StoreCorrupt
+    db: Database, version: PredictableVersion, error: StoreCorrupt
 ) -> StoreCorrupt:
     """Return the error about a stored object, explained for the version that was asked."""
     with db.read() as session:

@@ -57,8 +57,14 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class LargerBase:
-    """Accuracy of the features of another model of the owner, which learned the same batches on the
-    base for photos."""
+    """Another model of the owner, which learned the same batches on the larger base for photos.
+
+    Attributes:
+        model: its name.
+        version: number of its version.
+        right: images that its features classify correctly.
+        images: images that were classified.
+    """
 
     model: str
     version: int
@@ -67,14 +73,14 @@ class LargerBase:
 
 
 @dataclass(frozen=True)
-class _Condition:
+class _ModelProblem:
     """A problem and its remedy; `key` is the same as long as the problem lasts."""
 
     key: str
     text: str
 
 
-def give_new_advice(
+def advise_on_new_problems(
     session: Session,
     model: Model,
     version: Version,
@@ -137,9 +143,9 @@ def _is_beyond_chance(better: tuple[int, int], worse: tuple[int, int]) -> bool:
 
 def _find_version_problems(
     session: Session, model: Model, version: Version, job: Job, confused: Sequence[ConfusedPair]
-) -> list[_Condition]:
+) -> list[_ModelProblem]:
     """Return all problems of a version, the one whose remedy helps most first."""
-    conditions: list[_Condition] = []
+    conditions: list[_ModelProblem] = []
     tasks = read_numbered_tasks(
         session, model, list_taught_tasks(version.manifest), with_reports=False
     )
@@ -155,7 +161,9 @@ def _find_version_problems(
             f"{larger.right:,} of {larger.images:,}."
         )
         conditions.append(
-            _Condition(f"below:{larger.model}", f"{text} {_advise_rebase(session, model, tasks)}")
+            _ModelProblem(
+                f"below:{larger.model}", f"{text} {_advise_rebase(session, model, tasks)}"
+            )
         )
     if is_accuracy_falling(last):
         fell = words.join_words_with_conjunction([one.format_share() for one in last[-_VERSIONS:]])
@@ -165,7 +173,7 @@ def _find_version_problems(
             if can_move
             else _advise_on_worst_class(session, model, version, job, tasks)
         )
-        conditions.append(_Condition("falls", f"{text} {help_}"))
+        conditions.append(_ModelProblem("falls", f"{text} {help_}"))
     conditions += [_describe_confused_pair(model, version, job, pair, tasks) for pair in confused]
     return conditions
 
@@ -294,7 +302,7 @@ def _advise_on_worst_class(
 
 def _describe_confused_pair(
     model: Model, version: Version, job: Job, pair: ConfusedPair, tasks: Sequence[Task]
-) -> _Condition:
+) -> _ModelProblem:
     first, second = pair.labels
     pair_tasks = [task for task in tasks if pair.task in (0, task.number)]
     more = _advise_more_images(model, job, pair_tasks, pair.labels, version.created_at)
@@ -305,7 +313,7 @@ def _describe_confused_pair(
         "thing, start a model whose batches give them one label: labels that were learned "
         "cannot be merged."
     )
-    return _Condition(f"confused:{pair.task}:{first}|{second}", text)
+    return _ModelProblem(f"confused:{pair.task}:{first}|{second}", text)
 
 
 def _advise_more_images(

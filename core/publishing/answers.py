@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.job_result import AnswersFile, JobResult, Measured
+from core.contract.jobs.job_result import AnswersFile, JobResult, MeasuredVersion
 from core.database.session import Database
 from core.database.tables import Job, Model, Result, Task
 from core.ingest.answers import NEW, draw_encryption_key, encrypt_prediction_files
@@ -24,19 +24,19 @@ _FILE = "answers.safetensors"
 
 
 @dataclass(frozen=True)
-class Stored:
+class PredictionBlob:
     """A stored blob of predictions: digest and size in bytes."""
 
     sha256: str
     bytes: int
 
 
-StoredCells = Mapping[tuple[Measured, int], Stored]
+StoredCells = Mapping[tuple[MeasuredVersion, int], PredictionBlob]
 """Blob by version and task; all entries are the same blob."""
 
 
 @dataclass(frozen=True)
-class Sealed:
+class StoredPredictions:
     """Stored predictions of a result.
 
     Attributes:
@@ -50,14 +50,14 @@ class Sealed:
     keys: Mapping[int, str]
 
     @property
-    def blob(self) -> Stored | None:
+    def blob(self) -> PredictionBlob | None:
         """The blob; None if no cell lacks predictions."""
         return next(iter(self.cells.values()), None)
 
 
 def store_predictions(
     db: Database, blobs: Blobs, claim: Claim, folder: Path, answers: Sequence[AnswersFile]
-) -> Sealed:
+) -> StoredPredictions:
     """Store the predictions in the folder of a result for those cells that have none yet."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -77,7 +77,7 @@ def store_predictions(
     }
     path = folder / _FILE
     if not files:
-        return Sealed({}, path, {})
+        return StoredPredictions({}, path, {})
     # One key for each task: its deletion makes all predictions on the task unreadable.
     drawn = {task: draw_encryption_key() for _, task in files if task not in keys}
     keys |= drawn
@@ -88,8 +88,8 @@ def store_predictions(
         {names[key]: keys[key[1]] for key in files},
         path,
     )
-    blob = Stored(*blobs.put_file(path, link=True))
-    return Sealed(dict.fromkeys(files, blob), path, drawn)
+    blob = PredictionBlob(*blobs.put_file(path, link=True))
+    return StoredPredictions(dict.fromkeys(files, blob), path, drawn)
 
 
 def _read_prediction_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, str]:
@@ -112,7 +112,7 @@ def filter_retained_cells(session: Session, model: Model, cells: StoredCells) ->
 
 
 def store_prediction_keys(
-    session: Session, model: Model, sealed: Sealed, cells: StoredCells
+    session: Session, model: Model, sealed: StoredPredictions, cells: StoredCells
 ) -> None:
     """Store the new object keys of the tasks whose predictions the cells refer to."""
     for task in sorted({task for _, task in cells} & sealed.keys.keys()):

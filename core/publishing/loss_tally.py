@@ -33,7 +33,7 @@ class LossTally:
         positive: Mask,
         counted: Mask,
     ) -> None:
-        """Count images of a task by their true class.
+        """Add a task's images to the counts of lost and gained predictions, by their true class.
 
         Args:
             part: held-out images of the task.

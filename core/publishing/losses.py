@@ -38,7 +38,7 @@ _NO_EARLIER = "no earlier task has held-out images that both versions answer"
 
 
 @dataclass(frozen=True)
-class _Answering:
+class _ComparedVersion:
     """A version to compare with: number, manifest, and digests of predictions by task."""
 
     number: int
@@ -47,7 +47,7 @@ class _Answering:
 
 
 @dataclass(frozen=True)
-class _Facts:
+class _ComparisonRows:
     """Rows of the database that the comparisons need.
 
     Attributes:
@@ -64,9 +64,9 @@ class _Facts:
     own_task: int
     tasks: set[int]
     keys: Mapping[int, str | None]
-    parent: _Answering
-    production: _Answering | None
-    best: Mapping[int, _Answering]
+    parent: _ComparedVersion
+    production: _ComparedVersion | None
+    best: Mapping[int, _ComparedVersion]
 
 
 def count_losses(
@@ -90,7 +90,7 @@ def count_losses(
     return _Comparison(blobs, facts, result).count_all_losses()
 
 
-def _extends_classes(document: JobResult, production: "_Answering | None") -> bool:
+def _extends_classes(document: JobResult, production: "_ComparedVersion | None") -> bool:
     """Return True if the first classes of the result are those of production.
 
     Rows are compared by their numbers; an edit of the classes may have changed these.
@@ -99,7 +99,9 @@ def _extends_classes(document: JobResult, production: "_Answering | None") -> bo
     return bool(document.heads) or document.classes[: len(known)] == known
 
 
-def _read_comparison_rows(db: Database, claim: Claim, production: int | None) -> _Facts | None:
+def _read_comparison_rows(
+    db: Database, claim: Claim, production: int | None
+) -> _ComparisonRows | None:
     """Read the rows that the comparisons need; None if the gate has no check by images."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
@@ -122,8 +124,8 @@ def _read_comparison_rows(db: Database, claim: Claim, production: int | None) ->
         )
         manifests = _read_manifests(session, model, {*numbers, *best.values()})
         stored |= _read_answer_digests(session, model, set(best.values()) - numbers)
-        versions = {n: _Answering(n, manifests[n], stored.get(n, {})) for n in manifests}
-        return _Facts(
+        versions = {n: _ComparedVersion(n, manifests[n], stored.get(n, {})) for n in manifests}
+        return _ComparisonRows(
             model=model,
             gate=gate,
             own_task=claim.task_number or 0,
@@ -184,7 +186,9 @@ def _read_manifests(session: Session, model: Model, numbers: set[int]) -> dict[i
 class _Comparison:
     """Comparison of the new version with others, task by task."""
 
-    def __init__(self, blobs: Blobs, facts: _Facts, result: ResultFolder[JobResult]) -> None:
+    def __init__(
+        self, blobs: Blobs, facts: _ComparisonRows, result: ResultFolder[JobResult]
+    ) -> None:
         self._blobs = blobs
         self._facts = facts
         self._document = result.document
@@ -239,7 +243,7 @@ class _Comparison:
         names = self._heads.get(task, []) if is_apart else list(self._document.classes)
         return PredictedPart(task, task if is_apart else 0, names, ranked)
 
-    def _list_prediction_classes(self, version: _Answering, task: int) -> list[str]:
+    def _list_prediction_classes(self, version: _ComparedVersion, task: int) -> list[str]:
         """Return the classes that a version's rows on a task stand for."""
         if self._facts.model.scenario == "task":
             head = version.manifest.find_head_entry(task)
@@ -247,7 +251,7 @@ class _Comparison:
         return list(version.manifest.classes or self._facts.model.classes or [])
 
     def _read_predicted_rows(
-        self, version: _Answering, part: PredictedPart
+        self, version: _ComparedVersion, part: PredictedPart
     ) -> tuple[Rows, int] | None:
         """Return a version's predictions on a task and its number of classes, or None if they
         cannot be compared.

@@ -18,7 +18,7 @@ from core.lineage import lineage
 from core.publishing import answers
 from core.publishing.measured import Measurements, store_version_measurements
 from core.retention import references, retention
-from core.retention.damage import Marks
+from core.retention.damage import DatabaseDamageMarks
 from core.storage import Blobs, Store
 from core.usage import stored_bytes
 
@@ -53,7 +53,7 @@ def publish_measurement(
         if session.scalar(select(Job.state).where(Job.id == claim.job_id)) == State.SUCCEEDED:
             return _DONE
     result = MeasureResult.from_json(json.loads((folder / "result.json").read_text()))
-    blobs = Blobs(store, cache or folder / "cache", marks=Marks(db))
+    blobs = Blobs(store, cache or folder / "cache", marks=DatabaseDamageMarks(db))
     sealed = answers.store_predictions(db, blobs, claim, folder, result.answers)
     with db.write() as session:
         # Until the transaction ends, no sweep deletes a blob that it is about to name.

@@ -31,8 +31,8 @@ from core.publishing import anytime, negative_flips
 from core.publishing.measurement import Published, publish_measurement
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
-    Made,
-    Publishing,
+    PublishingTransaction,
+    StoredResult,
     begin_publishing,
     delete_unnamed_objects,
     store_result_files,
@@ -41,7 +41,7 @@ from core.publishing.version_rows import (
 from core.publishing.version_warnings import Findings, describe_missing_tasks, find_version_warnings
 from core.retention import retention
 from core.retention.answers import remove_predictions
-from core.retention.damage import Marks
+from core.retention.damage import DatabaseDamageMarks
 from core.storage import Blobs, Store
 from core.usage import stored_bytes
 
@@ -69,7 +69,7 @@ def publish_result(
     # An earlier call may have committed without its caller learning of it, as in an outage.
     done = _find_published_version(db, claim)
     if done is None:
-        blobs = Blobs(store, cache or result / "cache", marks=Marks(db))
+        blobs = Blobs(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
         made = store_result_files(db, blobs, claim, result)
         # Read before the transaction replaces them: afterwards, no row names their blob.
         former = _find_former_digests(db, claim, made.edit)
@@ -98,7 +98,7 @@ def _find_published_version(db: Database, claim: Claim) -> Published | None:
 
 
 def _publish_in_transaction(
-    db: Database, blobs: Blobs, claim: Claim, made: Made, comparison: ProductionComparison
+    db: Database, blobs: Blobs, claim: Claim, made: StoredResult, comparison: ProductionComparison
 ) -> Published | None:
     """Publish a job's result in one transaction.
 
@@ -148,7 +148,9 @@ def _publish_in_transaction(
         return Published(version.number, version.status)
 
 
-def _end_published_job(publishing: Publishing, version: Version, warnings: list[str]) -> None:
+def _end_published_job(
+    publishing: PublishingTransaction, version: Version, warnings: list[str]
+) -> None:
     """End the job: its state, its log lines, and the audit row."""
     session, now = publishing.session, publishing.now
     model, task, job = publishing.model, publishing.task, publishing.job

@@ -18,13 +18,13 @@ from core.lineage.row import read_matrix_row
 from core.publishing import negative_flips
 from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
-    Made,
+    StoredResult,
     begin_publishing,
     delete_unnamed_objects,
     store_result_files,
     write_version,
 )
-from core.retention.damage import Marks
+from core.retention.damage import DatabaseDamageMarks
 from core.statistics.matrix_row import compute_row_figures
 from core.storage import Blobs, Store
 
@@ -43,7 +43,7 @@ def judge_trial_result(
     Raises:
         LeaseLost, WrongState, ValueError: see `publish_result`.
     """
-    blobs = Blobs(store, cache, marks=Marks(db))
+    blobs = Blobs(store, cache, marks=DatabaseDamageMarks(db))
     made = store_result_files(db, blobs, claim, result)
     judged: TrialFigures | None = None
     while judged is None:  # None: production moved while the versions were compared
@@ -67,7 +67,7 @@ def _judge_version(
     session: Session,
     blobs: Blobs,
     claim: Claim,
-    made: Made,
+    made: StoredResult,
     comparison: ProductionComparison,
 ) -> TrialFigures | None:
     """Write and judge the version of a result; None if production is not the compared version."""
@@ -80,7 +80,7 @@ def _judge_version(
 
 
 def _describe_version(
-    session: Session, model: Model, version: Version, made: Made, size: int
+    session: Session, model: Model, version: Version, made: StoredResult, size: int
 ) -> TrialFigures:
     """Return the figures of a version that is judged."""
     row = read_matrix_row(session, model.id, version.number)
@@ -101,7 +101,7 @@ def _describe_version(
     )
 
 
-def _count_images(made: Made) -> int:
+def _count_images(made: StoredResult) -> int:
     """Return the number of training images in the memory of a version.
 
     The first part of a type lists them; the others are packs of their pixels.

@@ -32,10 +32,10 @@ from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.coverage import add_taught_task
+from core.lineage.coverage import list_tasks_after_learning
 from core.lineage.judgement import judge_version
 from core.publishing import answers
-from core.publishing.answers import Sealed
+from core.publishing.answers import StoredPredictions
 from core.publishing.confused_pairs import ConfusedPair, count_confused_pairs
 from core.publishing.manifest import JobRows, build_manifest
 from core.publishing.measured import Measurements, store_version_measurements
@@ -60,7 +60,7 @@ class StoredPartFile:
 
 
 @dataclass(frozen=True)
-class Made:
+class StoredResult:
     """A result whose files are stored.
 
     Attributes:
@@ -75,7 +75,7 @@ class Made:
 
     folder: ResultFolder[JobResult]
     parts: list[StoredPartFile]
-    predictions: Sealed
+    predictions: StoredPredictions
     features: dict[int, StoredFeatures]
     totals: StoredTotals | None
     confused: list[ConfusedPair]
@@ -83,7 +83,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Publishing:
+class PublishingTransaction:
     """The publishing transaction: its session, the rows that it has locked, and its time."""
 
     session: Session
@@ -93,7 +93,7 @@ class Publishing:
     now: float
 
 
-def store_result_files(db: Database, blobs: Blobs, claim: Claim, result: Path) -> Made:
+def store_result_files(db: Database, blobs: Blobs, claim: Claim, result: Path) -> StoredResult:
     """Store the files of a result: parts, predictions, features and totals."""
     result_folder = read_result(result)
     stored = []
@@ -104,7 +104,7 @@ def store_result_files(db: Database, blobs: Blobs, claim: Claim, result: Path) -
     sealed = answers.store_predictions(
         db, blobs, claim, result_folder.folder, result_folder.document.answers
     )
-    return Made(
+    return StoredResult(
         result_folder,
         stored,
         sealed,
@@ -116,25 +116,25 @@ def store_result_files(db: Database, blobs: Blobs, claim: Claim, result: Path) -
 
 
 def begin_publishing(
-    db: Database, session: Session, blobs: Blobs, claim: Claim, made: Made
-) -> Publishing:
-    """Lock what the publishing transaction changes.
+    db: Database, session: Session, blobs: Blobs, claim: Claim, made: StoredResult
+) -> PublishingTransaction:
+    """Lock the rows that publishing changes, and return them.
 
     Raises:
         LeaseLost, WrongState: see `publish_result`.
     """
     # Until the transaction ends, no sweep deletes a blob that it is about to name.
     references.lock_references_shared(session)
-    _store_deleted_again(session, blobs, made)
+    _restore_deleted_blobs(session, blobs, made)
     job = lock_claimed_job(session, claim)
     find_next_state(job.state, Action.PUBLISH)  # raises at once if a stop was requested
     model = lineage.lock_model(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
-    return Publishing(session, model, task, job, db.now(session))
+    return PublishingTransaction(session, model, task, job, db.now(session))
 
 
 def write_version(
-    publishing: Publishing, made: Made, comparison: ProductionComparison
+    publishing: PublishingTransaction, made: StoredResult, comparison: ProductionComparison
 ) -> tuple[Version, int]:
     """Write the rows of the version and judge it; return it with the bytes that it adds."""
     session, model, job = publishing.session, publishing.model, publishing.job
@@ -149,7 +149,7 @@ def write_version(
     return version, size
 
 
-def _store_deleted_again(session: Session, blobs: Blobs, made: Made) -> None:
+def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredResult) -> None:
     """Store again what was deleted as unused meanwhile; the caller holds the lock on references.
 
     Objects that another row refers to are not deleted meanwhile. The store is asked for the others
@@ -172,7 +172,11 @@ def _store_deleted_again(session: Session, blobs: Blobs, made: Made) -> None:
 
 
 def _store_measurements(
-    session: Session, model: Model, version: Version, made: Made, comparison: ProductionComparison
+    session: Session,
+    model: Model,
+    version: Version,
+    made: StoredResult,
+    comparison: ProductionComparison,
 ) -> int:
     """Store measurements, predictions and comparisons.
 
@@ -205,7 +209,10 @@ def _find_deleted_tasks(session: Session, model: Model) -> set[int]:
 
 
 def _add_version(
-    publishing: Publishing, result: JobResult, stored: list[StoredPartFile], edit: EditResult | None
+    publishing: PublishingTransaction,
+    result: JobResult,
+    stored: list[StoredPartFile],
+    edit: EditResult | None,
 ) -> Version:
     """Add the next version and its parts; its status is held until it is judged."""
     session, model = publishing.session, publishing.model
@@ -218,7 +225,7 @@ def _add_version(
     base = lineage.find_numbered_version(session, model, 0)
     assert parent is not None and base is not None, "a job starts from a version of its model"
     described = [part.to_stored_part() for part in stored]
-    tasks = add_taught_task(parent.manifest, task.number) if edit is None else edit.taught
+    tasks = list_tasks_after_learning(parent.manifest, task.number) if edit is None else edit.taught
     content = build_manifest(
         JobRows(model, task, job, base), result, described, number, tasks, start
     )
@@ -271,7 +278,9 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
     return set(session.execute(of_model).scalars())
 
 
-def delete_unnamed_objects(db: Database, blobs: Blobs, made: Made, former: set[str]) -> None:
+def delete_unnamed_objects(
+    db: Database, blobs: Blobs, made: StoredResult, former: set[str]
+) -> None:
     """Delete stored objects without a row: predictions and features of deleted images, totals.
 
     Args:

@@ -12,7 +12,7 @@ from core.lineage import lineage, words
 from core.lineage.coverage import find_missing_tasks, list_taught_tasks
 from core.lineage.features import find_last_good_ancestor, format_accuracies
 from core.publishing import biased_head
-from core.publishing.advice import give_new_advice
+from core.publishing.advice import advise_on_new_problems
 from core.publishing.confused_pairs import ConfusedPair
 from core.publishing.negative_flips import ProductionComparison
 from core.text.steps import LEFT_OPEN, Step
@@ -66,7 +66,7 @@ def find_version_warnings(
             model, version.number, findings.result, {part.type for part in findings.result.parts}
         )
     # Called even after another warning, since it also records the conditions that hold.
-    advice = give_new_advice(
+    advice = advise_on_new_problems(
         session, model, version, job, findings.confused, says_other=warning_text is not None
     )
     one_class = words.explain_one_class_version(version) if stays else None

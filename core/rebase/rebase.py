@@ -41,7 +41,7 @@ from core.models.new_model import (
     make_name_taken_error,
     require_free_name,
 )
-from core.models.requested_model import AskedModel, check_model_request
+from core.models.requested_model import CheckedModelRequest, check_model_request
 from core.packaged import imagenet_base, packaged_base
 from core.rebase.rebase_comparison import Comparison, comparison_to_json
 from core.rebase.rebase_plan import find_open_rebase, find_production_version, make_rebase_plan
@@ -257,7 +257,7 @@ def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
 
 def _check_rebased_model(
     catalogue: Catalogue, given: NewModel, old: Model, admission: Admission
-) -> AskedModel:
+) -> CheckedModelRequest:
     """Check the new model; if the recipe does not fit the new base, use the default recipe."""
     try:
         return check_model_request(catalogue, given, admission)
@@ -272,7 +272,7 @@ def _check_rebased_model(
         return replace(checked, request=given, notes=[*checked.notes, note])
 
 
-def _keep_old_decoding(asked: AskedModel, old: Model) -> AskedModel:
+def _keep_old_decoding(asked: CheckedModelRequest, old: Model) -> CheckedModelRequest:
     """Return the new model with the old decoding, so that stored images have the same pixels."""
     image: ImageOut = {**asked.images.image}
     image.pop("decoding", None)
@@ -282,7 +282,11 @@ def _keep_old_decoding(asked: AskedModel, old: Model) -> AskedModel:
 
 
 def _add_model_and_jobs(
-    order: _Order, old: Model, requested: AskedModel, begins: InitialWeights, given: RebaseRequest
+    order: _Order,
+    old: Model,
+    requested: CheckedModelRequest,
+    begins: InitialWeights,
+    given: RebaseRequest,
 ) -> tuple[RebaseOut, list[str]]:
     """Add the new model and its jobs; the caller holds the lock on the old model's row.
 

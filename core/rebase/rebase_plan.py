@@ -191,8 +191,8 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
     for task in tasks:
         twin = twins.get(task.sha256)
         measured = (
-            _build_measured(old, old_version, task, cells[0]),
-            None if twin is None else _build_measured(new, new_version, twin, cells[1]),
+            _build_task_measurements(old, old_version, task, cells[0]),
+            None if twin is None else _build_task_measurements(new, new_version, twin, cells[1]),
         )
         one = _describe_task_state(rebase, task, twin, measured, first.get(task.sha256))
         # An archive that was sent twice has the same images, which count once.
@@ -241,7 +241,7 @@ def _find_measured_results(
     return {cell.task: cell for cell in session.scalars(query)}
 
 
-def _build_measured(
+def _build_task_measurements(
     model: Model, version: Version | None, task: Task, cells: Mapping[int, Result]
 ) -> MeasuredTask | None:
     """Return a task's measurements for a version, or None if it was not measured."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ImageOut, NormalisationOut
-from core.contract.responses.model_change import AskedImage
+from core.contract.responses.model_change import ImageRequest
 from core.recipe.pretrained import find_named_weights, get_normalisation, get_training_image_format
 
 IMAGE: ImageOut = {"size": 32, "channels": 3}
@@ -34,7 +34,7 @@ DECODING = 2
 
 
 def resolve_image_settings(
-    catalogue: Catalogue, architecture: str | Mapping[str, Any], asked: AskedImage
+    catalogue: Catalogue, architecture: str | Mapping[str, Any], asked: ImageRequest
 ) -> Images:
     """Return the images for an architecture that has not been checked yet.
 

@@ -19,7 +19,7 @@ BASE_SIZE = 224
 
 
 @dataclass(frozen=True)
-class Pass:
+class PassDuration:
     """Seconds of one core for one image: prediction alone, and one training step.
 
     Attributes:
@@ -33,9 +33,9 @@ class Pass:
     training_s: float
 
 
-PASSES: Mapping[str, tuple[Pass, ...]] = {
-    imagenet_base.NAME: (Pass(128, 0.0078, 0.032), Pass(BASE_SIZE, 0.041, 0.112)),
-    packaged_base.PACKAGED: (Pass(32, 0.0051, 0.012),),
+PASSES: Mapping[str, tuple[PassDuration, ...]] = {
+    imagenet_base.NAME: (PassDuration(128, 0.0078, 0.032), PassDuration(BASE_SIZE, 0.041, 0.112)),
+    packaged_base.PACKAGED: (PassDuration(32, 0.0051, 0.012),),
 }
 """Measured passes by base, from `python -m bench.service.passes`."""
 
@@ -55,16 +55,16 @@ def estimate_pass_seconds(
     return compute_recipe_seconds(catalogue, find_base_pass(base, size), recipe, images, answered)
 
 
-def find_base_pass(base: str, size: int) -> Pass:
+def find_base_pass(base: str, size: int) -> PassDuration:
     """Return the pass over images of a size on a base of `PASSES`."""
     # The nearest size, since the time does not grow exactly with the area.
     nearest = min(PASSES[base], key=lambda known: abs(known.size - size))
     area = (size / nearest.size) ** 2
-    return Pass(size, area * nearest.forward_s, area * nearest.training_s)
+    return PassDuration(size, area * nearest.forward_s, area * nearest.training_s)
 
 
 def compute_recipe_seconds(
-    catalogue: Catalogue, base_pass: Pass, recipe: RecipeOut, images: int, answered: int
+    catalogue: Catalogue, base_pass: PassDuration, recipe: RecipeOut, images: int, answered: int
 ) -> float:
     """Return the seconds that a recipe needs, given the duration of one pass; see
     `estimate_pass_seconds`.
@@ -75,7 +75,7 @@ def compute_recipe_seconds(
     )
 
 
-def _compute_image_seconds(base_pass: Pass, entry: MethodEntry, recipe: RecipeOut) -> float:
+def _compute_image_seconds(base_pass: PassDuration, entry: MethodEntry, recipe: RecipeOut) -> float:
     """Return the seconds of all passes over one image.
 
     Methods in closed form need a single pass.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.contract.catalogue import Catalogue
-from core.contract.responses.model_change import AskedImage, NewModel
+from core.contract.responses.model_change import ImageRequest, NewModel
 from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe
 from core.packaged import imagenet_base
@@ -19,7 +19,7 @@ HEAD_ALONE = 1
 def is_base_unspecified(given: NewModel) -> bool:
     """Return True if a request names no architecture, base or image size, and does not ask for grey
     images."""
-    image: AskedImage = given.get("image") or {}
+    image: ImageRequest = given.get("image") or {}
     named = given.get("architecture") or given.get("base") or image.get("size")
     # The base for photos reads three channels.
     return not named and image.get("channels") != 1

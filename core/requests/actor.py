@@ -41,7 +41,7 @@ COVERS: dict[str, frozenset[str]] = {
 """Scopes that a key of each scope covers.
 
 `scrape` opens the metrics of the whole service and nothing else. `predict` opens one alias of one
-model (see `Bound`) and nothing else.
+model (see `KeyBinding`) and nothing else.
 """
 
 MOST = 20
@@ -57,7 +57,7 @@ _OWNERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class KeyBinding:
     """The alias of a model that a key of scope predict is bound to.
 
     The model can be addressed by its id or by its present name.
@@ -91,7 +91,7 @@ class Actor:
     key_id: str | None
     scope: str
     called: tuple[str, str] | None = None
-    bound: Bound | None = None
+    bound: KeyBinding | None = None
 
     @property
     def is_admin(self) -> bool:

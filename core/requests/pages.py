@@ -138,7 +138,7 @@ def _count_rows_that_fit(
 
     No row is loaded.
     """
-    weight = _sum_row_bytes(column)
+    weight = _build_row_size_expression(column)
     if weight is None:
         return limit
     total = 0
@@ -151,7 +151,7 @@ def _count_rows_that_fit(
     return limit
 
 
-def _sum_row_bytes(column: InstrumentedAttribute[Any]) -> ColumnElement[int] | None:
+def _build_row_size_expression(column: InstrumentedAttribute[Any]) -> ColumnElement[int] | None:
     """Return the SQL expression for the bytes of a row in columns of variable length.
 
     Return None if there are none. JSON is stored as ASCII, so its characters are its bytes.

@@ -59,7 +59,7 @@ def mark_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -
     return [export.sha256 for export in exports]
 
 
-class Marks:
+class DatabaseDamageMarks:
     """Marks of damaged blobs in the database, for `core.storage.Blobs`.
 
     Each call is a transaction.

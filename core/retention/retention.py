@@ -26,7 +26,7 @@ _BATCH = 200
 
 
 @dataclass(frozen=True)
-class Due:
+class DeletableFiles:
     """Files of a task that may be deleted now."""
 
     archive: bool = False
@@ -36,7 +36,7 @@ class Due:
 
 def find_deletable_files(
     model: Model, task: Task, jobs: list[Job], published: bool, now: float, failed_days: float
-) -> Due:
+) -> DeletableFiles:
     """Decide which files of a task may be deleted now.
 
     The training images stay until the time that the task names (`train_until`), so that tasks that
@@ -51,12 +51,12 @@ def find_deletable_files(
     """
     # A decoded dataset replaces its archive, so even an open job no longer needs that.
     if any(State(job.state) in UNFINISHED for job in jobs):
-        return Due(archive=task.train_sha256 is not None)
+        return DeletableFiles(archive=task.train_sha256 is not None)
     if model.deleted_at is not None:
-        return Due(archive=True, train=True, held_out=True)
+        return DeletableFiles(archive=True, train=True, held_out=True)
     states = {State(job.state) for job in jobs}
     if task.stops:
-        return Due(archive=task.train_sha256 is not None or states == {State.REJECTED})
+        return DeletableFiles(archive=task.train_sha256 is not None or states == {State.REJECTED})
     ended = max((job.finished_at or job.created_at for job in jobs), default=task.created_at)
     old = now - ended > failed_days * DAY_S
     counts = model.held_out == COUNTS
@@ -65,15 +65,17 @@ def find_deletable_files(
         train = over and not model.keep_training_data
         # A held task is measured again when it is learned again, so its held-out images are still
         # needed.
-        return Due(archive=True, train=train, held_out=counts and (published or over))
+        return DeletableFiles(archive=True, train=train, held_out=counts and (published or over))
     # A job that its recipe held back is treated like a failed one: a person may retry it.
     held_back = any(map(is_held_for_data, jobs))
     if held_back or states & {State.FAILED, State.CANCELLED}:
         gone = old and not model.keep_training_data
-        return Due(archive=old or task.train_sha256 is not None, train=gone, held_out=gone)
+        return DeletableFiles(
+            archive=old or task.train_sha256 is not None, train=gone, held_out=gone
+        )
     # A rejected batch cannot be retried, so nothing waits for its files.
     rejected = not model.keep_training_data
-    return Due(archive=True, train=rejected, held_out=rejected)
+    return DeletableFiles(archive=True, train=rejected, held_out=rejected)
 
 
 def mark_unneeded_task_files(model: Model, task: Task, *, published: bool, now: float) -> None:

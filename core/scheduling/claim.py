@@ -31,12 +31,12 @@ from core.execution import batch_lines
 from core.execution.kinds import KINDS, Done
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage, words
-from core.lineage.coverage import add_taught_task, find_missing_tasks
+from core.lineage.coverage import find_missing_tasks, list_tasks_after_learning
 from core.lineage.standing import ENDED
 from core.scheduling import turns
 from core.scheduling.eligible import (
     ANY_DEVICE,
-    Offer,
+    WorkerResources,
     build_eligible_condition,
     build_offer_condition,
 )
@@ -72,15 +72,15 @@ _LEASED = sorted(str(state) for state in LEASED)
 _ANY_QUEUED = select(exists().where(Job.state == str(State.QUEUED)))
 
 
-class _Claimant(NamedTuple):
+class _ClaimingWorker(NamedTuple):
     """A worker that claims a job: its name, the seconds of its leases, and its resources."""
 
     worker: str
     lease_s: float
-    offer: Offer
+    offer: WorkerResources
 
 
-def _choose_job_device(job: Job, offer: Offer) -> str:
+def _choose_job_device(job: Job, offer: WorkerResources) -> str:
     """Return the device on which a worker runs a job that fits its offer."""
     return "cpu" if "cpu" in (job.device, job.resume_on) else offer.device
 
@@ -103,7 +103,9 @@ def _lock_selected_rows(query: Select[Job]) -> Select[Job]:
 _HELD = {"sqlite": _leave_query_unlocked, "postgresql": _lock_selected_rows}
 
 
-def claim_job(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVICE) -> Claim | None:
+def claim_job(
+    db: Database, worker: str, lease_s: float, offer: WorkerResources = ANY_DEVICE
+) -> Claim | None:
     """Claim the next eligible job of the owner whose turn it is, for `lease_s` seconds.
 
     Return None if there is none. The claim of a task's job fixes its parent, the present lineage
@@ -128,7 +130,9 @@ def claim_job(db: Database, worker: str, lease_s: float, offer: Offer = ANY_DEVI
             if not _can_job_still_run(session, job, may_run):
                 missed.add(job.id)
                 continue
-            claimed = _record_claim(session, model, job, _Claimant(worker, lease_s, offer), now)
+            claimed = _record_claim(
+                session, model, job, _ClaimingWorker(worker, lease_s, offer), now
+            )
             served = update(Owner).where(Owner.id == job.owner_id)
             # last, since it locks the owner's row
             session.execute(served.values(claimed_at=now, overtook=overtakes))
@@ -166,7 +170,7 @@ def _can_job_still_run(session: Session, job: Job, may_run: ColumnElement[bool])
 
 
 def _record_claim(
-    session: Session, model: Model, job: Job, claimant: _Claimant, now: float
+    session: Session, model: Model, job: Job, claimant: _ClaimingWorker, now: float
 ) -> Claim:
     """Record the claim in the job's row, and return it."""
     # A worker that outlived its lease holds an older number, so none of its later writes counts.
@@ -225,7 +229,9 @@ def _store_starting_version(
             f"the job starts again from it, not from version {former_parent}."
         )
         job_log.add_log_line(session, job.id, ("warning", text), now)
-    tasks = add_taught_task(lineage.find_lineage_head(session, model).manifest, task.number)
+    tasks = list_tasks_after_learning(
+        lineage.find_lineage_head(session, model).manifest, task.number
+    )
     job.warnings = [
         words.describe_missing_task(model, lacked_task, standing)
         for lacked_task, standing in find_missing_tasks(session, model, tasks)
@@ -314,7 +320,7 @@ def requeue_after_out_of_memory(db: Database, claim: Claim, error: str, detail: 
         job.out_of_memory += 1
         running = State(job.state) in (State.VALIDATING, State.RUNNING)
         if running and job.out_of_memory >= MEMORY_ATTEMPTS:
-            return _fail(
+            return _fail_job_or_trial(
                 session, job, now, {"kind": "memory", "code": "job-memory", "detail": detail}
             )
         return _end_lost_attempt(session, job, now, error)
@@ -358,7 +364,7 @@ def fail_job(db: Database, claim: Claim, kind: str, error: str) -> State:
     """
     problem: JobError = {"kind": kind, "code": f"job-{kind}", "detail": error}
     with _open_claimed_job(db, claim) as (session, job, now):
-        return _fail(session, job, now, problem)
+        return _fail_job_or_trial(session, job, now, problem)
 
 
 def reject_job(db: Database, claim: Claim, problem: PerennialError) -> State:
@@ -434,13 +440,15 @@ def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> Sta
     running = State(job.state) in (State.VALIDATING, State.RUNNING)
     if running and job.strikes >= MAX_STRIKES:
         detail = f"{job.strikes} attempts in a row were lost without progress. The last: {error}"
-        return _fail(session, job, now, {"kind": "lost", "code": "job-lost", "detail": detail})
+        return _fail_job_or_trial(
+            session, job, now, {"kind": "lost", "code": "job-lost", "detail": detail}
+        )
     return _apply_job_action(
         session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes}
     )
 
 
-def _fail(session: Session, job: Job, now: float, problem: JobError) -> State:
+def _fail_job_or_trial(session: Session, job: Job, now: float, problem: JobError) -> State:
     """Fail a job, or the trial that it learns, if there are others to choose from."""
     if fail_running_trial(session, job, problem):
         # Strikes count per trial.

@@ -12,17 +12,17 @@ from core.database.tables import Job, Model, Task
 _LEASED = sorted(str(state) for state in LEASED)
 
 
-class Offer(NamedTuple):
+class WorkerResources(NamedTuple):
     """Resources of a worker: `device` cpu, cuda or auto (either), and `gpus`, CUDA devices."""
 
     device: str = "auto"
     gpus: int = 1
 
 
-ANY_DEVICE = Offer()
+ANY_DEVICE = WorkerResources()
 
 
-def build_offer_condition(offer: Offer) -> ColumnElement[bool]:
+def build_offer_condition(offer: WorkerResources) -> ColumnElement[bool]:
     """Return the condition on `Job` under which a worker with that offer can run it.
 
     Every worker has a CPU.

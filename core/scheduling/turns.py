@@ -22,7 +22,7 @@ from core.database.tables import Job, Owner
 _LEASED = sorted(str(state) for state in LEASED)
 
 
-class Turn(NamedTuple):
+class OwnerTurn(NamedTuple):
     """An owner and the owner's next job, by id.
 
     `overtakes` is True if an older job could also run.
@@ -35,7 +35,7 @@ class Turn(NamedTuple):
 
 def list_owner_turns(
     session: Session, may_run: ColumnElement[bool], priorities: Mapping[str, int]
-) -> list[Turn]:
+) -> list[OwnerTurn]:
     """Return the turns of owners with a job that may run, in the order of service.
 
     Args:
@@ -69,7 +69,11 @@ def list_owner_turns(
             next_ = oldest_job if overtook else min(jobs)[1]
             able.append(
                 # An owner who was never served comes first.
-                (running.get(owner, 0), claimed_at or 0.0, Turn(owner, next_, next_ != oldest_job))
+                (
+                    running.get(owner, 0),
+                    claimed_at or 0.0,
+                    OwnerTurn(owner, next_, next_ != oldest_job),
+                )
             )
     able.sort(key=lambda row: (row[0], row[1], row[2].job))
     return [next_turn for _, _, next_turn in able]

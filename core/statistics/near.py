@@ -41,7 +41,7 @@ _SHORT, _LONG = 8, 9
 
 
 @dataclass(frozen=True)
-class Matches:
+class DuplicateMatches:
     """Result of a search for near duplicates.
 
     Attributes:
@@ -66,7 +66,7 @@ def compute_hamming_distances(first: Hashes, second: Hashes) -> npt.NDArray[np.u
     return np.bitwise_count(first ^ second).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
 
 
-def find_duplicates_within(hashes: Hashes) -> Matches:
+def find_duplicates_within(hashes: Hashes) -> DuplicateMatches:
     """Find for each image an earlier near duplicate: `near` has a smaller row than its own."""
     near = np.full(len(hashes), -1, np.int64)
     distinct, first, group = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
@@ -80,15 +80,15 @@ def find_duplicates_within(hashes: Hashes) -> Matches:
     late, early = late[order], early[order]
     _, at = np.unique(late, return_index=True)
     near[late[at]] = early[at]
-    return Matches(near, complete)
+    return DuplicateMatches(near, complete)
 
 
-def find_duplicates_between(hashes: Hashes, earlier: Hashes) -> Matches:
+def find_duplicates_between(hashes: Hashes, earlier: Hashes) -> DuplicateMatches:
     """Find for each image of `hashes` a near duplicate in `earlier`: `near` has its row there."""
     return find_duplicates_in_each(hashes, [earlier])[0]
 
 
-def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> list[Matches]:
+def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> list[DuplicateMatches]:
     """Find for each image a near duplicate in each of several groups of images, in one search.
 
     Args:
@@ -124,7 +124,7 @@ def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> lis
 
     complete = _visit_near_pairs(hashes, is_new, ~is_new, keep_visited_pairs)
     near = np.where(best < none, best % _UNEQUAL, -1)[:, of.reshape(-1)]
-    return [Matches(rows, complete) for rows in near]
+    return [DuplicateMatches(rows, complete) for rows in near]
 
 
 def group_duplicates(hashes: Hashes) -> Rows:
@@ -318,7 +318,12 @@ def _iterate_pairs_within(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
 def _iterate_pairs_across(
     key: Rows, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]
 ) -> _Pairs:
-    """Pair each row of `left` with the rows of `right` that have its key."""
+    """Yield pairs of rows with the same key: one of `left`, the other of `right`.
+
+    Args:
+        key: int64 [N], key of each row.
+        left, right: masks of rows, bool [N].
+    """
     sizes = [np.bincount(key[side], minlength=1 << BAND_BITS) for side in (left, right)]
     # A small batch shares few keys with a large past; only rows with a shared key are looked at.
     is_shared = ((sizes[0] > 0) & (sizes[1] > 0))[key]

@@ -30,7 +30,7 @@ Beyond it, further images change the result little, and the sums become long.
 
 
 @dataclass(frozen=True)
-class Visible:
+class DetectableLoss:
     """The smallest loss that a number of images reveals, and the effect of more images.
 
     Attributes:
@@ -48,18 +48,18 @@ class Visible:
 
 
 @lru_cache(maxsize=256)
-def find_detectable_loss(images: int, limit: float) -> Visible:
+def find_detectable_loss(images: int, limit: float) -> DetectableLoss:
     """Return the loss that `images` held-out images reveal, and the number for half of it."""
     loss = find_visible_loss(images, limit)
     # A loss that the gains and the limit nearly cancel is not detected with any number of images.
     goal = max(limit + 2 * GAINED, (1.0 if loss is None else loss) / 2)
     # No number of images reveals a notably smaller loss.
     if loss is not None and loss - goal < _STEP:
-        return Visible(images, loss, None, None)
+        return DetectableLoss(images, loss, None, None)
     needed = _find_revealing_image_count(goal, limit, images)
     if needed is None:
-        return Visible(images, loss, None, None)
-    return Visible(images, loss, needed - images, find_visible_loss(needed, limit))
+        return DetectableLoss(images, loss, None, None)
+    return DetectableLoss(images, loss, needed - images, find_visible_loss(needed, limit))
 
 
 def find_visible_loss(images: int, limit: float, gained: float = GAINED) -> float | None:

@@ -38,7 +38,7 @@ def open_store(settings: Settings, *, waited_for: bool = False) -> Store:
         from core.storage.address import S3Address
 
         # the client costs 0.2 s of start: only who needs it pays
-        from core.storage.s3 import REQUEST_PATIENCE, S3Store
+        from core.storage.s3 import REQUEST_LIMITS, S3Store
 
         address = S3Address.parse(url)
         # Otherwise, the client would fall back on anonymous requests.
@@ -47,8 +47,8 @@ def open_store(settings: Settings, *, waited_for: bool = False) -> Store:
                 "An S3 store needs PERENNIAL_STORE_ACCESS_KEY and PERENNIAL_STORE_SECRET_KEY"
                 " (or PERENNIAL_STORE_SECRET_KEY_FILE)."
             )
-        patience = REQUEST_PATIENCE if waited_for else None
+        limits = REQUEST_LIMITS if waited_for else None
         return TimedStore(
-            S3Store(address, settings.store_access_key, settings.secret_key, patience=patience)
+            S3Store(address, settings.store_access_key, settings.secret_key, limits=limits)
         )
     raise ValueError("PERENNIAL_STORE_URL must start with file:/// or s3://.")

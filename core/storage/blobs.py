@@ -43,7 +43,7 @@ makes its own `Blobs`."""
 _verifying = [threading.RLock() for _ in range(256)]
 
 
-class Marks(Protocol):
+class DamageMarks(Protocol):
     """Marks of damaged blobs that all processes share, by store key."""
 
     def is_marked(self, key: str) -> bool:
@@ -78,7 +78,7 @@ class Blobs:
         cache: Path,
         *,
         cache_bytes: int = CACHE_BYTES,
-        marks: Marks | None = None,
+        marks: DamageMarks | None = None,
     ) -> None:
         self._store = store
         self._cache = cache
@@ -129,7 +129,7 @@ class Blobs:
         info = self._store.stat(self.make_blob_key(sha256))
         return None if info is None else info.size
 
-    def require_sound(self, sha256: str) -> None:
+    def require_sound_blob(self, sha256: str) -> None:
         """Verify the blob's digest unless this process did so recently and it is unchanged.
 
         Raises:
@@ -148,7 +148,7 @@ class Blobs:
         if self._store.get_local_path(self.make_blob_key(sha256)) is None:
             return True
         try:
-            self.require_sound(sha256)
+            self.require_sound_blob(sha256)
         except StoreCorrupt:
             return False
         return True
@@ -167,12 +167,12 @@ class Blobs:
         key = self.make_blob_key(sha256)
         if offset == 0 and length is None:
             if self._store.get_local_path(key) is not None:
-                self.require_sound(sha256)
+                self.require_sound_blob(sha256)
             # Not a generator itself, so that a missing blob is reported before the first chunk.
             return self._mark_damage_while_reading(
                 verify_chunks(self._store.read(key), key, sha256), sha256
             )
-        self.require_sound(sha256)
+        self.require_sound_blob(sha256)
         return self._store.read(key, offset, length)
 
     def fetch_verified_file(self, sha256: str) -> Path:
@@ -185,9 +185,9 @@ class Blobs:
         """
         local = self._store.get_local_path(self.make_blob_key(sha256))
         if local is not None:
-            self.require_sound(sha256)
+            self.require_sound_blob(sha256)
             return local
-        cached = self._locate_cached(sha256)
+        cached = self._get_cached_path(sha256)
         # Several requests for one version would otherwise download the same blob at once.
         with _verifying[int(sha256[:2], 16)]:
             status = _find_file_status(cached)
@@ -230,12 +230,12 @@ class Blobs:
 
     def find_sound_cached_file(self, sha256: str) -> Path | None:
         """Return the cached copy of a blob, or None if it is missing or damaged. It is read whole."""
-        cached = self._locate_cached(sha256)
+        cached = self._get_cached_path(sha256)
         return cached if cached.is_file() and _hash_file(cached)[0] == sha256 else None
 
     def remove_cached_file(self, sha256: str) -> None:
         """Remove only the cached copy, if present."""
-        cached = self._locate_cached(sha256)
+        cached = self._get_cached_path(sha256)
         cached.unlink(missing_ok=True)
         VERIFIED.forget_verified_name(str(cached))
 
@@ -256,7 +256,7 @@ class Blobs:
         except DamagedBlob:
             raise self._mark_as_damaged(sha256) from None
 
-    def _locate_cached(self, sha256: str) -> Path:
+    def _get_cached_path(self, sha256: str) -> Path:
         return self._cache / self.make_blob_key(sha256)
 
     def _link_into_cache(self, path: Path, sha256: str) -> None:
@@ -264,7 +264,7 @@ class Blobs:
 
         A link uses no extra space. If the file is on another disk, nothing is done.
         """
-        cached = self._locate_cached(sha256)
+        cached = self._get_cached_path(sha256)
         if self._store.get_local_path(self.make_blob_key(sha256)) is not None or cached.exists():
             return
         try:

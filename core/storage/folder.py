@@ -50,7 +50,7 @@ class FolderStore:
 
         `move` renames it if it lies on the same file system, and otherwise copies it.
         """
-        target = self._locate_object(key)
+        target = self._get_object_path(key)
         # The source is opened outside of `_translate_disk_errors`: a missing source is the caller's
         # error, not an outage.
         with path.open("rb") as source, self._translate_disk_errors():
@@ -71,7 +71,7 @@ class FolderStore:
 
     def put_bytes(self, key: str, data: bytes) -> None:
         """Store bytes under a key."""
-        target = self._locate_object(key)
+        target = self._get_object_path(key)
         with self._translate_disk_errors(), self._open_incoming_file() as (temporary, handle):
             handle.write(data)
             self._sync_and_rename_file(temporary, handle, target)
@@ -79,7 +79,7 @@ class FolderStore:
     def read(self, key: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return chunks of the object or of a range of it; StoreCorrupt when missing."""
         require_nonnegative_range(offset, length)
-        path = self._locate_object(key)
+        path = self._get_object_path(key)
         with self._translate_disk_errors():
             try:
                 handle = path.open("rb", buffering=0)
@@ -105,13 +105,13 @@ class FolderStore:
 
     def stat(self, key: str) -> ObjectInfo | None:
         """Describe the object, or return None."""
-        path = self._locate_object(key)
+        path = self._get_object_path(key)
         with self._translate_disk_errors():
             return _read_info(key, path)
 
     def delete(self, key: str) -> None:
         """Remove the object, and the folders that it leaves empty."""
-        path = self._locate_object(key)
+        path = self._get_object_path(key)
         with self._translate_disk_errors():
             try:
                 path.unlink()
@@ -162,7 +162,7 @@ class FolderStore:
 
     def get_local_path(self, key: str) -> Path | None:
         """Return the object's file, or None when there is none."""
-        path = self._locate_object(key)
+        path = self._get_object_path(key)
         return path if path.is_file() else None
 
     def make_download_url(self, key: str, seconds: int, headers: Mapping[str, str]) -> str | None:
@@ -198,7 +198,7 @@ class FolderStore:
                 except FileNotFoundError:
                     continue  # its writer finished meanwhile
 
-    def _locate_object(self, key: str) -> Path:
+    def _get_object_path(self, key: str) -> Path:
         return self.root / check_object_key(key)
 
     def _read_device_number(self) -> int:

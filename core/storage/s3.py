@@ -56,7 +56,7 @@ _ABSENT = frozenset({"NoSuchKey", "ResourceNotFound"})
 
 
 @dataclass(frozen=True)
-class Patience:
+class CallLimits:
     """Time limits of one call.
 
     Attributes:
@@ -113,12 +113,12 @@ class _NotAfterSilence(Retry):
         return super().increment(method, url, response, error, _pool, _stacktrace)
 
 
-REQUEST_PATIENCE = Patience(connect_s=2.0, read_s=5.0, retries=2, repeat_silence=False)
+REQUEST_LIMITS = CallLimits(connect_s=2.0, read_s=5.0, retries=2, repeat_silence=False)
 """Limits while a client waits.
 
 Two time-outs in a row (a part, then the end of its upload) still leave the client 15 s.
 """
-CHECK_PATIENCE = Patience(connect_s=1.0, read_s=2.0, retries=0)
+CHECK_LIMITS = CallLimits(connect_s=1.0, read_s=2.0, retries=0)
 
 
 class S3Store:
@@ -133,13 +133,13 @@ class S3Store:
         access_key: str,
         secret_key: str,
         *,
-        patience: Patience | None = None,
+        limits: CallLimits | None = None,
     ) -> None:
         self.address = address
-        self._patience = patience or Patience()
-        self._client = _make_s3_client(address, access_key, secret_key, self._patience)
+        self._limits = limits or CallLimits()
+        self._client = _make_s3_client(address, access_key, secret_key, self._limits)
         # A check must answer within seconds, without the retries of other calls.
-        self._check_client = _make_s3_client(address, access_key, secret_key, CHECK_PATIENCE)
+        self._check_client = _make_s3_client(address, access_key, secret_key, CHECK_LIMITS)
 
     def __repr__(self) -> str:
         return f"S3Store({str(self.address)!r})"
@@ -235,9 +235,9 @@ class S3Store:
                 except (HTTPError, OSError) as error:
                     failures += 1
                     response.close()
-                    if failures > self._patience.retries:
+                    if failures > self._limits.retries:
                         raise self._build_outage_error(error) from error
-                    time.sleep(self._patience.pause_s * 2**failures)
+                    time.sleep(self._limits.pause_s * 2**failures)
                     resumed = self._start_download(key, name, offset, end - offset)
                     # The rest of another object must not be appended to the first part of this one.
                     if resumed is None or resumed.headers.get("etag") != etag:
@@ -410,7 +410,7 @@ def _read_http_status(error: ServerError | InvalidResponseError) -> str:
 
 
 def _make_s3_client(
-    address: S3Address, access_key: str, secret_key: str, patience: Patience
+    address: S3Address, access_key: str, secret_key: str, limits: CallLimits
 ) -> Minio:
     return Minio(
         address.endpoint,
@@ -419,7 +419,7 @@ def _make_s3_client(
         secure=address.secure,
         # Given, or the client would ask the server for it, even to sign a URL.
         region=address.region,
-        http_client=patience.make_connection_pool(),
+        http_client=limits.make_connection_pool(),
     )
 
 

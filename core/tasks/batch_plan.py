@@ -48,7 +48,7 @@ class BatchInModel:
     plan: Plan
     names: ComparedClassNames
     expected_s: float | None
-    same: list[repeats.Same]
+    same: list[repeats.EqualTask]
     repeats: Repeats | None
 
     @property
@@ -68,7 +68,7 @@ class BatchInModel:
 
 
 @dataclass(frozen=True)
-class Past:
+class ModelHistory:
     """A model, and what its earlier tasks mean for a new batch.
 
     Attributes:
@@ -83,11 +83,13 @@ class Past:
     before: Predecessors
     learned: int
     held_out: int
-    same: list[repeats.Same]
+    same: list[repeats.EqualTask]
     tasks: list[Task]
 
 
-def read_model_and_tasks(session: Session, actor: Actor, model: str, sent: repeats.Sent) -> Past:
+def read_model_and_tasks(
+    session: Session, actor: Actor, model: str, sent: repeats.Sent
+) -> ModelHistory:
     """Read a model with its latest version, last open job, and the tasks that matter for a batch.
 
     Every submission calls this, so it sends only two statements.
@@ -116,7 +118,7 @@ def read_model_and_tasks(session: Session, actor: Actor, model: str, sent: repea
     candidates = [task for *_, task, matches in rows if task is not None and matches]
     same = repeats.rank_equal_tasks(session, row, sent, candidates)
     # PostgreSQL returns a sum as a Decimal.
-    return Past(row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks)
+    return ModelHistory(row, before, int(rows[0][0] or 0), int(rows[0][1] or 0), same, tasks)
 
 
 def read_model_columns(model: Model) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from core.contract.jobs.trial import LEAST_FOR_SELECTION
 from core.database.tables import Model
 from core.errors import InvalidRecipe
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.tasks.batch_plan import Past, Plan
+from core.tasks.batch_plan import ModelHistory, Plan
 from core.tasks.expected_job import estimate_job_seconds
 from core.tasks.sent_batch import Batch
 from core.trials.plan import Batch as TrialBatch
@@ -18,7 +18,7 @@ from core.trials.rows import has_selection_images
 
 
 def resolve_batch_recipe(
-    session: Session, catalogue: Catalogue, past: Past, batch: Batch, check: Check
+    session: Session, catalogue: Catalogue, past: ModelHistory, batch: Batch, check: Check
 ) -> tuple[ResolvedRecipe, list[PlannedTrial]]:
     """Return the recipe of a batch with all warnings about it, and its trials.
 
@@ -64,7 +64,7 @@ def estimate_plan_seconds(
 
 
 def _plan_trials(
-    session: Session, catalogue: Catalogue, past: Past, batch: Batch, check: Check
+    session: Session, catalogue: Catalogue, past: ModelHistory, batch: Batch, check: Check
 ) -> list[PlannedTrial]:
     if batch.trials is None:
         return []

@@ -190,7 +190,7 @@ def warn_of_few_images(directory: Directory, compared: ComparedClassNames) -> li
 def describe_missing_checks(directory: Directory) -> list[str]:
     """Return one sentence for each check that names and sizes do not allow."""
     decoding = "Images were not decoded: damaged files are found by the job."
-    if directory.first_look.is_sample:
+    if directory.first_look.is_partly_checked:
         decoding = (
             f"Images were not decoded, and the kinds of {directory.first_look.looked:,} of "
             f"{directory.first_look.images:,} looked at: "

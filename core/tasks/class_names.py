@@ -104,7 +104,7 @@ def strip_plural(fold: str) -> str:
     )
 
 
-def undouble_letters(word: str) -> str:
+def collapse_double_letters(word: str) -> str:
     """Return a folded name with each doubled letter written once."""
     return _DOUBLED.sub(r"\1", word)
 
@@ -134,7 +134,7 @@ class _Index:
         word = strip_plural(fold)
         if MIN_SLIPPED <= len(word) <= MAX_EDITED:
             self._words.setdefault(word, name)
-            self._undoubled.setdefault(undouble_letters(word), name)
+            self._undoubled.setdefault(collapse_double_letters(word), name)
         if MIN_EDITED <= len(word) <= MAX_EDITED:
             for at, shorter in _iterate_without_one_letter(word):
                 self._shorter.setdefault(hash(shorter), name)
@@ -149,7 +149,7 @@ class _Index:
         word = strip_plural(fold)
         if not MIN_SLIPPED <= len(word) <= MAX_EDITED:
             return None
-        undoubled = undouble_letters(word)
+        undoubled = collapse_double_letters(word)
         if len(undoubled) >= MIN_SLIPPED and undoubled in self._undoubled:
             return self._undoubled[undoubled]
         if len(word) < MIN_EDITED:
@@ -157,7 +157,7 @@ class _Index:
         return self._find_name_by_edit(word)
 
     def _find_name_by_swap(self, word: str) -> str | None:
-        """Return an indexed name that differs in two swapped neighbours, or None."""
+        """Return an indexed name that is this word with two adjacent letters swapped, or None."""
         swapped_words = (
             word[: at - 1] + word[at] + word[at - 1] + word[at + 1 :]
             # A swap at place 1 would change the first letter, and digits must not move.

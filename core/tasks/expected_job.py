@@ -17,11 +17,11 @@ from core.contract.responses.recipe import RecipeOut
 from core.database.kinds import Kind
 from core.database.states import State
 from core.database.tables import Job, Model, Task
-from core.recipe.passes import PASSES, Pass, compute_recipe_seconds, find_base_pass
+from core.recipe.passes import PASSES, PassDuration, compute_recipe_seconds, find_base_pass
 
 MEASURED_JOBS = 5
 """Maximum number of the model's newest jobs that are considered."""
-_UNKNOWN = Pass(1, 1.0, 3.0)
+_UNKNOWN = PassDuration(1, 1.0, 3.0)
 """Pass of an unmeasured network: learning an image takes three times as long as predicting it."""
 
 

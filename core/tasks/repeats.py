@@ -43,7 +43,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Same:
+class EqualTask:
     """A task with the same content, and where it stands.
 
     Attributes:
@@ -61,7 +61,7 @@ class Same:
         return self.standing in ANSWERS or self.is_held
 
 
-def find_same_batches(session: Session, model: Model, sent: Sent) -> list[Same]:
+def find_same_batches(session: Session, model: Model, sent: Sent) -> list[EqualTask]:
     """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's
     row.
     """
@@ -75,9 +75,10 @@ def find_same_batches(session: Session, model: Model, sent: Sent) -> list[Same]:
 
 
 def build_same_batch_condition(model: Model, sent: Sent) -> ColumnElement[bool]:
-    """Select the tasks of a model with the content of a batch, as far as SQL can:
-    `rank_equal_tasks` does
-    the rest.
+    """Build the SQL condition on tasks of a model that may have the same content as a batch.
+
+    Older tasks have no digest of their content and match by their archive; `rank_equal_tasks` then
+    removes false matches.
     """
     older = and_(
         Task.content_sha256.is_(None), Task.sha256 == sent.sha256, Task.data_deleted_at.is_(None)
@@ -89,7 +90,7 @@ def build_same_batch_condition(model: Model, sent: Sent) -> ColumnElement[bool]:
 
 def rank_equal_tasks(
     session: Session, model: Model, sent: Sent, candidates: Sequence[Task]
-) -> list[Same]:
+) -> list[EqualTask]:
     """Return the candidates with their standings: the one that answers first, then the others from
     the newest.
     """
@@ -103,11 +104,11 @@ def rank_equal_tasks(
     held_numbers |= _find_held_versions(
         session, model, [n for n, standing in where.items() if standing is Standing.SKIPPED]
     )
-    same = [Same(task, where[task.number], task.number in held_numbers) for task in tasks]
+    same = [EqualTask(task, where[task.number], task.number in held_numbers) for task in tasks]
     return sorted(same, key=lambda one: (_rank_earlier_task(one), -one.task.number))
 
 
-def _rank_earlier_task(same: Same) -> int:
+def _rank_earlier_task(same: EqualTask) -> int:
     if same.standing in ANSWERS:
         return ANSWERS.index(same.standing)
     # A skipped task with a held version is an answer too, after all others.
@@ -135,12 +136,12 @@ def _has_same_reading_options(report: BatchReport, sent: Sent) -> bool:
     return was == (sent.directory.reading.get("options", {}), sent.duplicates)
 
 
-def choose_answering_task(same: Sequence[Same]) -> Same | None:
+def choose_answering_task(same: Sequence[EqualTask]) -> EqualTask | None:
     """Return the task that a batch is answered with; None: it is learned."""
     return same[0] if same and same[0].answers_repeat else None
 
 
-def find_current_task_job(session: Session, same: Same) -> Job:
+def find_current_task_job(session: Session, same: EqualTask) -> Job:
     """Return the job that made what a task is now: the one under way, or the one that made its
     version.
     """
@@ -158,12 +159,12 @@ def find_current_task_job(session: Session, same: Same) -> Job:
     )  # a twin in a rebased model may have none of its own
 
 
-def repeated_task_to_json(same: Same, job: Job) -> Repeats:
+def repeated_task_to_json(same: EqualTask, job: Job) -> Repeats:
     """Return the task that a batch repeats as answers show it."""
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
-def count_up_repeat_number(same: Sequence[Same], content: str | None) -> int | None:
+def count_up_repeat_number(same: Sequence[EqualTask], content: str | None) -> int | None:
     """Return the number of a new task among those of its model with the same content, from 0; None:
     no digest.
     """
@@ -181,7 +182,7 @@ def remove_task_digest(task: Task) -> None:
 
 
 def warn_of_repeated_batch(
-    same: Sequence[Same], *, again: bool, size: int, expected_s: float | None
+    same: Sequence[EqualTask], *, again: bool, size: int, expected_s: float | None
 ) -> list[str]:
     """Return warnings about a batch that was sent before and is learned all the same.
 

@@ -45,7 +45,7 @@ from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor
 from core.requests.audit import Entry, record_audit_entry
 from core.requests.times import format_rfc3339
-from core.trials.rows import drop_trials, start_trials_again
+from core.trials.rows import convert_to_single_recipe, start_trials_again
 from core.usage import quota
 
 
@@ -199,7 +199,7 @@ def _requeue_job(again: RelearnRequest) -> None:
     former, parent = _remove_recipe_resources(job.recipe), job.parent_version
     job.recipe_override, job.recipe, job.gate = patch, _resolve_recipe(again, patch), model.gate
     if again.override is not None:
-        drop_trials(session, job)
+        convert_to_single_recipe(session, job)
     elif job.choose is not None:
         _start_trials_again(again, was_held)
     if was_held and job.recipe.get("data_report") != "hold":

@@ -40,10 +40,11 @@ from core.requests.actor import Actor, find_model, find_model_row
 from core.requests.audit import Entry, record_audit_entry
 from core.retention import archives
 from core.storage import Store
-from core.tasks import batch_report, repeats, retries
-from core.tasks.batch_plan import BatchInModel, Past, Plan, read_model_and_tasks, read_model_columns
+from core.tasks import batch_plan, batch_report, repeats, retries
+from core.tasks.batch_plan import BatchInModel, ModelHistory, Plan
 from core.tasks.batch_recipe import estimate_plan_seconds, resolve_batch_recipe
 from core.tasks.class_names import compare_class_names
+from core.tasks.repeats import EqualTask
 from core.tasks.sent_batch import (
     Answer,
     Batch,
@@ -56,8 +57,9 @@ from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
 from core.trials.plan import describe_plan
 from core.trials.rows import add_trials
+from core.uploads import whole_uploads
 from core.uploads.archive_keeping import store_archive
-from core.uploads.whole_uploads import Whole, delete_accepted_upload_rows, delete_piece_objects
+from core.uploads.whole_uploads import WholeUpload
 from core.usage import quota, stored_bytes
 
 
@@ -134,7 +136,7 @@ class Submission:
     max_bytes: int = 0
     max_open_jobs: int = 0
     admission: Admission = ANY
-    upload: Whole | None = None
+    upload: WholeUpload | None = None
 
     def preview_submission(self) -> Report:
         """Return the report of submitting this batch without doing it (`?validate=only`).
@@ -181,8 +183,7 @@ class Submission:
         return report
 
     def submit_as_next_task(self) -> SentBatch[Accepted]:
-        """Make the batch the model's next task, unless it repeats one (see
-        `core.tasks.repeats`).
+        """Make the batch the model's next task, unless it repeats one (`core.tasks.repeats`).
 
         Raises:
             NotFound: the model or the upload is gone.
@@ -214,17 +215,17 @@ class Submission:
     ) -> SentBatch[Accepted]:
         """Add the task and its job; for an equal batch that came meanwhile, respond as to a repeat."""
         model, now = locked.model, locked.now
-        unchanged = read_model_columns(model) == there.row
+        is_same = batch_plan.read_model_columns(model) == there.row
         # Tasks are added under the lock of their model, and `next_task` rises with each: if it has
         # not changed, there is still none with the same content where there was none.
-        is_first = unchanged and not there.same
+        is_first = is_same and not there.same
         same = [] if is_first else repeats.find_same_batches(session, model, self.batch.sent)
         repeated = self._respond_to_repeat(session, model, same, now)
         if repeated is not None:
             return repeated
         # Planned again only if the model has changed meanwhile, as by another batch.
         plan = (
-            there.plan if unchanged else self.make_plan(session, self._read_past(session, model.id))
+            there.plan if is_same else self.make_plan(session, self._read_model(session, model.id))
         )
         task = self._make_task(there, plan, same, task_id, locked)
         # Trials begin with the first of them.
@@ -258,7 +259,7 @@ class Submission:
         self,
         there: BatchInModel,
         plan: Plan,
-        same: Sequence[repeats.Same],
+        same: Sequence[EqualTask],
         task_id: str,
         locked: LockedModel,
     ) -> Task:
@@ -295,18 +296,18 @@ class Submission:
                 return None
             self._store_response(session, response, now)
             if spent is not None:
-                delete_accepted_upload_rows(session, self.actor, spent, now)
+                whole_uploads.delete_accepted_upload_rows(session, self.actor, spent, now)
                 stored_bytes.mark_measurement_outdated(session, spent.owner_id)
             if response.is_new:
                 quota.require_added_job_allowed(
                     session, model.owner_id, self.max_open_jobs, is_locked=spent is not None
                 )
         if spent is not None:
-            delete_piece_objects(self.store, spent)
+            whole_uploads.delete_piece_objects(self.store, spent)
         return response
 
     def _respond_to_repeat(
-        self, session: Session, model: Model, same: Sequence[repeats.Same], now: float
+        self, session: Session, model: Model, same: Sequence[EqualTask], now: float
     ) -> SentBatch[Accepted] | None:
         """Return the response to a batch that repeats a task.
 
@@ -363,7 +364,7 @@ class Submission:
         session.flush()
 
     def store_and_accept_batch(
-        self, there: BatchInModel, key: str, add: Add[Answer], spent: Whole | None = None
+        self, there: BatchInModel, key: str, add: Add[Answer], spent: WholeUpload | None = None
     ) -> SentBatch[Answer]:
         """Move the archive into the store and accept it in one transaction.
 
@@ -398,7 +399,7 @@ class Submission:
             model, now = locked.model, locked.now
             done = add(session, locked)
             if spent is not None:
-                delete_accepted_upload_rows(session, actor, spent, now)
+                whole_uploads.delete_accepted_upload_rows(session, actor, spent, now)
             self._store_response(session, done, now)
             if not is_counted:
                 quota.count_accepted_upload(
@@ -419,7 +420,7 @@ class Submission:
             self.store.delete(key)
         if spent is not None:
             hit_failpoint("upload-spent")
-            delete_piece_objects(self.store, spent)
+            whole_uploads.delete_piece_objects(self.store, spent)
         return done
 
     def plan_in_current_model(self) -> BatchInModel:
@@ -435,7 +436,7 @@ class Submission:
             plans_known: plan also a batch that repeats a task; otherwise return None for it.
         """
         with self.db.read() as session:
-            past = self._read_past(session, self.model)
+            past = self._read_model(session, self.model)
             model = past.model
             answered = None if self.batch.again else repeats.choose_answering_task(past.same)
             if answered is not None and not plans_known:
@@ -445,7 +446,7 @@ class Submission:
             directory = self.batch.directory
             images = (directory.n_train, past.held_out + directory.n_test)
             expected_s = estimate_plan_seconds(session, self.catalogue, model, plan, images)
-            row, repeated_json = read_model_columns(model), None
+            row, repeated_json = batch_plan.read_model_columns(model), None
             if answered is not None:
                 job = repeats.find_current_task_job(session, answered)
                 repeated_json = repeats.repeated_task_to_json(answered, job)
@@ -453,10 +454,10 @@ class Submission:
         names = compare_class_names(self.batch.directory.classes, known_names)
         return BatchInModel(row, plan, names, expected_s, past.same, repeated_json)
 
-    def _read_past(self, session: Session, model: str) -> Past:
-        return read_model_and_tasks(session, self.actor, model, self.batch.sent)
+    def _read_model(self, session: Session, model: str) -> ModelHistory:
+        return batch_plan.read_model_and_tasks(session, self.actor, model, self.batch.sent)
 
-    def make_plan(self, session: Session, past: Past) -> Plan:
+    def make_plan(self, session: Session, past: ModelHistory) -> Plan:
         """Return the recipe of the batch, with all warnings about the batch in this model.
 
         Raises:
@@ -475,14 +476,16 @@ class Submission:
         ]
         return Plan(ResolvedRecipe(resolved.recipe, warnings), ahead.missing, trials)
 
-    def _check_recipe(self, session: Session, past: Past, resolved: ResolvedRecipe) -> list[str]:
+    def _check_recipe(
+        self, session: Session, past: ModelHistory, resolved: ResolvedRecipe
+    ) -> list[str]:
         """Check that the batch can be learned with a recipe, and return warnings about it."""
         model, recipe = past.model, resolved.recipe
         work = Work(max(1, model.next_task), past.learned + self.batch.directory.n_train)
         self.admission.check_job(self.catalogue, model.architecture, model.image, recipe, work)
         return warn_of_recipe_after(session, self.catalogue, model, past.before, recipe)
 
-    def _warn_of_repeats(self, same: Sequence[repeats.Same], expected_s: float | None) -> list[str]:
+    def _warn_of_repeats(self, same: Sequence[EqualTask], expected_s: float | None) -> list[str]:
         """Return the warnings about a repeated batch that is learned all the same."""
         again, size = self.batch.again, self.batch.bytes
         if not again and repeats.choose_answering_task(same) is not None:

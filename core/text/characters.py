@@ -47,7 +47,7 @@ _C0 = {
 }
 
 
-class Wrong(NamedTuple):
+class InvalidCharacter(NamedTuple):
     """A character that a text must not have; `place` counts from 1."""
 
     character: str
@@ -61,21 +61,21 @@ class Wrong(NamedTuple):
         return f"the character {code_point} at position {self.place}"
 
 
-def find_invalid_name_character(text: str) -> Wrong | None:
+def find_invalid_name_character(text: str) -> InvalidCharacter | None:
     """Return the first character that a name must not have, or None."""
     # Shortcut for most names: one request may have ten thousand of them.
     if text.isascii() and text.isprintable():
         return None
     for match in _IN_NAMES.finditer(text):
         if not _changes_display(text, match.start()):
-            return Wrong(match.group(), match.start() + 1)
+            return InvalidCharacter(match.group(), match.start() + 1)
     return None
 
 
-def find_invalid_reason_character(text: str) -> Wrong | None:
+def find_invalid_reason_character(text: str) -> InvalidCharacter | None:
     """Return the first character that a reason must not have, or None."""
     match = _IN_PROSE.search(text)
-    return None if match is None else Wrong(match.group(), match.start() + 1)
+    return None if match is None else InvalidCharacter(match.group(), match.start() + 1)
 
 
 def normalise_name(text: str) -> str:

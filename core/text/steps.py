@@ -285,7 +285,7 @@ def find_requests(text: str) -> Iterator[tuple[int, int, Step]]:
 
 
 def replace_query_parameters(text: str, render: Callable[[str, str], str]) -> str:
-    """Replace each query parameter of a batch, such as `?layout=folders`, by another form."""
+    """Replace query parameters in a text, such as `?layout=folders`, by `render(name, value)`."""
     return _OPTION.sub(lambda match: render(match["name"], unquote(match["value"])), text)
 
 

@@ -34,7 +34,7 @@ def list_suggestions(model: Model, is_first: bool, images: int) -> list[Suggesti
     return [*suggestions, *_iterate_variants()]
 
 
-def keeps_images(model: Model) -> bool:
+def retains_training_images(model: Model) -> bool:
     """Return True if the settings of a model let it keep training images after a batch."""
     may_stay = model.keep_training_data or model.training_data_days > 0
     return may_stay and model.held_out != COUNTS
@@ -66,7 +66,7 @@ def _iterate_trained(model: Model, is_first: bool) -> Iterator[Suggestion]:
         "The whole network learns slowly, and the head is aligned by what it remembers of each "
         "class; no image is kept.",
     )
-    if keeps_images(model):
+    if retains_training_images(model):
         yield Suggestion(
             {"method": {"name": "er-ace"}},
             "The whole network learns, and earlier images are kept and replayed, which this "

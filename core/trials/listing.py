@@ -14,7 +14,7 @@ from core.jobs.jobs import make_missing_error
 from core.requests.actor import Actor
 from core.requests.times import format_rfc3339
 from core.trials.choice import Candidate, explain_loss
-from core.trials.rows import TrialState, find_best, list_candidates, read_trials
+from core.trials.rows import TrialState, find_best_trial, list_measured_trials, read_trials
 
 
 def read_job_trials(db: Database, actor: Actor, job_id: str) -> TrialsOut:
@@ -49,8 +49,8 @@ def build_trials_response(session: Session, job: Job) -> TrialsOut:
     assert job.choose is not None, "required above"
     session.flush()
     trials = read_trials(session, job.id)
-    best = find_best(trials)
-    candidates = {each.number: each for each in list_candidates(trials)}
+    best = find_best_trial(trials)
+    candidates = {each.number: each for each in list_measured_trials(trials)}
     model = session.get_one(Model, job.model_id)
     winner = candidates.get(job.chosen_trial or 0)
     return {
@@ -87,7 +87,7 @@ def _trial_to_json(
     is_loser = own is not None and winner is not None and own.number != winner.number
     lost = explain_loss(own, winner) if is_loser and own is not None and winner else None
     if trial.state == TrialState.SKIPPED:
-        lost = _explain_skipped(budget_s)
+        lost = _explain_skipped_trial(budget_s)
     return {
         "trial": trial.number,
         "recipe": trial.recipe_override,
@@ -108,7 +108,7 @@ def _trial_to_json(
     }
 
 
-def _explain_skipped(budget_s: float | None) -> str:
+def _explain_skipped_trial(budget_s: float | None) -> str:
     """Return why a trial was not run, in a sentence."""
     return f"It was not run: the budget of {budget_s or 0:g} s was used up before it."
 

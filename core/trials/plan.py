@@ -91,7 +91,7 @@ def plan_trials(
         )
     if isinstance(asked.recipes, str):
         return _find_candidates(catalogue, model, batch, check)
-    planned = _plan_listed(catalogue, model, asked.recipes, check)
+    planned = _plan_listed_trials(catalogue, model, asked.recipes, check)
     for number, trial in enumerate(planned, start=1):
         if source == "left-out" and not has_left_out_answers(
             trial.resolved.recipe["method"], batch.is_first
@@ -125,7 +125,7 @@ def describe_plan(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
     ]
 
 
-def _plan_listed(
+def _plan_listed_trials(
     catalogue: Catalogue, model: Model, recipes: Sequence[RecipePatch], check: Check
 ) -> list[PlannedTrial]:
     if not LEAST <= len(recipes) <= MOST:
@@ -133,7 +133,7 @@ def _plan_listed(
     planned: list[PlannedTrial] = []
     for number, patch in enumerate(recipes, start=1):
         try:
-            trial = _resolve_candidate(catalogue, model, Suggestion(patch, LISTED))
+            trial = _build_trial_recipe(catalogue, model, Suggestion(patch, LISTED))
             warnings = check(trial.resolved)
         except InvalidRecipe as error:
             detail = f"Recipe {number} of the list: {error.detail}"
@@ -146,7 +146,7 @@ def _plan_listed(
     return planned
 
 
-def _resolve_candidate(catalogue: Catalogue, model: Model, suggestion: Suggestion) -> PlannedTrial:
+def _build_trial_recipe(catalogue: Catalogue, model: Model, suggestion: Suggestion) -> PlannedTrial:
     if "resources" in suggestion.patch:
         raise InvalidRecipe(
             "resources cannot differ between trials, which one job learns: set them in the "
@@ -170,7 +170,7 @@ def _find_candidates(
     planned: list[PlannedTrial] = []
     for suggestion in list_suggestions(model, batch.is_first, batch.images):
         try:
-            trial = _resolve_candidate(catalogue, model, suggestion)
+            trial = _build_trial_recipe(catalogue, model, suggestion)
             # A method that takes over too little would leave what was learned unprotected.
             loses = bool(check(trial.resolved))
         # It does not fit the model or its limits, so that another one is tried.

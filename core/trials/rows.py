@@ -73,7 +73,7 @@ def has_selection_images(session: Session, model_id: str) -> bool:
     return session.scalar(query.limit(1)) is not None
 
 
-def list_candidates(trials: Sequence[Trial]) -> list[Candidate]:
+def list_measured_trials(trials: Sequence[Trial]) -> list[Candidate]:
     """Return the measured trials."""
     return [
         Candidate(trial.number, trial.figures, trial.seconds or 0.0)
@@ -82,9 +82,9 @@ def list_candidates(trials: Sequence[Trial]) -> list[Candidate]:
     ]
 
 
-def find_best(trials: Sequence[Trial]) -> int | None:
+def find_best_trial(trials: Sequence[Trial]) -> int | None:
     """Return the number of the best measured trial; None without one."""
-    candidates = list_candidates(trials)
+    candidates = list_measured_trials(trials)
     return choose_candidate(candidates).number if candidates else None
 
 
@@ -125,7 +125,7 @@ def reset_trial(trial: Trial) -> None:
     trial.parent = trial.began_s = trial.seconds = trial.figures = trial.error = None
 
 
-def drop_trials(session: Session, job: Job) -> None:
+def convert_to_single_recipe(session: Session, job: Job) -> None:
     """Turn a job into one with a single recipe, if it has trials."""
     if job.choose is None:
         return

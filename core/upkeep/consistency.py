@@ -213,7 +213,7 @@ def repair_consistency(
     if any(drift.kind == "lease" for drift in drifts):
         claims.take_back_expired_jobs(db)
     # Last, so that it also removes what the repairs left without a row.
-    sweep.run_sweep(db, store, blobs, settings, sweep.Extent(whole=True))
+    sweep.run_sweep(db, store, blobs, settings, sweep.SweepExtent(whole=True))
 
 
 def _find_rows_without_objects(db: Database, store: Store, verify: bool) -> Iterator[Drift]:
@@ -276,7 +276,7 @@ def _is_referenced(session: Session, named: NamedObject) -> bool:
 
 
 def _is_object_sound(store: Store, named: NamedObject) -> bool:
-    """Return True if the object exists and has its digest."""
+    """Return True if the object's content has its digest, or if no digest is known."""
     digest = hashlib.sha256()
     try:
         for chunk in store.read(named.key):

@@ -40,7 +40,7 @@ _ROW = 1
 _BLOBS = "blobs/"
 
 
-class _Over(Exception):
+class _ScrubInterrupted(Exception):
     """The worker ends, or another one has the lease."""
 
 
@@ -91,14 +91,14 @@ class Scrubber:
         is_due = self._take_scrub_lease()
         if is_due is None:
             return
-        with suppress(_Over):
+        with suppress(_ScrubInterrupted):
             try:
                 self._check_marked_objects_again()
                 if is_due and self._settings.scrub_bytes_per_s:
                     self._check_all_objects()
             finally:
                 # If the lease cannot be released now, it runs out by itself.
-                with suppress(SQLAlchemyError, _Over):
+                with suppress(SQLAlchemyError, _ScrubInterrupted):
                     self._record_scrub_progress(release=True)
 
     def _take_scrub_lease(self) -> bool | None:
@@ -131,13 +131,13 @@ class Scrubber:
         """Record the progress, and renew the lease.
 
         Raises:
-            _Over: another worker has the lease.
+            _ScrubInterrupted: another worker has the lease.
         """
         with self._db.write() as session:
             now = self._db.now(session)
             row = session.get_one(Scrub, _ROW, with_for_update=True, populate_existing=True)
             if row.fence != self._fence:
-                raise _Over
+                raise _ScrubInterrupted
             row.objects, row.bytes = row.objects + self._objects, row.bytes + self._bytes
             row.lease_until = now + self._settings.lease_s
             row.cursor = self._cursor
@@ -157,7 +157,7 @@ class Scrubber:
         while True:
             with self._db.read() as session:
                 batch = _read_next_objects(session, self._cursor)
-                marked = _find_marked(session, [named.key for named in batch])
+                marked = _find_marked_keys(session, [named.key for named in batch])
             for named in batch:
                 self._check_object(named, named.key in marked)
                 self._cursor = named.key
@@ -247,7 +247,7 @@ class Scrubber:
         self._free_at = max(self._free_at, time.monotonic()) + count / self._rate
         while (seconds := self._free_at - time.monotonic()) > 0:
             if self._pause(min(seconds, self._record_s)):
-                raise _Over
+                raise _ScrubInterrupted
             self._record_progress_if_due()
 
     def _record_progress_if_due(self) -> None:
@@ -287,7 +287,7 @@ def _find_referenced_object(session: Session, key: str) -> _NamedObject | None:
     return None if archive is None else _NamedObject(key, archive)
 
 
-def _find_marked(session: Session, keys: list[str]) -> set[str]:
+def _find_marked_keys(session: Session, keys: list[str]) -> set[str]:
     """Return those keys that are marked as damaged."""
     return set(session.scalars(select(Damage.key).where(Damage.key.in_(keys)))) if keys else set()
 

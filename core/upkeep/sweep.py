@@ -52,7 +52,7 @@ _MEMORIES = ("buffer", "exemplars")
 _BATCH = 200
 
 
-class Extent(NamedTuple):
+class SweepExtent(NamedTuple):
     """Extent of a sweep.
 
     Attributes:
@@ -66,7 +66,7 @@ class Extent(NamedTuple):
     whole: bool = False
 
 
-USUAL = Extent()
+USUAL = SweepExtent()
 
 
 def find_unannounced_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
@@ -92,7 +92,7 @@ def find_unannounced_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
 
 
 def build_sweep_steps(
-    db: Database, store: Store, blobs: Blobs, settings: Settings, extent: Extent = USUAL
+    db: Database, store: Store, blobs: Blobs, settings: Settings, extent: SweepExtent = USUAL
 ) -> dict[str, Callable[[], None]]:
     """Return the steps of a sweep, in order, by a description of what each removes."""
     return {
@@ -132,7 +132,7 @@ def build_sweep_steps(
 
 
 def run_sweep(
-    db: Database, store: Store, blobs: Blobs, settings: Settings, extent: Extent = USUAL
+    db: Database, store: Store, blobs: Blobs, settings: Settings, extent: SweepExtent = USUAL
 ) -> None:
     """Do all steps once, and clean up this machine: spool, copies, half-written files, downloads.
 

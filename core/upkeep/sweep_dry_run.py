@@ -89,7 +89,7 @@ def list_sweep_removals(
     A machine's own spool and cache are not reported, since each machine has its own.
 
     Args:
-        grace_days: see `sweep.Extent`.
+        grace_days: see `sweep.SweepExtent`.
         late_s: seconds by which the clock of the sweep is set back; everything reported should have
             been removed that long ago.
     """
@@ -101,7 +101,7 @@ def list_sweep_removals(
             noted = _RecordingStore(store)
             # A cache of its own, so that no copy of this machine is deleted.
             blobs = Blobs(noted, folder / "cache")
-            extent = sweep.Extent(grace_days, whole=True)
+            extent = sweep.SweepExtent(grace_days, whole=True)
             steps = sweep.build_sweep_steps(copy, noted, blobs, settings, extent)
             rows = copy.count_rows()
             for reason, step in steps.items():

@@ -19,10 +19,15 @@ NamedOf = Callable[[Session, Collection[str]], set[str]]
 def store_archive(
     db: Database, store: Store, key: str, path: Path, named: NamedOf
 ) -> Iterator[None]:
-    """Move the file at `path` into the store; the block then names it in the database.
+    """Move an archive into the store, for the `with` block that adds its row to the database.
 
     A commit may have succeeded although its response was lost. When the block fails, the file is
     therefore deleted only if no row names it.
+
+    Args:
+        key: key of the archive in the store.
+        path: the file that is moved.
+        named: function that returns those of the given keys that rows name.
     """
     # Before the transaction, so that it holds no lock meanwhile and never names a missing file.
     store.put_file(key, path, move=True)

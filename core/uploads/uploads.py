@@ -47,7 +47,7 @@ _FILENAME = 255
 
 
 @dataclass(frozen=True)
-class Terms:
+class UploadLimits:
     """Limits on open uploads, on stored bytes (0: no limit), and on hours since the last byte."""
 
     max_open: int
@@ -55,9 +55,11 @@ class Terms:
     hours: float
 
     @staticmethod
-    def from_settings(settings: Settings) -> "Terms":
+    def from_settings(settings: Settings) -> "UploadLimits":
         """Return the limits of the settings."""
-        return Terms(settings.max_open_uploads, settings.max_owner_bytes, settings.upload_hours)
+        return UploadLimits(
+            settings.max_open_uploads, settings.max_owner_bytes, settings.upload_hours
+        )
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Writing:
+class LeasedUpload:
     """An upload that a request has leased in order to write from `offset` on.
 
     `fence` identifies the request.
@@ -120,7 +122,7 @@ def create_upload(
     db: Database,
     actor: Actor,
     announced: NewUpload,
-    terms: Terms,
+    terms: UploadLimits,
     repeat: idempotency.Request | None = None,
 ) -> tuple[UploadOut, bool]:
     """Begin an upload; return it, and True if this replays an earlier response.
@@ -155,7 +157,7 @@ def create_upload(
         response = build_upload_response(row)
         stored_response = idempotency.Response(201, {"Location": f"/v1/uploads/{row.id}"}, response)
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
-        _require_few_uploads(session, row, terms.max_open, now)
+        _require_upload_allowed(session, row, terms.max_open, now)
     return response, False
 
 
@@ -187,7 +189,7 @@ def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) 
         }
 
 
-def lease_upload_to_write(db: Database, actor: Actor, upload: str, offset: int) -> Writing:
+def lease_upload_to_write(db: Database, actor: Actor, upload: str, offset: int) -> LeasedUpload:
     """Lease an upload in order to write to it from `offset` on.
 
     Call `renew_upload_lease` every `RENEW_S` seconds, and `release_upload_lease` if nothing was
@@ -214,10 +216,10 @@ def lease_upload_to_write(db: Database, actor: Actor, upload: str, offset: int) 
         # A request that has lost its lease has an older fence, and cannot advance the upload.
         row.fence += 1
         row.held_until = now + LEASE_S
-        return Writing(row.id, row.owner_id, row.offset, row.length, row.fence)
+        return LeasedUpload(row.id, row.owner_id, row.offset, row.length, row.fence)
 
 
-def renew_upload_lease(db: Database, writing: Writing) -> None:
+def renew_upload_lease(db: Database, writing: LeasedUpload) -> None:
     """Renew the lease of a request that still writes.
 
     It has no effect once another request has the lease.
@@ -231,7 +233,7 @@ def renew_upload_lease(db: Database, writing: Writing) -> None:
         session.execute(mine.values(held_until=until))
 
 
-def release_upload_lease(db: Database, writing: Writing) -> None:
+def release_upload_lease(db: Database, writing: LeasedUpload) -> None:
     """End the lease of a request; without effect once another request has the lease."""
     with db.write() as session:
         session.execute(
@@ -239,7 +241,9 @@ def release_upload_lease(db: Database, writing: Writing) -> None:
         )
 
 
-def require_room_for_piece(db: Database, writing: Writing, size: int | None, terms: Terms) -> None:
+def require_room_for_piece(
+    db: Database, writing: LeasedUpload, size: int | None, terms: UploadLimits
+) -> None:
     """Check that the upload's owner has room for a piece of `size` bytes (None if not known yet).
 
     Raises:
@@ -249,7 +253,12 @@ def require_room_for_piece(db: Database, writing: Writing, size: int | None, ter
 
 
 def append_upload_piece(
-    db: Database, store: Store, actor: Actor, writing: Writing, piece: Piece, terms: Terms
+    db: Database,
+    store: Store,
+    actor: Actor,
+    writing: LeasedUpload,
+    piece: Piece,
+    terms: UploadLimits,
 ) -> State:
     """Store a piece, advance the upload past it, end the lease, and return the progress.
 
@@ -358,12 +367,12 @@ def _build_upload_progress(row: Upload) -> State:
     return State(row.id, row.owner_id, row.offset, row.length, row.details, row.expires_at)
 
 
-def _build_lease_conditions(writing: Writing) -> tuple[Any, ...]:
+def _build_lease_conditions(writing: LeasedUpload) -> tuple[Any, ...]:
     """Return the conditions that select the upload while this request has the lease."""
     return Upload.id == writing.id, Upload.fence == writing.fence
 
 
-def _require_few_uploads(session: Session, row: Upload, most: int, now: float) -> None:
+def _require_upload_allowed(session: Session, row: Upload, most: int, now: float) -> None:
     """Check that the upload added by this transaction is not one too many for its owner.
 
     Call this last in the transaction, since it locks the owner's row.

@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeUpload:
     """A complete upload.
 
     Attributes:
@@ -33,7 +33,7 @@ class Whole:
     pieces: tuple[tuple[str, str], ...]
 
 
-def find_whole_upload(db: Database, actor: Actor, upload: str) -> Whole:
+def find_whole_upload(db: Database, actor: Actor, upload: str) -> WholeUpload:
     """Return the complete upload of that id.
 
     Raises:
@@ -51,10 +51,12 @@ def find_whole_upload(db: Database, actor: Actor, upload: str) -> Whole:
         pieces = tuple(
             (chunk.key, chunk.sha256) for chunk in chunks.list_upload_pieces(session, row.id)
         )
-        return Whole(row.id, row.owner_id, row.length, row.sha256, pieces)
+        return WholeUpload(row.id, row.owner_id, row.length, row.sha256, pieces)
 
 
-def read_upload_bytes(db: Database, store: Store, actor: Actor, upload: Whole) -> Iterator[bytes]:
+def read_upload_bytes(
+    db: Database, store: Store, actor: Actor, upload: WholeUpload
+) -> Iterator[bytes]:
     """Yield the bytes of an upload; each piece is verified while it is read.
 
     Raises:
@@ -75,7 +77,9 @@ def read_upload_bytes(db: Database, store: Store, actor: Actor, upload: Whole) -
         ) from error
 
 
-def delete_accepted_upload_rows(session: Session, actor: Actor, upload: Whole, now: float) -> None:
+def delete_accepted_upload_rows(
+    session: Session, actor: Actor, upload: WholeUpload, now: float
+) -> None:
     """Delete the rows of an upload in the transaction that accepts its content.
 
     Call `delete_piece_objects` afterwards.
@@ -87,7 +91,7 @@ def delete_accepted_upload_rows(session: Session, actor: Actor, upload: Whole, n
     chunks.delete_upload_rows(session, find_upload(session, actor, upload.id, now, lock=True).id)
 
 
-def delete_piece_objects(store: Store, upload: Whole) -> None:
+def delete_piece_objects(store: Store, upload: WholeUpload) -> None:
     """Delete the objects of an upload that a task has taken.
 
     The sweep removes what an outage leaves.

@@ -24,7 +24,7 @@ from core.errors import Invalid, NotFound, WrongState
 from core.ids import is_name
 from core.lineage import lineage, words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.lineage import PRODUCTION, Mover
+from core.lineage.lineage import PRODUCTION, AliasMoveOrigin
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_audit_entry
 from core.requests.pages import Page, read_query_page
@@ -45,13 +45,13 @@ class _AliasMove:
     Attributes:
         alias: the alias at its new version.
         previous: version that it was on before; None if the alias is new.
-        mover: its cause and author.
+        move_origin: its cause and author.
         lost_tasks: tasks that production does not cover any more; None for other aliases.
     """
 
     alias: Alias
     previous: int | None
-    mover: Mover
+    move_origin: AliasMoveOrigin
     lost_tasks: list[int] | None = None
 
 
@@ -103,11 +103,11 @@ def set_alias(
             count = len(session.scalars(select(Alias.name).where(Alias.model_id == row.id)).all())
             if count >= MAX_ALIASES:
                 raise Invalid(f"A model may have {MAX_ALIASES} aliases.")
-        mover = Mover("set", actor.key_id, decision.reason)
-        moved = lineage.point_alias(session, row, alias, version, db.now(session), mover)
+        move_origin = AliasMoveOrigin("set", actor.key_id, decision.reason)
+        moved = lineage.point_alias(session, row, alias, version, db.now(session), move_origin)
         previous = None if current is None else current.version
         _record_move_in_audit(
-            session, actor, row, _AliasMove(moved, previous, mover), db.now(session)
+            session, actor, row, _AliasMove(moved, previous, move_origin), db.now(session)
         )
         return _alias_to_json(moved), None
 
@@ -146,13 +146,15 @@ def roll_alias_back(
             if version is None
             else _find_requested_target(session, row, current, version)
         )
-        mover = Mover("rollback", actor.key_id, decision.reason)
+        move_origin = AliasMoveOrigin("rollback", actor.key_id, decision.reason)
         if alias == PRODUCTION:
-            return _move_production(session, db, actor, row, target, mover)
+            return _move_production(session, db, actor, row, target, move_origin)
         previous = current.version
-        moved = lineage.point_alias(session, row, alias, target.number, db.now(session), mover)
+        moved = lineage.point_alias(
+            session, row, alias, target.number, db.now(session), move_origin
+        )
         _record_move_in_audit(
-            session, actor, row, _AliasMove(moved, previous, mover), db.now(session)
+            session, actor, row, _AliasMove(moved, previous, move_origin), db.now(session)
         )
         return _alias_to_json(moved), None
 
@@ -177,11 +179,11 @@ def follow_lineage(
         find_version(session, row, PRODUCTION)  # raises while the model has no version yet
         previous = session.get_one(Alias, (row.id, PRODUCTION)).version
         if not row.production_follows:
-            mover = Mover("follow", actor.key_id)
-            lineage.unpin_production(session, row, mover, db.now(session))
+            move_origin = AliasMoveOrigin("follow", actor.key_id)
+            lineage.unpin_production(session, row, move_origin, db.now(session))
             followed = session.get_one(Alias, (row.id, PRODUCTION))
             _record_move_in_audit(
-                session, actor, row, _AliasMove(followed, previous, mover), db.now(session)
+                session, actor, row, _AliasMove(followed, previous, move_origin), db.now(session)
             )
         moved = session.get_one(Alias, (row.id, PRODUCTION))
         return _production_to_json(session, row, moved, []), lineage.find_waiting_job(session, row)
@@ -299,18 +301,25 @@ def _set_production_version(
         return _production_to_json(session, model, current, []), None
     if target.number != current.version:
         _require_version_with_tasks(session, model, current, target)
-    return _move_production(session, db, actor, model, target, Mover("set", actor.key_id, reason))
+    return _move_production(
+        session, db, actor, model, target, AliasMoveOrigin("set", actor.key_id, reason)
+    )
 
 
 def _move_production(
-    session: Session, db: Database, actor: Actor, model: Model, target: Version, mover: Mover
+    session: Session,
+    db: Database,
+    actor: Actor,
+    model: Model,
+    target: Version,
+    move_origin: AliasMoveOrigin,
 ) -> tuple[AliasOut, str | None]:
     """Move production and judge held versions again; return the response and the next job."""
     current = session.get_one(Alias, (model.id, PRODUCTION))
     previous, now = current.version, db.now(session)
-    uncovered_tasks = lineage.promote_version(session, model, target, mover, now)
+    uncovered_tasks = lineage.promote_version(session, model, target, move_origin, now)
     lost_tasks = [task.number for task in uncovered_tasks]
-    moved = _AliasMove(current, previous, mover, lost_tasks)
+    moved = _AliasMove(current, previous, move_origin, lost_tasks)
     _record_move_in_audit(session, actor, model, moved, db.now(session))
     response = _production_to_json(session, model, current, uncovered_tasks)
     passed = lineage.rejudge_held_versions(session, model, now)
@@ -416,14 +425,14 @@ def _record_move_in_audit(
         "alias": moved.alias.name,
         "version": moved.alias.version,
         "previous": moved.previous,
-        "reason": moved.mover.reason,
+        "reason": moved.move_origin.reason,
     }
     if moved.lost_tasks is not None:
         data["lost_tasks"] = moved.lost_tasks
     record_audit_entry(
         session,
         actor,
-        Entry(f"alias.{moved.mover.cause}", model.id, data, model=model.id),
+        Entry(f"alias.{moved.move_origin.cause}", model.id, data, model=model.id),
         now,
     )
 

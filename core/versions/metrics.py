@@ -16,7 +16,7 @@ from core.contract.responses.versions.metrics import (
     MatrixRow,
     MetricsOut,
 )
-from core.database.bulk import aggregate_columns, parse_lists
+from core.database.bulk import aggregate_columns, parse_aggregated_lists
 from core.database.session import Database
 from core.database.tables import Edit, Job, Model, Result, Task, Version
 from core.errors import Invalid, NotFound
@@ -142,7 +142,7 @@ class _Basis:
         A task that no longer exists is None.
         """
         numbers = {one.row.task for one in self.published.values() if one.row.task is not None}
-        classes = dict(zip(*parse_lists(self.classes), strict=True))
+        classes = dict(zip(*parse_aggregated_lists(self.classes), strict=True))
         tasks_by_number = {
             number: LearnedTask(name, classes[number], n) for number, name, n in self.tasks
         }
@@ -249,7 +249,7 @@ def _build_accuracy_rows(
     for start in range(0, len(versions), AT_ONCE):
         part = {**window, "versions": versions[start : start + AT_ONCE]}
         for version, *texts in session.connection().execute(_CELLS, part):
-            task_numbers, correct, total = parse_lists(texts)
+            task_numbers, correct, total = parse_aggregated_lists(texts)
             accuracies[version] = dict(zip(task_numbers, map(truediv, correct, total), strict=True))
     return [list(map(accuracies.get(version, {}).get, tasks)) for version in versions]
 

@@ -19,7 +19,7 @@ from core.contract.responses.versions.metrics import (
     Summary,
     TaskAccuracy,
 )
-from core.database.bulk import aggregate_columns, parse_lists
+from core.database.bulk import aggregate_columns, parse_aggregated_lists
 from core.database.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.database.tables import Measurement, Model, Result
 from core.lineage.row import read_matrix_row
@@ -110,7 +110,7 @@ def read_first_cells(session: Session, model: Model) -> dict[tuple[int, int], tu
     that was ever measured.
     """
     columns = session.connection().execute(_FIRST_CELLS, {"model": model.id}).one()
-    versions, tasks, correct, totals = parse_lists(columns)
+    versions, tasks, correct, totals = parse_aggregated_lists(columns)
     return dict(
         zip(zip(versions, tasks, strict=True), zip(correct, totals, strict=True), strict=True)
     )
@@ -157,7 +157,9 @@ def _read_matrix_row(
 ) -> tuple[dict[int, Cell], dict[tuple[int, int], dict[str, list[int]]]]:
     """Return the version's cells by task, and their counts by class."""
     of_version = {"model": model.id, "version": version}
-    tasks, per_class = parse_lists(session.connection().execute(_COUNTS, of_version).one())
+    tasks, per_class = parse_aggregated_lists(
+        session.connection().execute(_COUNTS, of_version).one()
+    )
     counts = {(version, task): of for task, of in zip(tasks, per_class, strict=True)}
     return read_matrix_row(session, model.id, version), counts
 
@@ -169,7 +171,7 @@ def _read_recorded_figures(session: Session, model: Model) -> _Recorded:
     for name, version, value in connection.execute(_RECORDED_NUMBERS, of_model).all():
         recorded[name][version] = value
     for name, *texts in connection.execute(_RECORDED_DOCUMENTS, of_model):
-        recorded[name] = dict(zip(*parse_lists(texts), strict=True))
+        recorded[name] = dict(zip(*parse_aggregated_lists(texts), strict=True))
     return recorded
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from perennial import errors
-from perennial.cli.exits import MEANINGS, Exit, choose_exit_status
+from perennial.cli.exits import MEANINGS, ExitStatus, choose_exit_status
 from perennial.cli.main import cli
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
@@ -57,8 +57,8 @@ def test_every_error_of_the_client_has_a_status_here() -> None:
 def test_the_documentation_and_the_help_have_every_status_and_no_other() -> None:
     rows = [line.strip("| ").split(" | ") for line in REFERENCE.read_text().splitlines()]
     told = {row[0]: row[1] for row in rows if len(row) == 2 and row[0].isdigit()}
-    assert told == {str(status.value): MEANINGS[status] for status in Exit}
+    assert told == {str(status.value): MEANINGS[status] for status in ExitStatus}
     help_text = " ".join((cli.help or "").split())
     assert all(
-        f"{status.value} {MEANINGS[status]}".replace("`", "") in help_text for status in Exit
+        f"{status.value} {MEANINGS[status]}".replace("`", "") in help_text for status in ExitStatus
     )

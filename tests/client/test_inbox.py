@@ -164,7 +164,7 @@ def holder(folder: Path) -> Iterator[subprocess.Popen[str]]:
 def test_one_process_has_a_folder_and_a_dead_one_has_it_no_more(tmp_path: Path) -> None:
     with holder(tmp_path) as process:
         with (
-            pytest.raises(inbox.InUse, match=f"process {process.pid} of"),
+            pytest.raises(inbox.FolderInUseError, match=f"process {process.pid} of"),
             inbox.lock_folder(tmp_path),
         ):
             pass

@@ -19,7 +19,7 @@ from terminal import ROOT, Recording, record
 from weights_files import MODEL, REPOSITORY, weights
 
 from perennial import Perennial
-from perennial.cli.exits import Exit
+from perennial.cli.exits import ExitStatus
 from tools import service
 
 pytestmark = pytest.mark.campaign
@@ -123,7 +123,7 @@ def test_a_submit_is_followed_to_its_version(
 ) -> None:
     client.models.create("digits", **SMALL)
     found = recorded("submit", "digits", str(weeks[0]))
-    assert found.status == Exit.DONE
+    assert found.status == ExitStatus.DONE
     assert "Version 1 of digits is published, and in production." in found.words
     bars = [[line for line in screen if "━" in line and "%" in line] for screen in found.screens]
     assert max(map(len, bars)) <= 2, "one bar of the upload, one of the job"
@@ -138,7 +138,7 @@ def test_a_second_batch_is_followed_by_what_the_first_one_cost(
     client.submit("twice", weeks[0]).wait(120)
     job = client.submit("twice", weeks[1])
     found = recorded("jobs", "watch", job.id)
-    assert found.status == Exit.DONE
+    assert found.status == ExitStatus.DONE
     seen = [
         share
         for screen in found.screens
@@ -159,7 +159,7 @@ def test_a_held_version_is_told_with_what_settles_it(
 ) -> None:
     client.models.create("strict", **{**SMALL, "gate": {"min_acc": 1.0}})
     found = recorded("submit", "strict", str(weeks[0]))
-    assert found.status == Exit.HELD
+    assert found.status == ExitStatus.HELD
     assert "Version 1 of strict is held by the gate" in found.words
 
 
@@ -168,7 +168,7 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_come_back(
 ) -> None:
     client.models.create("long", **{**SMALL, "recipe": LASTS})
     found = recorded("submit", "long", str(weeks[0]), typed=("train", b"\x03"))
-    assert found.status == Exit.INTERRUPTED
+    assert found.status == ExitStatus.INTERRUPTED
     assert "goes on. Come back with:" in found.words
     job = next(iter(client.jobs.list(model="long")))
     assert not job.is_terminal
@@ -180,7 +180,7 @@ def test_without_a_terminal_there_is_a_line_every_15_seconds(
 ) -> None:
     client.models.create("nightly", **{**SMALL, "recipe": LASTS})
     status, told = recorded.piped("submit", "nightly", str(weeks[0]), "--timeout", "50")
-    assert status == Exit.STILL_RUNNING
+    assert status == ExitStatus.STILL_RUNNING
     lines = [line for line in told.splitlines() if " train " in line]
     assert len(lines) >= 2 and "left" in lines[-1]
     assert shares(lines) == sorted(shares(lines))
@@ -201,14 +201,14 @@ def test_a_base_that_cannot_be_fetched_ends_what_waits_for_it(
     create = ["--architecture", f'{{"name": "timm", "model": "{MODEL["architecture"]["model"]}"}}']
     create += ["--base", "pretrained", "--image", '{"size": 32, "channels": 3}']
     found = recorded("models", "create", name, *create, "--wait")
-    assert found.status == Exit.NO_BASE
+    assert found.status == ExitStatus.NO_BASE
     assert f"Model {name} is made, without its base." in found.words
     why = {"unknown": "no repository", "wrong digest": "digest", "down": "cannot be reached"}[fault]
     assert why in found.words
     sent = recorded("submit", name, str(weeks[0]))
-    assert sent.status == Exit.NO_BASE and why in sent.words
+    assert sent.status == ExitStatus.NO_BASE and why in sent.words
     assert "This batch is kept, and learned once they are there." in sent.words
     job = next(iter(client.jobs.list(model=name, kind="learn"))).id
-    assert recorded("jobs", "watch", job).status == Exit.NO_BASE
-    assert recorded.piped("jobs", "watch", job, "--json")[0] == Exit.NO_BASE
-    assert recorded.piped("submit", name, str(weeks[0]))[0] == Exit.NO_BASE
+    assert recorded("jobs", "watch", job).status == ExitStatus.NO_BASE
+    assert recorded.piped("jobs", "watch", job, "--json")[0] == ExitStatus.NO_BASE
+    assert recorded.piped("submit", name, str(weeks[0]))[0] == ExitStatus.NO_BASE

@@ -7,7 +7,7 @@ import stub
 from sample_answers import sample_answer
 from terminal import record
 
-from perennial.cli.exits import Exit
+from perennial.cli.exits import ExitStatus
 from perennial.cli.main import run_command_line
 
 JOB = "job_01m8gq24d2kh81qs3r0nq9ya1t"
@@ -96,7 +96,7 @@ def test_without_a_terminal_there_are_neither_bars_nor_codes(
 ) -> None:
     monkeypatch.setenv("PERENNIAL_URL", service.url)
     monkeypatch.setenv("PERENNIAL_API_KEY", "pk_x")
-    assert run_command_line(["jobs", "watch", JOB, "--timeout", "0.01"]) == Exit.STILL_RUNNING
+    assert run_command_line(["jobs", "watch", JOB, "--timeout", "0.01"]) == ExitStatus.STILL_RUNNING
     out, told = capsys.readouterr()
     assert out == "" and "━" not in told and "\x1b" not in told
     assert told.startswith(f"{JOB} train")

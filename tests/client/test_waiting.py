@@ -14,7 +14,7 @@ from terminal import record
 from perennial import BaseFailed, BaseUnavailable
 from perennial.bars import compute_job_share_done, describe_job_progress, describe_job_time_left
 from perennial.cli.batches import beat
-from perennial.cli.exits import Exit
+from perennial.cli.exits import ExitStatus
 from perennial.cli.main import run_command_line
 from perennial.shapes import convert_from_json
 from perennial.types import Job
@@ -93,7 +93,7 @@ def test_a_job_whose_base_cannot_come_is_watched_no_longer(
     service: stub.Stub, answers: dict[str, Any], capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
     answers[JOB] |= LACKS
-    assert run_command_line(["jobs", "watch", JOB, *more]) == Exit.NO_BASE
+    assert run_command_line(["jobs", "watch", JOB, *more]) == ExitStatus.NO_BASE
     said = capsys.readouterr().err
     assert "could not be brought. The Hub cannot be reached (ConnectError)." in said
     assert f"`perennial jobs retry {FETCH}" in said
@@ -108,7 +108,7 @@ def test_a_submit_whose_base_cannot_come_ends_and_its_json_is_the_job(
 ) -> None:
     Path("week.zip").write_bytes(archives[0])
     answers[JOB] |= LACKS
-    assert run_command_line(["submit", "birds", "week.zip", "--json"]) == Exit.NO_BASE
+    assert run_command_line(["submit", "birds", "week.zip", "--json"]) == ExitStatus.NO_BASE
     assert f'"id": "{JOB}"' in capsys.readouterr().out
 
 
@@ -116,10 +116,10 @@ def test_a_model_whose_base_cannot_come_is_made_and_told(
     service: stub.Stub, answers: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers["model"] = {"name": "birds", "state": "fetching", "job": FETCH}
-    assert run_command_line(["models", "create", "birds", "--wait"]) == Exit.NO_BASE
+    assert run_command_line(["models", "create", "birds", "--wait"]) == ExitStatus.NO_BASE
     said = capsys.readouterr().err
     assert "The Hub cannot be reached" in said and "Model birds is made, without its base." in said
-    assert run_command_line(["models", "create", "birds"]) == Exit.DONE
+    assert run_command_line(["models", "create", "birds"]) == ExitStatus.DONE
 
 
 def test_a_model_is_shown_once_its_base_is_there(
@@ -127,7 +127,7 @@ def test_a_model_is_shown_once_its_base_is_there(
 ) -> None:
     answers["model"] = {"name": "birds", "state": "fetching", "job": FETCH}
     answers[FETCH] |= {"state": "succeeded", "error": None}
-    assert run_command_line(["models", "create", "birds", "--wait"]) == Exit.DONE
+    assert run_command_line(["models", "create", "birds", "--wait"]) == ExitStatus.DONE
     assert "state\tfetching" in capsys.readouterr().out
     assert service.asked[-1].method == "GET"
 
@@ -147,7 +147,7 @@ def test_without_a_terminal_the_same_line_comes_again_until_something_else_is_to
     service: stub.Stub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(beat, "EVERY_S", 0.05)
-    assert run_command_line(["jobs", "watch", JOB, "--timeout", "1"]) == Exit.STILL_RUNNING
+    assert run_command_line(["jobs", "watch", JOB, "--timeout", "1"]) == ExitStatus.STILL_RUNNING
     lines = [
         line for line in capsys.readouterr().err.splitlines() if line.startswith(f"{JOB} train")
     ]
@@ -174,7 +174,7 @@ def test_a_service_that_is_away_is_told_in_the_next_line(
     said = ""
     with beat.JobLines() as lines:
         lines(convert_from_json(Job, job_of()))
-        lines.show_outage(40)
+        lines.show_service_outage(40)
         while "not answered" not in said:
             said += capsys.readouterr().err
     assert said.splitlines()[-1] == (
@@ -253,7 +253,7 @@ def test_a_table_on_a_pipe_has_plain_numbers(
     service: stub.Stub, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for command in (["tasks", "list", "birds"], ["metrics", "birds"]):
-        assert run_command_line(command) == Exit.DONE
+        assert run_command_line(command) == ExitStatus.DONE
         assert "*" not in capsys.readouterr().out
 
 
@@ -269,6 +269,6 @@ def test_a_watched_folder_keeps_a_batch_whose_base_cannot_come_and_says_why(
     (inbox / "week.zip").write_bytes(archives[0])
     (inbox / "week.zip.done").touch()
     answers[JOB] |= LACKS
-    assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == Exit.NO_BASE
+    assert run_command_line(["watch-folder", str(inbox), "birds", "--once"]) == ExitStatus.NO_BASE
     assert "could not be brought" in capsys.readouterr().out
     assert (inbox / "week.zip").exists()

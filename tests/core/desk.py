@@ -235,7 +235,9 @@ class Desk:
         return publish_result(self.db, self.store, claim or self.claim(), result)
 
     def remove_unwanted_runs(self, **options: Any) -> None:
-        sweep.run_sweep(self.db, self.store, self.blobs, self.settings, sweep.Extent(**options))
+        sweep.run_sweep(
+            self.db, self.store, self.blobs, self.settings, sweep.SweepExtent(**options)
+        )
 
     def messages(self, job_id: str) -> list[str]:
         """The lines of a job's log."""

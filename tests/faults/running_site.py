@@ -334,7 +334,7 @@ def check(
     db, store = Database(settings.resolved_database_url), open_store(settings)
     try:
         blobs = Blobs(store, settings.make_folder("cache"))
-        sweep.run_sweep(db, store, blobs, settings, sweep.Extent(0.0, whole=True))
+        sweep.run_sweep(db, store, blobs, settings, sweep.SweepExtent(0.0, whole=True))
         store.remove_incomplete_objects(0.0)  # nothing is under way any more
         found = {name: versions(db, name) for name in models}
         with db.read() as session:

@@ -96,9 +96,9 @@ def test_without_type_only_imports_a_circle_that_needs_one_is_open(checkout: Pat
 
 def test_a_chain_of_imports_is_no_circle() -> None:
     chain = [
-        house.Import("a", "b", False),
-        house.Import("b", "c", False),
-        house.Import("a", "c", False),
+        house.ModuleImport("a", "b", False),
+        house.ModuleImport("b", "c", False),
+        house.ModuleImport("a", "c", False),
     ]
     assert house.find_import_cycles(chain) == []
 

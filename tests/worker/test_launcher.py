@@ -39,7 +39,7 @@ parts = [
 ]
 launcher = Launcher(parts, 60.0)
 for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, launcher.ask_to_stop)
+    signal.signal(number, launcher.request_stop)
 sys.exit(launcher.run_service())
 """
 STARTED = "open(f'{sys.argv[1]}/{sys.argv[2]}', 'a').write(f'{os.getpid()}\\n')\n"

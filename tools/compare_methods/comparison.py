@@ -35,7 +35,7 @@ from tools.compare_methods.outcome import (
 )
 from tools.compare_methods.pixels import Data, decode_split
 from tools.compare_methods.split import Sample, split_images
-from tools.compare_methods.today import Today
+from tools.compare_methods.today import UsualUpdates
 from tools.compare_methods.training import measure_feature_seconds, measure_training_seconds
 
 Say = Callable[[str], None]
@@ -97,7 +97,7 @@ class Comparison:
 
 
 @contextmanager
-def serve_embedded() -> Iterator[Perennial]:
+def start_temporary_service() -> Iterator[Perennial]:
     """Start a service in a temporary folder, independent of any other service of this machine."""
     with (
         tempfile.TemporaryDirectory(prefix="perennial-compare-") as folder,
@@ -144,7 +144,7 @@ def _raise_on_sigterm() -> Iterator[None]:
 
 
 def compare_methods(
-    folder: Path, options: Options, say: Say, serve: Serve = serve_embedded
+    folder: Path, options: Options, say: Say, serve: Serve = start_temporary_service
 ) -> Comparison:
     """Measure every row on the same split of a folder.
 
@@ -186,7 +186,7 @@ def compare_methods(
 def _run_compared_methods(
     data: Data, photos: Photos, base: Base, options: Options, say: Say, serve: Serve
 ) -> list[Outcome]:
-    today = Today(data, base, options.epochs, options.sample.seed, say)
+    today = UsualUpdates(data, base, options.epochs, options.sample.seed, say)
     runs: dict[str, Callable[[], Outcome]] = {
         "lda": today.fit_discriminant_analysis,
         "logistic": today.fit_logistic_regression,
@@ -217,11 +217,11 @@ def _require_row_libraries(rows: tuple[str, ...]) -> None:
 
 
 def _make_progress_printer(say: Say) -> Callable[[int, int], None]:
-    def say_progress(done: int, total: int) -> None:
+    def print_read_images(done: int, total: int) -> None:
         if done % PROGRESS_IMAGES == 0 and done < total:
             say(f"{done:,} of {total:,} images read")
 
-    return say_progress
+    return print_read_images
 
 
 def _describe_data(data: Data, say: Say) -> None:

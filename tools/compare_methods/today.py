@@ -23,7 +23,7 @@ ALL = slice(None)
 
 
 @dataclass
-class Today:
+class UsualUpdates:
     """Rows of usual updates on one split.
 
     Attributes:

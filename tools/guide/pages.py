@@ -62,7 +62,9 @@ class Links(HTMLParser):
 
 
 def rewrite_guide_pages(folder: Path) -> None:
-    """Rewrite the pages in a folder, and write the index of the search beside them."""
+    """Make tables in the guide's HTML pages scrollable, write the search index, and delete files
+    that the guide does not use.
+    """
     for page in folder.rglob("*.html"):
         page.write_text(make_tables_scrollable(page.read_text()))
     index = json.loads((folder / "search.json").read_text())["items"]

@@ -27,7 +27,7 @@ Colours = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Thing:
+class ColouredSolid:
     """A solid with its colours.
 
     Attributes:
@@ -47,7 +47,7 @@ class Thing:
 
 
 @dataclass(frozen=True)
-class View:
+class SceneView:
     """Camera, light and table of a picture."""
 
     eye: Points
@@ -59,7 +59,7 @@ class View:
     wall: Points
 
 
-def render_thing(thing: Thing, rng: Rng) -> npt.NDArray[np.uint8]:
+def render_thing(thing: ColouredSolid, rng: Rng) -> npt.NDArray[np.uint8]:
     """Return a picture of a thing, uint8 [128, 128, 3], in a view that `rng` chooses."""
     view = _choose_camera_view(thing, rng)
     rays = _cast_rays(view)
@@ -68,7 +68,7 @@ def render_thing(thing: Thing, rng: Rng) -> npt.NDArray[np.uint8]:
     return _convert_to_camera_picture(samples, rng)
 
 
-def _choose_camera_view(thing: Thing, rng: Rng) -> View:
+def _choose_camera_view(thing: ColouredSolid, rng: Rng) -> SceneView:
     turn, rise = rng.uniform(0, 2 * np.pi), np.radians(rng.uniform(14, 48))
     away = thing.reach * rng.uniform(2.3, 3.5)
     middle = convert_to_floats((0, thing.height / 2, 0))
@@ -83,7 +83,9 @@ def _choose_camera_view(thing: Thing, rng: Rng) -> View:
     )
     warmth = convert_to_floats((1 + rng.uniform(-0.06, 0.1), 1, 1 - rng.uniform(-0.06, 0.1)))
     wall = convert_to_floats(rng.uniform(0.35, 0.85) * (1 + rng.uniform(-0.12, 0.12, 3)))
-    return View(eye, target, rng.uniform(1.6, 1.9), light, warmth, _choose_table_surface(rng), wall)
+    return SceneView(
+        eye, target, rng.uniform(1.6, 1.9), light, warmth, _choose_table_surface(rng), wall
+    )
 
 
 def _choose_table_surface(rng: Rng) -> Callable[[Points], Colours]:
@@ -114,7 +116,7 @@ def _choose_table_surface(rng: Rng) -> Callable[[Points], Colours]:
     return compute_surface_colour
 
 
-def _cast_rays(view: View) -> Points:
+def _cast_rays(view: SceneView) -> Points:
     """Return directions [N, 3] of the rays through all samples, row by row."""
     ahead = (view.target - view.eye) / np.linalg.norm(view.target - view.eye)
     right = np.cross(ahead, (0, 1, 0))
@@ -127,7 +129,7 @@ def _cast_rays(view: View) -> Points:
     return convert_to_floats(rays / compute_vector_lengths(rays)[:, None])
 
 
-def _compute_ray_colours(thing: Thing, view: View, rays: Points) -> Colours:
+def _compute_ray_colours(thing: ColouredSolid, view: SceneView, rays: Points) -> Colours:
     middle = convert_to_floats((0, thing.height / 2, 0))
     hit = _find_ray_distances(thing, view.eye, rays, middle)
     with np.errstate(divide="ignore"):
@@ -155,7 +157,7 @@ def _compute_ray_colours(thing: Thing, view: View, rays: Points) -> Colours:
     return colours
 
 
-def _find_ray_distances(thing: Thing, eye: Points, rays: Points, middle: Points) -> Values:
+def _find_ray_distances(thing: ColouredSolid, eye: Points, rays: Points, middle: Points) -> Values:
     """Return the distance along each ray at which it meets the thing; infinity if it passes."""
     closest = rays @ (middle - eye)
     missed = compute_vector_lengths(eye + rays * closest[:, None] - middle) > thing.reach
@@ -185,7 +187,12 @@ def _compute_surface_normals(solid: Solid, points: Points) -> Points:
 
 
 def _compute_lit_colours(
-    thing: Thing, view: View, points: Points, normals: Points, plain: Colours, back: Points | None
+    thing: ColouredSolid,
+    view: SceneView,
+    points: Points,
+    normals: Points,
+    plain: Colours,
+    back: Points | None,
 ) -> Colours:
     """Return the colours of lit points; `back` points to the camera where the surface shines."""
     facing = np.clip(normals @ view.light, 0, 1)
@@ -205,7 +212,7 @@ def _compute_lit_colours(
     return convert_to_floats(colours)
 
 
-def _compute_light_share(thing: Thing, points: Points, light: Points) -> Values:
+def _compute_light_share(thing: ColouredSolid, points: Points, light: Points) -> Values:
     """Return the share of light that reaches points, in [0, 1], with a soft edge of the shadow."""
     share = np.ones(len(points), np.float32)
     at = np.full(len(points), 0.03 * thing.reach, np.float32)

@@ -19,7 +19,7 @@ from tools.sample_pictures.geometry import (
     measure_round_box,
     measure_sphere,
 )
-from tools.sample_pictures.scene import Colours, Thing
+from tools.sample_pictures.scene import ColouredSolid, Colours
 
 WHITE, BROWN, LEAF = (0.93, 0.92, 0.88), (0.3, 0.2, 0.1), (0.2, 0.42, 0.12)
 Colour = tuple[float, float, float]
@@ -64,7 +64,7 @@ def _measure_dimpled_fruit(p: Points, flat: float, top: float) -> Values:
     return ((far - radius) * min(flat, 1)).astype(np.float32)
 
 
-def _make_apple(rng: Rng) -> Thing:
+def _make_apple(rng: Rng) -> ColouredSolid:
     noise, flat = Noise(rng), rng.uniform(0.84, 0.98)
     skins: tuple[tuple[Colour, Colour], ...] = (
         ((0.66, 0.06, 0.07), (0.85, 0.6, 0.2)), ((0.5, 0.66, 0.13), (0.72, 0.78, 0.3)),
@@ -94,10 +94,10 @@ def _make_apple(rng: Rng) -> Thing:
         skin = _set_colour_where(skin, measure_stalk(p) < 0.02, BROWN)
         return _set_colour_where(skin, measure_leaf(p) < 0.02, LEAF) if has_leaf else skin
 
-    return Thing(measure_apple, colour_apple, 2 * flat, 1.45, shine=0.5, caution=0.6)
+    return ColouredSolid(measure_apple, colour_apple, 2 * flat, 1.45, shine=0.5, caution=0.6)
 
 
-def _make_orange(rng: Rng) -> Thing:
+def _make_orange(rng: Rng) -> ColouredSolid:
     noise, flat = Noise(rng), rng.uniform(0.9, 1.02)
     skin = _vary_colour(rng, (0.95, 0.5, 0.07), 0.08)
 
@@ -110,10 +110,10 @@ def _make_orange(rng: Rng) -> Thing:
             plain, np.hypot(p[:, 0], p[:, 2]) + 3 * (p[:, 1] < flat) < 0.13, (0.35, 0.4, 0.15)
         )
 
-    return Thing(measure_orange, colour_orange, 2 * flat, 1.2, shine=0.35, caution=0.6)
+    return ColouredSolid(measure_orange, colour_orange, 2 * flat, 1.2, shine=0.35, caution=0.6)
 
 
-def _make_pear(rng: Rng) -> Thing:
+def _make_pear(rng: Rng) -> ColouredSolid:
     noise, neck, width = Noise(rng), rng.uniform(1.75, 2.15), rng.uniform(0.46, 0.58)
     skin, blush = _vary_colour(rng, (0.68, 0.7, 0.22)), _vary_colour(rng, (0.7, 0.42, 0.16))
     lean = float(rng.uniform(-0.2, 0.2))
@@ -132,10 +132,10 @@ def _make_pear(rng: Rng) -> Thing:
         plain = _set_colour_where(plain, noise(p, 17.0) > 0.86, (0.45, 0.35, 0.14))
         return _set_colour_where(plain, measure_stalk(p) < 0.02, BROWN)
 
-    return Thing(measure_pear, colour_pear, neck + 0.8, 1.75, shine=0.3, caution=0.8)
+    return ColouredSolid(measure_pear, colour_pear, neck + 0.8, 1.75, shine=0.3, caution=0.8)
 
 
-def _make_egg(rng: Rng) -> Thing:
+def _make_egg(rng: Rng) -> ColouredSolid:
     noise, long = Noise(rng), rng.uniform(1.22, 1.42)
     shell = _vary_colour(
         rng, ((0.95, 0.92, 0.86), (0.85, 0.66, 0.48), (0.78, 0.86, 0.8))[rng.integers(3)], 0.05
@@ -154,10 +154,10 @@ def _make_egg(rng: Rng) -> Thing:
         return _set_colour_where(plain, noise(p, 9.0) > speck, convert_to_floats(shell * 0.5))
 
     height = 2 * long if is_up else 2.0
-    return Thing(measure_egg, colour_egg, height, 1.5, shine=0.2, caution=0.7)
+    return ColouredSolid(measure_egg, colour_egg, height, 1.5, shine=0.2, caution=0.7)
 
 
-def _make_carrot(rng: Rng) -> Thing:
+def _make_carrot(rng: Rng) -> ColouredSolid:
     noise, long, wide = Noise(rng), rng.uniform(3.0, 3.8), rng.uniform(0.4, 0.56)
     skin = _vary_colour(rng, (0.92, 0.42, 0.08), 0.1)
     leaves = [
@@ -200,10 +200,12 @@ def _make_carrot(rng: Rng) -> Thing:
             np.float32
         )
 
-    return Thing(measure_carrot, colour_carrot, 2 * wide, long / 2 + 1.0, shine=0.2, caution=0.7)
+    return ColouredSolid(
+        measure_carrot, colour_carrot, 2 * wide, long / 2 + 1.0, shine=0.2, caution=0.7
+    )
 
 
-def _make_mushroom(rng: Rng) -> Thing:
+def _make_mushroom(rng: Rng) -> ColouredSolid:
     noise, tall = Noise(rng), rng.uniform(1.1, 1.8)
     wide, high = rng.uniform(0.95, 1.3), rng.uniform(0.5, 0.85)
     kinds: tuple[Colour, ...] = (
@@ -237,10 +239,12 @@ def _make_mushroom(rng: Rng) -> Thing:
         is_top = (p[:, 1] > tall - 0.08) & (n[:, 1] > -0.5)
         return np.where(is_top[:, None], top, pale).astype(np.float32)
 
-    return Thing(measure_mushroom, colour_mushroom, tall + high, 1.5, shine=0.25, caution=0.7)
+    return ColouredSolid(
+        measure_mushroom, colour_mushroom, tall + high, 1.5, shine=0.25, caution=0.7
+    )
 
 
-def _make_doughnut(rng: Rng) -> Thing:
+def _make_doughnut(rng: Rng) -> ColouredSolid:
     noise, tube = Noise(rng), rng.uniform(0.4, 0.5)
     dough = _vary_colour(rng, (0.76, 0.5, 0.24), 0.08)
     icings: tuple[Colour, ...] = (
@@ -266,10 +270,10 @@ def _make_doughnut(rng: Rng) -> Thing:
                 plain = _set_colour_where(plain, is_iced & (noise(shifted, 7.5) > level), paint)
         return plain
 
-    return Thing(measure_doughnut, colour_doughnut, 2 * tube, 1.55, shine=0.4)
+    return ColouredSolid(measure_doughnut, colour_doughnut, 2 * tube, 1.55, shine=0.4)
 
 
-def _make_mug(rng: Rng) -> Thing:
+def _make_mug(rng: Rng) -> ColouredSolid:
     tall, wide = rng.uniform(1.7, 2.3), rng.uniform(0.72, 0.95)
     paint, band = _choose_paint(rng), _choose_paint(rng)
     inside = _vary_colour(rng, WHITE, 0.04) if rng.random() < 0.7 else paint
@@ -300,10 +304,10 @@ def _make_mug(rng: Rng) -> Thing:
         )
         return _set_colour_where(plain, is_drink, liquid) if is_full else plain
 
-    return Thing(measure_mug, colour_mug, tall, 1.65, shine=0.55, caution=0.8)
+    return ColouredSolid(measure_mug, colour_mug, tall, 1.65, shine=0.55, caution=0.8)
 
 
-def _make_bowl(rng: Rng) -> Thing:
+def _make_bowl(rng: Rng) -> ColouredSolid:
     noise, wide, tall = Noise(rng), rng.uniform(1.2, 1.5), rng.uniform(0.85, 1.15)
     paint, rim = _choose_paint(rng), _choose_paint(rng)
     is_glazed = rng.random() < 0.5
@@ -327,10 +331,10 @@ def _make_bowl(rng: Rng) -> Thing:
         plain = _set_colour_where(plain, _are_facing_axis(p, n) | (n[:, 1] > 0.9), inside)
         return _set_colour_where(plain, p[:, 1] > tall - 0.08, rim)
 
-    return Thing(measure_bowl, colour_bowl, tall, wide + 0.1, shine=0.5, caution=0.6)
+    return ColouredSolid(measure_bowl, colour_bowl, tall, wide + 0.1, shine=0.5, caution=0.6)
 
 
-def _make_bottle(rng: Rng) -> Thing:
+def _make_bottle(rng: Rng) -> ColouredSolid:
     wide, tall, neck = rng.uniform(0.5, 0.68), rng.uniform(1.7, 2.2), rng.uniform(0.8, 1.2)
     glasses: tuple[Colour, ...] = (
         (0.1, 0.3, 0.12),
@@ -368,10 +372,12 @@ def _make_bottle(rng: Rng) -> Thing:
         return _set_colour_where(plain, p[:, 1] > tall + neck - 0.4, cap)
 
     height = tall + neck - 0.15
-    return Thing(measure_bottle, colour_bottle, height, height / 2 + 0.25, shine=0.9, caution=0.8)
+    return ColouredSolid(
+        measure_bottle, colour_bottle, height, height / 2 + 0.25, shine=0.9, caution=0.8
+    )
 
 
-def _make_book(rng: Rng) -> Thing:
+def _make_book(rng: Rng) -> ColouredSolid:
     half = (
         float(rng.uniform(0.85, 1.05)),
         float(rng.uniform(0.12, 0.32)),
@@ -413,10 +419,10 @@ def _make_book(rng: Rng) -> Thing:
             np.float32
         )
 
-    return Thing(measure_book, colour_book, 2 * half[1], 1.65, shine=0.15)
+    return ColouredSolid(measure_book, colour_book, 2 * half[1], 1.65, shine=0.15)
 
 
-def _make_die(rng: Rng) -> Thing:
+def _make_die(rng: Rng) -> ColouredSolid:
     paint = _choose_paint(rng)
     pip = convert_to_floats(WHITE if paint.mean() < 0.6 else (0.08, 0.08, 0.1))
     edge, dot = float(rng.uniform(0.12, 0.3)), rng.uniform(0.17, 0.22)
@@ -446,10 +452,10 @@ def _make_die(rng: Rng) -> Thing:
                 )
         return plain
 
-    return Thing(measure_die, colour_die, 2.0, 1.8, shine=0.5)
+    return ColouredSolid(measure_die, colour_die, 2.0, 1.8, shine=0.5)
 
 
-THINGS: dict[str, Callable[[Rng], Thing]] = {
+THINGS: dict[str, Callable[[Rng], ColouredSolid]] = {
     "apple": _make_apple,
     "book": _make_book,
     "bottle": _make_bottle,

@@ -42,7 +42,7 @@ from core.execution.kinds import KINDS, Done, Work
 from core.failpoints import hit_failpoint
 from core.files import disk
 from core.ingest.ingest import IngestStopped
-from core.jobs.put_off import PutOff
+from core.jobs.put_off import PutOffSignal
 from core.publishing.publish import publish_result
 from core.publishing.trials import judge_trial_result
 from core.scheduling import claim as claims
@@ -150,7 +150,7 @@ class Attempt:
                 except Rejected as rejected:
                     log.info("rejected", reason=rejected.detail)
                     self._reject_batch(rejected)
-                except PutOff as later:
+                except PutOffSignal as later:
                     self._put_off_job(later)
                 except Unavailable as error:
                     self._give_back_job("outage", str(error))
@@ -427,7 +427,7 @@ class Attempt:
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
         _count_attempt_end("failed" if state is State.FAILED else "requeued", cause)
 
-    def _put_off_job(self, later: PutOff) -> None:
+    def _put_off_job(self, later: PutOffSignal) -> None:
         reason, seconds = str(later), later.seconds
         state = self._report_outcome(
             lambda: claims.put_off_job(self._tools.db, self._claim, reason, seconds)

@@ -1,7 +1,7 @@
 """Failpoints of a job process, by the events that it reports; crash tests end it there."""
 
 from core.contract.jobs.job_event import JobEvent, PhaseEvent
-from core.failpoints import fail_device, hit_failpoint
+from core.failpoints import hit_failpoint, raise_device_error_in_test
 
 FAILPOINTS = {
     "train": "job-train",
@@ -23,4 +23,4 @@ def hit_event_failpoint(event: JobEvent) -> None:
     if point is not None:
         hit_failpoint(point)
     if point == "job-train":
-        fail_device()
+        raise_device_error_in_test()

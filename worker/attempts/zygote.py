@@ -28,7 +28,7 @@ from typing import NoReturn, TypedDict
 
 from core.platforms import is_safe_to_fork
 from worker.attempts.job_points import hit_event_failpoint
-from worker.devices.cuda_free import CudaOpened, require_cuda_not_opened
+from worker.devices.cuda_free import CudaAlreadyOpenError, require_cuda_not_opened
 
 ChildMain = Callable[[str, int, int], int]
 """Function `main(spec_path, out_fd, control_fd)` that a job child runs; it returns the exit status.
@@ -203,7 +203,7 @@ def main(arguments: list[str]) -> None:
     child_main = preload_modules() if is_safe_to_fork() else replace_process_by_job
     try:
         require_cuda_not_opened()
-    except CudaOpened as error:
+    except CudaAlreadyOpenError as error:
         _send_message_to_worker(server, {"error": str(error)})
         raise SystemExit(str(error)) from error
     fork_jobs_on_request(server, child_main)

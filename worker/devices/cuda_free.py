@@ -14,7 +14,7 @@ _DRIVER = re.compile(r"/\S*/libcuda\.so[.\d]*(?!\S)")
 _DEVICE = re.compile(r"/dev/(nvidia\d+|nvidiactl|nvidia-uvm)")
 
 
-class CudaOpened(RuntimeError):
+class CudaAlreadyOpenError(RuntimeError):
     """CUDA is open in a process that is to be forked."""
 
 
@@ -22,7 +22,7 @@ def require_cuda_not_opened() -> None:
     """Check that this process has neither the CUDA driver mapped nor an NVIDIA device open.
 
     Raises:
-        CudaOpened: it has.
+        CudaAlreadyOpenError: it has.
     """
     try:
         maps = Path("/proc/self/maps").read_text().splitlines()
@@ -30,7 +30,7 @@ def require_cuda_not_opened() -> None:
         return
     paths = find_open_cuda(maps, _list_open_files())
     if paths:
-        raise CudaOpened(
+        raise CudaAlreadyOpenError(
             f"The process that forks jobs has opened CUDA ({', '.join(paths)}), so no job could "
             "use the GPU. Something that it imports initialises CUDA: look for code that asks for "
             "a device when it is imported, such as a package in PYTHONSTARTUP or sitecustomize, or "

@@ -14,7 +14,7 @@ import structlog
 from core import machine, telemetry
 from core.contract.jobs.device_errors import is_doubtful_device_error
 from core.jobs.workers import Device
-from core.scheduling.eligible import Offer
+from core.scheduling.eligible import WorkerResources
 from core.settings import Settings
 from worker.devices.device_check import (
     DeviceReport,
@@ -65,9 +65,9 @@ class DeviceWatch:
         """
 
     @property
-    def claim_offer(self) -> Offer:
+    def claim_offer(self) -> WorkerResources:
         """Resources to claim jobs for."""
-        return Offer(self.device.kind, self.device.gpus)
+        return WorkerResources(self.device.kind, self.device.gpus)
 
     def is_ready_to_claim(self) -> bool:
         """Return True if jobs may be claimed.
@@ -102,7 +102,7 @@ class DeviceWatch:
                 log.warning("the device works; the job is at fault", error=message)
                 return False
             message = f"{message} (and then: {report['problem']})"
-        self._give_up_device(message)
+        self._abandon_device(message)
         return True
 
     def record_device_success(self) -> None:
@@ -116,13 +116,17 @@ class DeviceWatch:
             self._report = build_cpu_report(f"The device could not be checked: {error}")
 
     def _apply_device_report(self, report: DeviceReport) -> None:
-        """Adopt the result of a device check."""
+        """Use the checked device for jobs, or give up the device if the check found a problem.
+
+        A worker with `PERENNIAL_DEVICE=auto` runs its jobs on the CPU instead if the problem
+        occurs at its start.
+        """
         self._check_at = None
         problem = report["problem"]
         # A worker falls back to the CPU only at its start, not after a loss.
         must_work = self._asked == "cuda" or self.device.problem is not None
         if problem is not None and must_work:
-            self._give_up_device(problem)
+            self._abandon_device(problem)
             return
         if problem is not None:
             self.warning = (
@@ -139,7 +143,7 @@ class DeviceWatch:
         gpus = min(report["gpus"], machine.count_gpus() or report["gpus"])
         self.device = Device(report["device"], gpus)
 
-    def _give_up_device(self, problem: str) -> None:
+    def _abandon_device(self, problem: str) -> None:
         """Give up the device, and schedule the next check."""
         pause_s = RECHECK_S[min(self._losses, len(RECHECK_S) - 1)]
         self._losses += 1

@@ -79,7 +79,7 @@ def read_driver_version() -> str | None:
 def inspect_device(device: str) -> DeviceReport:
     """Check the device in this process."""
     try:
-        failpoints.fail_device()
+        failpoints.raise_device_error_in_test()
         if device == "cpu":
             return build_cpu_report(None)
         return _check_cuda()

@@ -41,16 +41,16 @@ class Button:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingItem:
     """An item that waits for a person, with its buttons; the first is the usual choice."""
 
     about: AttentionOut
     buttons: list[Button]
 
 
-def list_waiting_items(model: ModelOut) -> list[Waiting]:
+def list_waiting_items(model: ModelOut) -> list[WaitingItem]:
     """Return everything in a model that waits for a person."""
-    return [Waiting(one, _build_item_buttons(model, one)) for one in model["attention"]]
+    return [WaitingItem(one, _build_item_buttons(model, one)) for one in model["attention"]]
 
 
 def _build_item_buttons(model: ModelOut, item: AttentionOut) -> list[Button]:

@@ -70,7 +70,7 @@ class Heat:
     later: int | None
 
     @property
-    def has_marks(self) -> bool:
+    def has_edited_labels(self) -> bool:
         """True if labels of a shown cell were edited since it was measured."""
         return any(cell.mark for row in self.rows for cell in row.cells)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from api.pages.parts.schema_form import (
     Field,
-    Unfit,
+    InvalidFormValues,
     compute_patch,
     convert_patch_to_inputs,
     iterate_form_input_names,
@@ -73,7 +73,7 @@ class RecipeForm:
         return set(iterate_form_input_names((*self.method_fields, *self.fields)))
 
     @property
-    def filled_in(self) -> bool:
+    def is_filled_in(self) -> bool:
         """True if any input besides the choice has a value."""
         return any(self.inputs.get(path) for path in self.paths)
 
@@ -191,7 +191,7 @@ def _compute_patch_and_warnings(
             compute_patch(form.fields, form.inputs),
             compute_patch(form.method_fields, form.inputs),
         )
-    except Unfit as error:
+    except InvalidFormValues as error:
         form.errors.update(error.errors)
         return
     method = {**cast(JsonObject, base.get("method", {})), **hyper}

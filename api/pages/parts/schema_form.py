@@ -49,7 +49,7 @@ class Field:
         return format_form_value(self.current)
 
 
-class Unfit(Exception):
+class InvalidFormValues(Exception):
     """Form values that cannot be read; `errors`: path → reason."""
 
     def __init__(self, errors: Mapping[str, str]) -> None:
@@ -86,12 +86,12 @@ def compute_patch(fields: Sequence[Field], inputs: Mapping[str, str]) -> JsonObj
     """Return the differences from the current values as a patch.
 
     Raises:
-        Unfit: a value cannot be read. The schema is not checked here.
+        InvalidFormValues: a value cannot be read. The schema is not checked here.
     """
     errors: dict[str, str] = {}
     patch = _build_changed_patch(fields, inputs, errors)
     if errors:
-        raise Unfit(errors)
+        raise InvalidFormValues(errors)
     return patch
 
 

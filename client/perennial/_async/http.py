@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from perennial import __version__
-from perennial._async.page import Listed
+from perennial._async.page import ListRequest
 from perennial._async.pages import AsyncPages
 from perennial._async.waiting import create_http_client, limit_total_wait, sleep_seconds
 from perennial.answers import (
@@ -133,7 +133,7 @@ class AsyncHttp:
         None: 200.
         """
         given_params = {key: value for key, value in (params or {}).items() if value is not None}
-        return AsyncPages(self, Listed(kind, path, given_params))
+        return AsyncPages(self, ListRequest(kind, path, given_params))
 
     @asynccontextmanager
     async def stream(self, ask: ApiRequest) -> AsyncIterator[httpx2.Response]:

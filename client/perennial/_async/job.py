@@ -23,7 +23,7 @@ from perennial.errors import (
     Unavailable,
     WaitTimeout,
 )
-from perennial.guard import build_api_path, keep_safe_echo, parse_whole_number
+from perennial.guard import build_api_path, drop_unsafe_value, parse_whole_number
 from perennial.retry import may_service_recover
 from perennial.shapes import convert_from_json
 from perennial.text import make_one_line
@@ -85,7 +85,7 @@ class AsyncJobHandle:
         if response.status_code != NOT_MODIFIED or self.job is None:
             self.job, self._etag = (
                 convert_from_json(types.Job, response.json()),
-                keep_safe_echo(response.headers.get("ETag")),
+                drop_unsafe_value(response.headers.get("ETag")),
             )
         return self.job
 
@@ -136,7 +136,7 @@ class AsyncJobHandle:
                     if last is None or is_lost or not may_service_recover(error):
                         raise
                     job = last
-                    show.show_outage(time.monotonic() - heard)
+                    show.show_service_outage(time.monotonic() - heard)
                 # After a 304 the job is the same object, so its identity
                 # shows whether it has changed.
                 if job is not last or job.is_terminal:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from perennial import __version__
-from perennial._sync.page import Listed
+from perennial._sync.page import ListRequest
 from perennial._sync.pages import Pages
 from perennial._sync.waiting import create_http_client, limit_total_wait, sleep_seconds
 from perennial.answers import (
@@ -133,7 +133,7 @@ class Http:
         None: 200.
         """
         given_params = {key: value for key, value in (params or {}).items() if value is not None}
-        return Pages(self, Listed(kind, path, given_params))
+        return Pages(self, ListRequest(kind, path, given_params))
 
     @contextmanager
     def stream(self, ask: ApiRequest) -> Iterator[httpx2.Response]:

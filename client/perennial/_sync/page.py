@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from perennial import answers
 from perennial.errors import BadAnswer
-from perennial.guard import keep_safe_echo, quote_refused_value
+from perennial.guard import drop_unsafe_value, quote_refused_value
 from perennial.shapes import convert_from_json
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ PAGE = 200
 
 
 @dataclass(frozen=True)
-class Listed(Generic[T]):
+class ListRequest(Generic[T]):
     """A list of the service.
 
     Attributes:
@@ -44,7 +44,7 @@ class Page(Generic[T]):
     """
 
     def __init__(
-        self, http: Http, of: Listed[T], data: list[T], cursor: str | None, number: int
+        self, http: Http, of: ListRequest[T], data: list[T], cursor: str | None, number: int
     ) -> None:
         self._http, self._of, self._cursor, self._number = http, of, cursor, number
         self.data, self.has_next = data, cursor is not None
@@ -85,7 +85,7 @@ class Page(Generic[T]):
 
 
 def request_list_page(
-    http: Http, of: Listed[T], cursor: str | None = None, number: int = 1
+    http: Http, of: ListRequest[T], cursor: str | None = None, number: int = 1
 ) -> Page[T]:
     """Request the page that begins at `cursor`; None: the first page.
 
@@ -105,7 +105,7 @@ def request_list_page(
     following = page.get("next_cursor")
     # The cursor is sent back in a URL, and a repeated one would make the loop endless.
     if following is not None and (
-        not isinstance(following, str) or following == cursor or not keep_safe_echo(following)
+        not isinstance(following, str) or following == cursor or not drop_unsafe_value(following)
     ):
         raise BadAnswer(
             f"The service's list {of.path} does not go on: its cursor is {quote_refused_value(following)}."

@@ -21,7 +21,7 @@ from perennial.errors import (
 )
 
 
-class Exit(IntEnum):
+class ExitStatus(IntEnum):
     """The exit status of a command."""
 
     DONE = 0
@@ -41,49 +41,49 @@ class Exit(IntEnum):
 
 
 MEANINGS = {
-    Exit.DONE: "done",
-    Exit.ERROR: "an error",
-    Exit.USAGE: "wrong usage",
-    Exit.NOT_FOUND: "not found",
-    Exit.AUTH: "no key, or the key does not permit this",
-    Exit.UNAVAILABLE: "the service does not respond, or asks to retry later",
-    Exit.HELD: "the version is held by the gate",
-    Exit.REJECTED: "the batch is rejected",
-    Exit.FAILED: "the job failed",
-    Exit.CANCELLED: "the job was cancelled",
-    Exit.STILL_RUNNING: "the job is still running after `--timeout`, and continues",
-    Exit.NO_BASE: "the weights of the model's base cannot be fetched; a batch that was sent is "
-    "kept, and waits",
-    Exit.INTERRUPTED: "interrupted; the job continues",
+    ExitStatus.DONE: "done",
+    ExitStatus.ERROR: "an error",
+    ExitStatus.USAGE: "wrong usage",
+    ExitStatus.NOT_FOUND: "not found",
+    ExitStatus.AUTH: "no key, or the key does not permit this",
+    ExitStatus.UNAVAILABLE: "the service does not respond, or asks to retry later",
+    ExitStatus.HELD: "the version is held by the gate",
+    ExitStatus.REJECTED: "the batch is rejected",
+    ExitStatus.FAILED: "the job failed",
+    ExitStatus.CANCELLED: "the job was cancelled",
+    ExitStatus.STILL_RUNNING: "the job is still running after `--timeout`, and continues",
+    ExitStatus.NO_BASE: "the weights of the model's base cannot be fetched; a batch that was sent "
+    "is kept, and waits",
+    ExitStatus.INTERRUPTED: "interrupted; the job continues",
 }
 """Meaning of each status, as the documentation and `perennial --help` show it."""
 # The first match counts, so subclasses come before their bases: a BaseFailed is a JobFailed too.
-_STATUS: tuple[tuple[type[PerennialError], Exit], ...] = (
-    (GateHeld, Exit.HELD),
-    (Rejected, Exit.REJECTED),
-    (BaseUnavailable, Exit.NO_BASE),
-    (JobFailed, Exit.FAILED),
-    (JobCancelled, Exit.CANCELLED),
-    (WaitTimeout, Exit.STILL_RUNNING),
-    (NotFound, Exit.NOT_FOUND),
-    (Unauthorized, Exit.AUTH),
-    (Forbidden, Exit.AUTH),
-    (NoKey, Exit.AUTH),
-    (ServiceUnreachable, Exit.UNAVAILABLE),
-    (Unavailable, Exit.UNAVAILABLE),
-    (TooManyRequests, Exit.UNAVAILABLE),
-    (ConfigError, Exit.USAGE),
+_STATUS: tuple[tuple[type[PerennialError], ExitStatus], ...] = (
+    (GateHeld, ExitStatus.HELD),
+    (Rejected, ExitStatus.REJECTED),
+    (BaseUnavailable, ExitStatus.NO_BASE),
+    (JobFailed, ExitStatus.FAILED),
+    (JobCancelled, ExitStatus.CANCELLED),
+    (WaitTimeout, ExitStatus.STILL_RUNNING),
+    (NotFound, ExitStatus.NOT_FOUND),
+    (Unauthorized, ExitStatus.AUTH),
+    (Forbidden, ExitStatus.AUTH),
+    (NoKey, ExitStatus.AUTH),
+    (ServiceUnreachable, ExitStatus.UNAVAILABLE),
+    (Unavailable, ExitStatus.UNAVAILABLE),
+    (TooManyRequests, ExitStatus.UNAVAILABLE),
+    (ConfigError, ExitStatus.USAGE),
 )
 
 
-class Detached(Exception):
+class FollowInterrupted(Exception):
     """Ctrl-C while following a job: the job continues, and the message says how to follow it
     again."""
 
 
-def choose_exit_status(error: PerennialError) -> Exit:
+def choose_exit_status(error: PerennialError) -> ExitStatus:
     """Return the exit status of an error: that of the first matching kind, else 1."""
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), Exit.ERROR)
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), ExitStatus.ERROR)
 
 
 def describe_statuses() -> str:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from perennial import __version__
-from perennial.cli.exits import Detached, Exit, choose_exit_status, describe_statuses
+from perennial.cli.exits import ExitStatus, FollowInterrupted, choose_exit_status, describe_statuses
 from perennial.cli.groups import Commands
 from perennial.cli.output import print_notice
 from perennial.errors import JobEnded, PerennialError
@@ -121,17 +121,17 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     try:
         # In standalone mode, click would print errors and exit with statuses of its own.
         result: Any = cli.main(arguments, prog_name="perennial", standalone_mode=False)
-        return result if isinstance(result, int) else Exit.DONE
+        return result if isinstance(result, int) else ExitStatus.DONE
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt) as stopped:
         # click raises Abort from KeyboardInterrupt, to which an upload adds how to resume it.
         _print_error_notes(stopped.__cause__ or stopped)
-        return Exit.INTERRUPTED
-    except Detached as detached:
+        return ExitStatus.INTERRUPTED
+    except FollowInterrupted as detached:
         print_notice(str(detached))
-        return Exit.INTERRUPTED
+        return ExitStatus.INTERRUPTED
     # Before OSError, because a WaitTimeout is both.
     except PerennialError as error:
         print_notice(
@@ -144,7 +144,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
         return choose_exit_status(error)
     except OSError as error:
         print_notice(f"{error.filename or 'A file'}: {error.strerror or error}")
-        return Exit.ERROR
+        return ExitStatus.ERROR
     except UNREADABLE as error:
         if sys.flags.dev_mode:
             raise
@@ -154,7 +154,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
             "the address that of a Perennial service, and are both of the same age? `python -X dev "
             "-m perennial` shows where it was read."
         )
-        return Exit.ERROR
+        return ExitStatus.ERROR
 
 
 def _replace_requests_by_commands(error: PerennialError, line: str) -> str:

@@ -23,9 +23,9 @@ from huggingface_hub import constants, get_token
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from core.bases.hub import unfinished
-from core.bases.hub.guarded_hub import GuardedHub, HubRefused, HubStatus
+from core.bases.hub.guarded_hub import GuardedHub, HubRefused, HubStatusError
 from core.contract.document import Document
-from core.contract.jobs.hub import DownloadAsked, DownloadBegun, DownloadedFile, DownloadFailed
+from core.contract.jobs.hub import DownloadedFile, DownloadFailed, DownloadRequest, DownloadStarted
 from core.files import disk
 
 CHUNK_BYTES = 64 << 10
@@ -46,7 +46,7 @@ class HubDownloadError(Exception):
 
 def main() -> int:
     """Download the file that the first line of stdin requests, and return the exit status."""
-    request = DownloadAsked.model_validate_json(sys.stdin.readline())
+    request = DownloadRequest.model_validate_json(sys.stdin.readline())
     # A killed worker closes the pipe, and nobody else would end this process.
     threading.Thread(target=_exit_when_caller_ends, daemon=True).start()
     try:
@@ -62,7 +62,7 @@ def main() -> int:
     return 0
 
 
-def download_file(request: DownloadAsked) -> DownloadedFile:
+def download_file(request: DownloadRequest) -> DownloadedFile:
     """Download a file from the Hub, or the rest of it, and compare its digest with the Hub's.
 
     Raises:
@@ -77,13 +77,13 @@ def download_file(request: DownloadAsked) -> DownloadedFile:
     with GuardedHub(constants.ENDPOINT, build_hf_headers(token=False), token) as hub:
         try:
             return _download_from_hub(hub, request)
-        except (HubRefused, HubStatus) as error:
+        except (HubRefused, HubStatusError) as error:
             raise HubDownloadError(str(error)) from None
         except httpx2.RequestError as error:
             raise _make_unreachable_error(error) from None
 
 
-def _download_from_hub(hub: GuardedHub, request: DownloadAsked) -> DownloadedFile:
+def _download_from_hub(hub: GuardedHub, request: DownloadRequest) -> DownloadedFile:
     revision = _find_revision(hub, request)
     path_at_hub = f"/{request.repository}/resolve/{revision}/{quote(request.file)}"
     size, digest = _read_size_and_digest(hub, path_at_hub, request.file)
@@ -95,7 +95,7 @@ def _download_from_hub(hub: GuardedHub, request: DownloadAsked) -> DownloadedFil
     folder = unfinished.get_download_folder(request.folder, request.repository) / revision
     path = folder / f"{request.file}{unfinished.SUFFIX}"
     with unfinished.open_locked_file(path) as fd:
-        _print_json_event(DownloadBegun(path=path, bytes=size))
+        _print_json_event(DownloadStarted(path=path, bytes=size))
         _resume_download(hub, path_at_hub, fd, size)
         if _compute_digest(path, size, len(digest)) != digest:
             # Otherwise, every further attempt would resume the wrong file.
@@ -106,7 +106,7 @@ def _download_from_hub(hub: GuardedHub, request: DownloadAsked) -> DownloadedFil
     return DownloadedFile(path=path, revision=revision)
 
 
-def _find_revision(hub: GuardedHub, request: DownloadAsked) -> str:
+def _find_revision(hub: GuardedHub, request: DownloadRequest) -> str:
     """Return the newest commit of the repository, which has the file.
 
     Raises:
@@ -116,7 +116,7 @@ def _find_revision(hub: GuardedHub, request: DownloadAsked) -> str:
         info = hub.fetch_json_document(
             f"/api/models/{request.repository}", constants.HF_HUB_ETAG_TIMEOUT
         )
-    except HubStatus as error:
+    except HubStatusError as error:
         if error.status == 401 or error.code in ("RepoNotFound", "GatedRepo"):
             raise HubDownloadError(
                 f"The Hub has no repository {request.repository}, or shows it only with a token "
@@ -176,7 +176,7 @@ def _resume_download(hub: GuardedHub, path_at_hub: str, fd: int, size: int) -> N
             continue
         try:
             _download_from_offset(hub, path_at_hub, fd, received, size)
-        except HubStatus as error:
+        except HubStatusError as error:
             # A status below 500 would come again at each try.
             if error.status < 500 or idle == TRIES:
                 raise

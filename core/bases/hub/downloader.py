@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from core.contract.jobs.hub import DownloadAsked, DownloadBegun, DownloadedFile, DownloadFailed
+from core.contract.jobs.hub import DownloadedFile, DownloadFailed, DownloadRequest, DownloadStarted
 from core.errors import WeightsUnavailable
 from core.ingest.ingest import IngestStopped
 from core.processes import helper_process
@@ -21,16 +21,16 @@ _KEPT = re.compile(
     r"HF_\w+|HUGGINGFACE_\w+|(?i:(https?|all|no)_proxy)|SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE"
 )
 """Environment variables that the process gets besides those of every helper."""
-_Event = DownloadBegun | DownloadedFile | DownloadFailed
+_Event = DownloadStarted | DownloadedFile | DownloadFailed
 _EVENTS: dict[str, type[_Event]] = {
-    "begun": DownloadBegun,
+    "begun": DownloadStarted,
     "downloaded": DownloadedFile,
     "failed": DownloadFailed,
 }
 
 
 def download_in_process(
-    request: DownloadAsked,
+    request: DownloadRequest,
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],
     stall_s: float,
@@ -75,13 +75,13 @@ def _watch_download(
     stall_s: float,
 ) -> DownloadedFile:
     """Wait until the download process ends, and report its progress meanwhile."""
-    begun: DownloadBegun | None = None
+    begun: DownloadStarted | None = None
     size, grew_at = 0, time.monotonic()
     assert process.stdout is not None
     while True:
         if select.select([process.stdout], [], [], TICK_S)[0]:
             event = _parse_event(process.stdout.readline())
-            if not isinstance(event, DownloadBegun):
+            if not isinstance(event, DownloadStarted):
                 return _require_downloaded(event)
             begun = event
         if must_stop():

@@ -33,7 +33,7 @@ class HubRefused(Exception):
     """A response that is not followed; the text says why, in a sentence without an end mark."""
 
 
-class HubStatus(Exception):
+class HubStatusError(Exception):
     """A response with a status of 400 or above.
 
     Attributes:
@@ -86,7 +86,7 @@ class GuardedHub:
 
         Raises:
             HubRefused: the response is not JSON, or too long.
-            HubStatus, httpx2.TransportError: there is no successful response.
+            HubStatusError, httpx2.TransportError: there is no successful response.
         """
         with self.open_response("GET", path, {}, timeout_s) as response:
             content = bytearray()
@@ -121,7 +121,7 @@ class GuardedHub:
 
         Raises:
             HubRefused: a redirect leads to an address that is not allowed.
-            HubStatus: the response is an error.
+            HubStatusError: the response is an error.
         """
         url = httpx2.URL(self._endpoint + path)
         for _ in range(MAX_REDIRECTS + 1):
@@ -130,7 +130,7 @@ class GuardedHub:
                 following = self._find_redirect(response, url)
                 if following is None or not (is_followed or self._is_hub_url(following)):
                     if response.status_code >= 400:
-                        raise HubStatus(
+                        raise HubStatusError(
                             response.status_code, response.headers.get("X-Error-Code", "")
                         )
                     yield response

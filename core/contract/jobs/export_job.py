@@ -3,9 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ConfigDict
-
-from core.contract.document import Document, Number
+from core.contract.document import Document, Number, StrictDocument
 from core.contract.jobs.job_spec import LocalPart
 from core.contract.manifest import Manifest
 
@@ -28,23 +26,14 @@ def get_sure_output_name(task: int | None) -> str:
     return "sure" if task is None else f"sure_{task}"
 
 
-class _Strict(Document):
-    """A document without unknown fields.
-
-    Worker and job process have the same code version, so an unknown field is a mistake.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class HeldOut(_Strict):
+class HeldOut(StrictDocument):
     """A task's held-out images as a local dataset file."""
 
     task: int
     path: Path
 
 
-class ExportSpec(_Strict):
+class ExportSpec(StrictDocument):
     """Specification of an export.
 
     Attributes:

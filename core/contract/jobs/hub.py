@@ -6,7 +6,7 @@ from typing import Literal
 from core.contract.document import Document
 
 
-class DownloadAsked(Document):
+class DownloadRequest(Document):
     """A request to download a file of a repository's newest commit.
 
     Attributes:
@@ -22,7 +22,7 @@ class DownloadAsked(Document):
     max_bytes: int
 
 
-class DownloadBegun(Document):
+class DownloadStarted(Document):
     """A download that has begun.
 
     Attributes:

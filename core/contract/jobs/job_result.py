@@ -8,7 +8,7 @@ from core.contract.architecture import Head, NetworkDescription, Normalisation
 from core.contract.document import Document, Number
 from core.contract.figures import Figures
 from core.contract.jobs.trial import TrialScore
-from core.contract.manifest import Environment, MadeBy, Temperature, Validated
+from core.contract.manifest import Environment, ManifestMethod, Temperature, Validated
 
 
 class ResultPart(Document):
@@ -19,7 +19,7 @@ class ResultPart(Document):
     file: str
 
 
-Measured = Literal["base", "parent", "new"]
+MeasuredVersion = Literal["base", "parent", "new"]
 """The measured version: version 0, the one that the task continues, or the one just learned."""
 
 
@@ -35,7 +35,7 @@ class MeasuredCell(Document):
         measure: the problem's primary measure in [0, 1]; absent where it is `correct` / `total`.
     """
 
-    version: Measured
+    version: MeasuredVersion
     task: int
     correct: int
     total: int
@@ -62,7 +62,7 @@ class MeasuredCell(Document):
 class AnswersFile(Document):
     """A version's answers on a task's held-out images, as a file of the result's folder."""
 
-    version: Measured
+    version: MeasuredVersion
     task: int
     file: str
 
@@ -86,7 +86,7 @@ class LearnedNetwork(Document):
     classes: list[str]
     heads: list[Head]
     network: NetworkDescription | None = None
-    method: MadeBy
+    method: ManifestMethod
     normalise: Normalisation
     environment: Environment
     steps: int

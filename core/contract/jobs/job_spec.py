@@ -2,22 +2,16 @@
 
 from pathlib import Path
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from core.contract.architecture import Architecture, Image, Normalisation, Scenario
-from core.contract.document import Document
+from core.contract.document import StrictDocument
 from core.contract.manifest import Manifest
 from core.contract.recipe import Recipe
 from core.contract.reports.data_report import DataReport, FindingKind
 
 
-class _Strict(Document):
-    """Base that refuses unknown fields: worker and job process always run the same code version."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class EarlierTask(_Strict):
+class EarlierTask(StrictDocument):
     """A task that the parent was taught: its classes in the order of its dataset's numbers.
 
     Attributes:
@@ -50,7 +44,7 @@ class SpecTask(EarlierTask):
     known: Path | None = None
 
 
-class LocalPart(_Strict):
+class LocalPart(StrictDocument):
     """A part of a version as a local safetensors file.
 
     Attributes:
@@ -64,7 +58,7 @@ class LocalPart(_Strict):
     numbers: int | None = None
 
 
-class SpecVersion(_Strict):
+class SpecVersion(StrictDocument):
     """A version to start from.
 
     Attributes:
@@ -80,7 +74,7 @@ class SpecVersion(_Strict):
     deleted: list[str] = Field(default_factory=list)
 
 
-class SelectionPart(_Strict):
+class SelectionPart(StrictDocument):
     """Images of a task that no job learns from, in `path`, a dataset of these classes."""
 
     task: int
@@ -88,7 +82,7 @@ class SelectionPart(_Strict):
     path: Path
 
 
-class JobSpec(_Strict):
+class JobSpec(StrictDocument):
     """Learn `task` on top of `parent`; `base` is version 0 of the model.
 
     Attributes:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
-from core.contract.document import Document
+from core.contract.document import Document, StrictDocument
 from core.contract.figures import Calibration
 from core.contract.jobs.job_result import AnswersFile, MeasuredCell
 from core.contract.jobs.job_spec import LocalPart
@@ -14,7 +14,7 @@ from core.contract.manifest import Manifest
 MEASURE = "measure"
 
 
-class MeasureSpec(Document):
+class MeasureSpec(StrictDocument):
     """Specification of a measurement: a version, and the held-out images of one task.
 
     Attributes:
@@ -29,8 +29,6 @@ class MeasureSpec(Document):
         device: auto, cpu, cuda or cuda:N.
         gpu_memory_share: share of the GPU's memory that the job may use, in (0, 1].
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     work: Literal["measure"]
     manifest: Manifest

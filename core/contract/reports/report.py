@@ -8,7 +8,7 @@ from core.contract.patch import RecipePatch
 from core.contract.reports.data_report import DataReport, FindingKind
 from core.contract.responses.recipe import RecipeOut
 
-Checked = Literal["names and sizes", "images"]
+ReportBasis = Literal["names and sizes", "images"]
 """Basis of a report: the archive's directory, or every image."""
 ConflictsPolicy = Literal["reject", "keep"]
 """Treatment of images with the same pixels under two labels.
@@ -105,7 +105,7 @@ class BatchReport(TypedDict, total=False):
     whose longer side has fewer than 48 pixels.
     """
 
-    checked: Checked
+    checked: ReportBasis
     classes: ClassNames
     rejected: list[FileReason]
     rejected_count: int
@@ -192,7 +192,7 @@ class BatchCheck(BatchFound):
     """
 
     valid: bool | None
-    checked: Checked
+    checked: ReportBasis
     n_held_out: int | None
 
 

@@ -9,7 +9,7 @@ from core.contract.responses.model import Scenario
 from core.contract.responses.versions.sure import AnswersSetting
 
 
-class AskedImage(TypedDict, total=False):
+class ImageRequest(TypedDict, total=False):
     """Images as a request describes them."""
 
     size: int
@@ -31,17 +31,17 @@ class ModelChange(TypedDict, total=False):
     tags: list[str] | None
 
 
-class _Named(TypedDict):
+class _NewModelFields(TypedDict):
     name: str
     scenario: Scenario
 
 
-class NewModel(_Named, ModelChange, total=False):
+class NewModel(_NewModelFields, ModelChange, total=False):
     """A new model: its name, its scenario, and the other fields of the request."""
 
     problem: str | None
     architecture: str | ArchitectureIn
-    image: AskedImage
+    image: ImageRequest
     base: ModelBase
     classes: list[str] | None
     keep_training_data: bool

@@ -44,7 +44,7 @@ class Webhook(Table):
 
 
 class Delivery(Table):
-    """An event for a webhook.
+    """An event to send to a webhook, with the attempts so far.
 
     `number` rises in the order of commits of changes to the webhook's models. There are no foreign
     keys: checking one locks another row, and these rows are written after all other locks.

@@ -17,7 +17,7 @@ import numpy as np
 
 from core.contract.architecture import Architecture, Image
 from core.contract.edit import EditResult
-from core.contract.figures import KnnProbe
+from core.contract.figures import KnnProbeResult
 from core.contract.jobs.job_result import JobResult, ResultPart
 from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
 from core.contract.jobs.patch_job import PATCH, PatchSpec
@@ -41,7 +41,7 @@ from core.execution.prepare import (
 )
 from core.ingest.dataset import write_dataset
 from core.jobs.fence import Claim
-from core.lineage.class_numbers import GONE, number_sources
+from core.lineage.class_numbers import GONE, number_former_classes
 from core.lineage.coverage import list_taught_tasks
 from core.retention import retention
 from core.settings import Settings
@@ -160,7 +160,7 @@ class EditChain:
         manifest = version.manifest.model_copy(update={"knn_probe": self._select_kept_probe()})
         return Line(manifest, named, version.class_numbers)
 
-    def _select_kept_probe(self) -> KnnProbe | None:
+    def _select_kept_probe(self) -> KnnProbeResult | None:
         """Return the head's k-NN probe of the tasks that stay as they are."""
         probe = self._facts.probe
         if probe is None:
@@ -168,7 +168,7 @@ class EditChain:
         kept = {task: n for task, n in probe.tasks.items() if int(task) not in self._edited}
         return probe.model_copy(update={"tasks": kept})
 
-    def write_patch(self) -> tuple[Line, Path]:
+    def write_patch_spec(self) -> tuple[Line, Path]:
         """Return the head, and the specification of the process that patches it."""
         facts, number = self._facts, self._taught_tasks[-1]
         folder = self._folder / "patch"
@@ -188,7 +188,7 @@ class EditChain:
         known = list(line.manifest.classes or [])
         sources = facts.changes.list_class_sources(known)
         if any(part.type in PER_TASK for part in line.parts.values()):
-            self._record_class_numbers(number_sources(list(sources.values()), len(known)))
+            self._record_class_numbers(number_former_classes(list(sources.values()), len(known)))
         spec = PatchSpec(
             **self._build_spec(line, recipe, task, others, folder).get_set_fields(),
             work=PATCH,

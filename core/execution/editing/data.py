@@ -46,7 +46,7 @@ class EditedData:
         """Return what the task's report shows after the edit."""
         held_out = None if self.held_out is None else dict(Counter(self.held_out.remaining_labels))
         touched, removed = (
-            (None, []) if self.train is None else self.train.list_touched(changes.classes)
+            (None, []) if self.train is None else self.train.list_changed_rows(changes.classes)
         )
         return EditedReport(
             classes=self.after.classes, held_out=held_out, touched=touched, removed=removed
@@ -157,7 +157,7 @@ def _read_feature_rows(blobs: Blobs, facts: EditFacts, number: int) -> FeatureRo
         blobs.fetch_verified_file(main.sha256),
         None if rest is None else blobs.fetch_verified_file(rest.sha256),
     )
-    numbers = facts.numbers.find_map(main.version_id)
+    numbers = facts.numbers.find_class_number_map(main.version_id)
     if numbers is None:
         return rows
     return replace(rows, classes=np.array(numbers, np.int64)[rows.classes])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.figures import KnnProbe
+from core.contract.figures import KnnProbeResult
 from core.contract.recipe import Recipe
 from core.database.kinds import Kind
 from core.database.measurements import PROBE, read_version_measurements
@@ -69,7 +69,7 @@ class EditFacts:
     taught: list[int]
     recipes: dict[int, Recipe]
     erased: list[int]
-    probe: KnnProbe | None
+    probe: KnnProbeResult | None
 
     @property
     def is_learned_from_features(self) -> bool:
@@ -150,11 +150,11 @@ def read_edit_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts
         )
 
 
-def _read_probe(session: Session, version: Version) -> KnnProbe | None:
+def _read_probe(session: Session, version: Version) -> KnnProbeResult | None:
     """Return the k-NN probe of a version; None if it was not measured."""
     found = read_version_measurements(session, version.model_id, [version.number], {PROBE})
     document = found[version.number].get(PROBE)
-    return None if document is None else KnnProbe.from_json(document)
+    return None if document is None else KnnProbeResult.from_json(document)
 
 
 def _check_operations_again(session: Session, model: Model, edit: Edit, head: Version) -> Changes:

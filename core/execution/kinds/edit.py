@@ -12,21 +12,23 @@ from core.execution.editing.facts import read_edit_facts
 from core.execution.kinds.kind import Kind, Work
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped
-from core.retention.damage import Marks, reword_damage_errors
+from core.retention.damage import DatabaseDamageMarks, reword_damage_errors
 from core.storage import Blobs
 
 
 def _run_edit_job(work: Work) -> None:
     work.begin("prepare")
     facts = read_edit_facts(work.db, work.settings, work.claim)
-    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
+    blobs = Blobs(
+        work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
+    )
     chain = EditChain(work.db, blobs, work.settings, work.claim, facts, work.folder)
     with reword_damage_errors(work.db, facts.model.id):
         chain.store_edited_files()
         if facts.edit.way == "rename":
             work.publish(chain.write_renamed_version())
             return
-        patch = chain.write_patch() if facts.edit.way == "patch" else None
+        patch = chain.write_patch_spec() if facts.edit.way == "patch" else None
         line = chain.get_first_parent() if patch is None else patch[0]
     hit_failpoint("edit-prepared")
     made: Path | None = work.folder

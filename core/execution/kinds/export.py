@@ -49,7 +49,9 @@ def _make_export(work: Work) -> Done | None:
     """Make the download of a version and its report; None if the process was stopped."""
     begin = time.monotonic()
     order = read_requested_export(work.db, work.claim)
-    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=damage.Marks(work.db))
+    blobs = Blobs(
+        work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
+    )
     spec = prepare_export(work.db, blobs, work.settings, order, work.folder)
     # Fetching may take long, and the process that follows takes even longer.
     if work.must_stop():

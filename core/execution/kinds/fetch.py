@@ -13,7 +13,7 @@ from core.bases.expected_base import load_expected_base, select_compared_tensors
 from core.bases.hub import unfinished
 from core.bases.hub.downloader import download_in_process
 from core.contract.base import ExpectedBase
-from core.contract.jobs.hub import DownloadAsked
+from core.contract.jobs.hub import DownloadRequest
 from core.contract.pretrained import Pretrained, build_pretrained
 from core.database.job_log import Line
 from core.database.kinds import Kind as Name
@@ -30,7 +30,7 @@ from core.files.safetensors_header import (
 )
 from core.jobs.fence import lock_claimed_job
 from core.lineage import lineage, version_zero, words
-from core.lineage.lineage import Mover
+from core.lineage.lineage import AliasMoveOrigin
 from core.packaged import imagenet_base
 from core.processes import helper_process
 from core.recipe.catalogue import load_catalogue
@@ -51,7 +51,9 @@ def _run_fetch_job(work: Work) -> Done:
     if model.base_job is None:
         return Done(None)  # an earlier attempt made version 0 but could not report it
     pretrained = _find_pretrained(work, model)
-    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=damage.Marks(work.db))
+    blobs = Blobs(
+        work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
+    )
     max_fetches = work.settings.max_fetches
     weights = turns.find_weights_or_take_turn(
         work.db, blobs, work.claim, pretrained.repository, max_fetches
@@ -59,7 +61,7 @@ def _run_fetch_job(work: Work) -> Done:
     origin = "The weights were in the store already"
     if weights is None:
         try:
-            weights, origin = _obtain_weights(work, blobs, model, pretrained)
+            weights, origin = _fetch_and_check_weights(work, blobs, model, pretrained)
             _make_version_zero(work, blobs, pretrained, weights)
         # Also after an error, so that jobs that wait for the same weights look again at once.
         finally:
@@ -86,7 +88,7 @@ def _find_pretrained(work: Work, model: Model) -> Pretrained:
     return build_pretrained(name, entries[name])
 
 
-def _obtain_weights(
+def _fetch_and_check_weights(
     work: Work, blobs: Blobs, model: Model, pretrained: Pretrained
 ) -> tuple[Weights, str]:
     """Return the weights, checked and stored, and a sentence about their origin."""
@@ -108,7 +110,7 @@ def _obtain_weights(
         file, revision = _download_weights(work, pretrained)
         origin = f"The weights were downloaded from {pretrained.repository} at {revision}"
     # The size is known only now, and must count before the bytes are stored.
-    _require_room(work, file.stat().st_size)
+    _require_storage_room(work, file.stat().st_size)
     try:
         _check_weights(file, expected)
     except BaseInvalid as error:
@@ -136,7 +138,7 @@ def _download_weights(work: Work, pretrained: Pretrained) -> tuple[Path, str]:
         raise WeightsUnavailable(
             f"PERENNIAL_HUB is off where the worker runs. {_format_advice(work, pretrained)}"
         )
-    request = DownloadAsked(
+    request = DownloadRequest(
         repository=pretrained.repository,
         file=FILE,
         folder=work.settings.make_folder(unfinished.FOLDER),
@@ -198,7 +200,7 @@ def _check_weights(file: Path, expected: ExpectedBase) -> None:
     check_finite_tensors(file, tensors)
 
 
-def _require_room(work: Work, size: int) -> None:
+def _require_storage_room(work: Work, size: int) -> None:
     """Raise StorageFull if the owner may not store so many more bytes."""
     limit = work.settings.max_owner_bytes
     if not limit:
@@ -237,7 +239,9 @@ def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights
             [part], origin, version_zero.find_pixel_statistics(pretrained, model)
         )
         seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)
-        version_zero.add_version_zero(session, model, start, Mover("create"), seed=seed, now=now)
+        version_zero.add_version_zero(
+            session, model, start, AliasMoveOrigin("create"), seed=seed, now=now
+        )
         model.base_job = None
         # The row exists since a job took the turn to fetch them (`core.execution.weights`).
         row = session.get_one(Weights, weights.repository)

@@ -15,7 +15,7 @@ from core.execution.trials import Trials, has_trials
 from core.execution.validate import validate_archive
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped, Monitor
-from core.retention.damage import Marks
+from core.retention.damage import DatabaseDamageMarks
 from core.storage import Blobs
 
 
@@ -28,10 +28,10 @@ def _run_learn_job(work: Work) -> None:
     if has_trials(work.db, work.claim):
         _learn_trials(work)
     else:
-        work.train(_prepare(work, work.folder / "job"))
+        work.train(_write_job_spec(work, work.folder / "job"))
 
 
-def _prepare(work: Work, folder: Path) -> Path:
+def _write_job_spec(work: Work, folder: Path) -> Path:
     """Write the specification of the learning process into a folder, and return its path."""
     work.begin("prepare")
     spec = write_job_inputs(work.db, work.store, work.claim, work.settings, folder)
@@ -43,12 +43,14 @@ def _prepare(work: Work, folder: Path) -> Path:
 
 def _learn_trials(work: Work) -> None:
     """Learn and measure the trials that are left, and publish the chosen one."""
-    blobs = Blobs(work.store, work.settings.make_folder("cache"), marks=Marks(work.db))
+    blobs = Blobs(
+        work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
+    )
     trials = Trials(work.db, work.store, blobs, work.claim, work.settings.max_job_s)
     while (number := trials.begin_next()) is not None:
         hit_failpoint("trial-begun")
         folder = work.folder / f"trial-{number}"
-        made = work.process(_prepare(work, folder))
+        made = work.process(_write_job_spec(work, folder))
         # The end of the attempt is recorded; another one continues with the next trial.
         if made is None:
             return

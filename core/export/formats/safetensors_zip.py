@@ -39,7 +39,7 @@ class SafetensorsZip(Format):
         """
         classifier = _CLASSIFIERS.get(find_family(version.manifest, version.catalogue) or "")
 
-        def of_base(name: str) -> str | None:
+        def get_merged_name(name: str) -> str | None:
             """Return the merged name of a base's tensor, or None for its classifier.
 
             An uploaded base has the backbone's own names.
@@ -48,7 +48,10 @@ class SafetensorsZip(Format):
 
         # Parts that a job wrote have the network's names already, so `str` leaves them alone.
         merged = MergedTensors(
-            [(p.path, p.sha256, of_base if p.name == _BASE_PART else str) for p in version.parts]
+            [
+                (p.path, p.sha256, get_merged_name if p.name == _BASE_PART else str)
+                for p in version.parts
+            ]
         )
         config = json.dumps(
             model_card.build_config(version), ensure_ascii=False, indent=2, sort_keys=True

@@ -19,7 +19,7 @@ from core.ingest.decoding.resizing import Resizing
 from core.ingest.inspect import open_file_read_only
 from core.ingest.layout import IGNORED, Layout
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, Members, copy_unpacked_member
+from core.ingest.members import DEFLATED, ArchiveMembers, copy_unpacked_member
 from core.ingest.reader import Contents
 from core.ingest.report import DecodingResult, build_crash_refusal, build_slow_refusal
 
@@ -205,7 +205,7 @@ class Decoding:
 
 
 def _write_decoder_columns(
-    path: Path, members: Members, index: npt.NDArray[np.int64]
+    path: Path, members: ArchiveMembers, index: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Write the decoder's columns of the rows `index`; return the packed bytes of each."""
     with path.open("wb") as file:
@@ -229,7 +229,7 @@ def _divide_into_ranges(packed: npt.NDArray[np.int64], first: int) -> list[Range
     return ranges
 
 
-def _unpack_array_member(source: Path, members: Members, i: int, path: Path) -> None:
+def _unpack_array_member(source: Path, members: ArchiveMembers, i: int, path: Path) -> None:
     out = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         with open_file_read_only(source) as fd:

@@ -194,8 +194,11 @@ def _write_at_offset(fd: int, data: bytes, offset: int) -> None:
 
 
 def main() -> None:
-    """Read the path of the progress file from stdin, then plans (JSON) and ranges `start stop`, and
-    decode them.
+    """Run a decoder process: decode the images of each range that the pool requests on stdin.
+
+    The first line is the path of the progress file. Each further line is a plan in JSON, which
+    applies to the ranges after it, or a range of image numbers `start stop`, which is echoed to
+    stdout when its images are decoded.
     """
     with open(sys.stdin.readline().rstrip("\n"), "r+b") as file:  # noqa: PTH123 - pathlib costs start-up
         cell = mmap.mmap(file.fileno(), CELL_BYTES)

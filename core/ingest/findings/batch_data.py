@@ -27,7 +27,7 @@ GROUP_IMAGES, GROUP_CELLS = 100_000, 4_000_000
 """Most images of earlier tasks in one search, and most cells (task, image of the batch) of its result."""
 
 
-class Earlier(NamedTuple):
+class EarlierTaskTraces(NamedTuple):
     """An earlier task with its traces; None: it has none, or they are damaged."""
 
     number: int
@@ -71,7 +71,7 @@ def find_near_duplicates(traces: Traces, digests_repeat: npt.NDArray[np.bool_]) 
 
 
 def add_earlier_duplicates(
-    duplicates: NearDuplicates, traces: Traces, earlier: Iterator[Earlier]
+    duplicates: NearDuplicates, traces: Traces, earlier: Iterator[EarlierTaskTraces]
 ) -> NearDuplicates:
     """Add near duplicates in earlier tasks to those of a batch.
 

@@ -221,7 +221,9 @@ def _find_contradicting_pairs(
 ) -> Iterator[tuple[int, int]]:
     """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
     # By half of each digest first: few of a large past are equal to any image of a small batch.
-    candidates = np.flatnonzero(np.isin(_view_halves(pixels), _view_halves(new_pixels)))
+    candidates = np.flatnonzero(
+        np.isin(_view_digest_prefixes(pixels), _view_digest_prefixes(new_pixels))
+    )
     earlier, new = _view_as_keys(pixels[candidates]), _view_as_keys(new_pixels)
     # Stable, so that the first of several equal images is the one that is named.
     order = np.argsort(earlier, kind="stable")
@@ -244,7 +246,7 @@ def _remove_equal_pairs(
             yield first, row
 
 
-def _view_halves(digests: Digests) -> npt.NDArray[np.uint64]:
+def _view_digest_prefixes(digests: Digests) -> npt.NDArray[np.uint64]:
     return np.ascontiguousarray(digests).view(np.uint64)[:, 0]
 
 

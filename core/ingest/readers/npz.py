@@ -19,7 +19,13 @@ from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge, LabelsI
 from core.ingest import limits as bounds
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, DamagedFile, Members, SizeMismatch, read_member_by_row
+from core.ingest.members import (
+    DEFLATED,
+    ArchiveMembers,
+    DamagedFile,
+    SizeMismatch,
+    read_member_by_row,
+)
 from core.ingest.names import normalise_label, quote_name
 from core.ingest.reader import Contents, ImageArray, Reader
 from core.ingest.readers import npz_remedies
@@ -69,7 +75,7 @@ class _Npy:
     header_bytes: int
 
 
-def _read_npz_contents(fd: int, members: Members, limits: Limits) -> Contents:
+def _read_npz_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Contents:
     """Check the members of an npz and read its labels, but not its images.
 
     Raises ArchiveHostile (pickle, ratio, wrong size), ArchiveInvalid (arrays of another form),
@@ -114,7 +120,7 @@ def _read_npz_contents(fd: int, members: Members, limits: Limits) -> Contents:
     )
 
 
-def _find_known_arrays(fd: int, members: Members, layout: Layout) -> dict[str, _Npy]:
+def _find_known_arrays(fd: int, members: ArchiveMembers, layout: Layout) -> dict[str, _Npy]:
     """Return the known arrays by name, at least images and labels.
 
     Ignored members are counted in `layout`.
@@ -193,7 +199,7 @@ def _decode_label_values(values: npt.NDArray[np.generic]) -> list[str]:
     return [_decode_label_value(value) for value in values.tolist()]
 
 
-def _read_npy_header(fd: int, members: Members, i: int) -> _Npy | None:
+def _read_npy_header(fd: int, members: ArchiveMembers, i: int) -> _Npy | None:
     """Return the npy header of member i, or None if it is not an npy array."""
     name = members.names[i]
     head = _read_first_bytes(fd, members, i)
@@ -254,7 +260,7 @@ def _read_npy_header(fd: int, members: Members, i: int) -> _Npy | None:
     return _Npy(name, i, dtype, shape, begin + length)
 
 
-def _read_first_bytes(fd: int, members: Members, i: int) -> bytes:
+def _read_first_bytes(fd: int, members: ArchiveMembers, i: int) -> bytes:
     count = bounds.MAX_NPY_HEADER_BYTES + 12
     data = os.pread(fd, min(count, members.packed[i]), members.offsets[i])
     if members.methods[i] == DEFLATED:
@@ -267,7 +273,7 @@ def _read_first_bytes(fd: int, members: Members, i: int) -> bytes:
     return data
 
 
-def _check_image_array(item: _Npy, members: Members, limits: Limits) -> None:
+def _check_image_array(item: _Npy, members: ArchiveMembers, limits: Limits) -> None:
     shape = item.shape
     if (
         item.dtype != np.uint8
@@ -299,7 +305,7 @@ def _check_image_array(item: _Npy, members: Members, limits: Limits) -> None:
 
 
 def _read_label_array(
-    fd: int, members: Members, item: _Npy, limits: Limits
+    fd: int, members: ArchiveMembers, item: _Npy, limits: Limits
 ) -> npt.NDArray[np.generic]:
     """Read a one-dimensional array of labels; its size is limited by rows × label length."""
     i = item.index

@@ -1,7 +1,7 @@
 """The list of upload formats. A new format is a file in this folder and a line here."""
 
 from core.errors import UnsupportedType
-from core.ingest.formats import Formats
+from core.ingest.formats import UploadFormats
 from core.ingest.names import quote_name
 from core.ingest.reader import Reader
 from core.ingest.readers.npz import NpzReader
@@ -16,7 +16,7 @@ _ALL: list[Reader] = [
 ]
 READERS = {each.name: each for each in _ALL}
 """Readers by the name that is stored with a task."""
-FORMATS = Formats(tuple(each.format for each in _ALL))
+FORMATS = UploadFormats(tuple(each.format for each in _ALL))
 """Endings and marks of all readers; `tools.client_sync` writes them for the client."""
 UPLOAD_TYPES = [each.media_types[0] for each in _ALL]
 """The media types to send; a reader may accept others with the same meaning."""

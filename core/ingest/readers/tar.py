@@ -16,7 +16,7 @@ from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
 from core.ingest.kept_tables import KeptTables
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
-from core.ingest.members import NO_CRC, STORED, Members, Unpackable, write_all_bytes
+from core.ingest.members import NO_CRC, STORED, ArchiveMembers, Unpackable, write_all_bytes
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
 from core.ingest.reader import Contents, Reader, read_small_file
 from core.ingest.readers.tar_header import (
@@ -287,7 +287,7 @@ class _TarScan:
     """
 
     def __init__(self, source: Source, limits: Limits) -> None:
-        self.members = Members()
+        self.members = ArchiveMembers()
         self.tables = KeptTables()
         self._source, self._limits = source, limits
         self._names: set[str] = set()

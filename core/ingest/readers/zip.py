@@ -25,8 +25,8 @@ from core.ingest.members import (
     DEFLATED,
     NO_CRC,
     STORED,
+    ArchiveMembers,
     DamagedFile,
-    Members,
     SizeMismatch,
     read_member,
 )
@@ -81,7 +81,7 @@ class ZipReader(Reader):
 
 
 @dataclass(frozen=True)
-class _End:
+class _EndRecord:
     entries: int
     directory_bytes: int
     directory_offset: int
@@ -100,7 +100,9 @@ class _Entry:
     extra: bytes
 
 
-def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = "") -> Members:
+def scan_zip(
+    fd: int, limits: Limits, *, check_ratio: bool = True, names: str = ""
+) -> ArchiveMembers:
     """Return the regular files of the zip at descriptor `fd`; folders are checked and left out.
 
     Args:
@@ -112,13 +114,13 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
     """
     file_bytes = os.fstat(fd).st_size
     end = _read_end_record(fd, file_bytes, limits)
-    members = Members()
+    members = ArchiveMembers()
     file_names: set[str] = set()
     starts = np.empty(end.entries, np.int64)
     stops = np.empty(end.entries, np.int64)
     unpacked, trial = 0, _TRIAL_BYTES
     encoded = ZipNames(names)
-    for index, entry in enumerate(_read_directory_entries(fd, end)):
+    for index, entry in enumerate(_read_central_directory(fd, end)):
         is_utf8 = bool(entry.flags & _UTF8)
         name = normalise_entry_path(
             encoded.decode_entry_name(
@@ -160,9 +162,9 @@ def scan_zip(fd: int, limits: Limits, *, check_ratio: bool = True, names: str = 
     return members
 
 
-def _iterate_undeclared_names(fd: int, end: _End) -> Iterator[bytes]:
+def _iterate_undeclared_names(fd: int, end: _EndRecord) -> Iterator[bytes]:
     """Yield the names beyond ASCII that do not state their encoding."""
-    for entry in _read_directory_entries(fd, end):
+    for entry in _read_central_directory(fd, end):
         name = entry.raw_name
         if not (name.isascii() or entry.flags & _UTF8 or read_unicode_path(entry.extra, name)):
             yield name
@@ -174,7 +176,7 @@ def _check_compression_ratio(unpacked: int, file_bytes: int, limits: Limits) -> 
         raise ArchiveHostile(f"The archive of {file_bytes} bytes declares {too_tight}.")
 
 
-def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _End:
+def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _EndRecord:
     tail_offset = max(0, file_bytes - _END.size - _MAX16)
     tail = os.pread(fd, _END.size + _MAX16, tail_offset)
     # The archive's comment may contain the signature: a record must end where the file ends.
@@ -224,7 +226,7 @@ def _read_end_record(fd: int, file_bytes: int, limits: Limits) -> _End:
         raise ArchiveHostile(
             "The zip's directory does not lie right before its end-of-directory record."
         )
-    return _End(total, size, offset)
+    return _EndRecord(total, size, offset)
 
 
 def _read_zip64_end_record(
@@ -253,7 +255,7 @@ def _read_zip64_end_record(
     return where, tuple(wide)
 
 
-def _read_directory_entries(fd: int, end: _End) -> Iterator[_Entry]:
+def _read_central_directory(fd: int, end: _EndRecord) -> Iterator[_Entry]:
     """Yield the directory's records in order; it must have exactly the declared number."""
     # In blocks, because a directory of many entries may have a hundred megabytes.
     buffer, at = b"", 0

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from core.ingest.rules import label_files
 from core.ingest.rules.builder import MOST_NOTES, Builder
 from core.ingest.rules.entries import ReadingOptions, Remedy, RuleError
-from core.ingest.rules.levels import Known, Levels
+from core.ingest.rules.levels import FolderLevels, Known
 from core.ingest.rules.names import CSV_NAME, is_image_path, normalise_label_text, quote_name
 from core.ingest.rules.sentences import format_count, format_counts_by_name, format_first_names
 from core.ingest.rules.tables import suggest_name_pattern
@@ -20,7 +20,7 @@ class Choice:
         builder: Builder,
         remaining: Sequence[int],
         options: ReadingOptions,
-        levels: Levels,
+        levels: FolderLevels,
         known: Known,
         tally: Mapping[str, int],
     ) -> None:

@@ -11,7 +11,7 @@ FIRST_BYTES = 8
 """Number of first bytes of a file that suffice for `find_foreign_kind`."""
 
 
-class Foreign(NamedTuple):
+class ForeignFileKind(NamedTuple):
     """A kind of file: a noun with its article, and the commands that convert it.
 
     In the commands, FILE is the file and FOLDER the folder that contains it.
@@ -37,7 +37,7 @@ class Foreign(NamedTuple):
 
 
 _SUBMIT = "perennial submit MODEL batch/"
-_IDX = Foreign(
+_IDX = ForeignFileKind(
     "an IDX file, the form in which MNIST is published",
     (
         "import numpy as np; read = lambda file, start: np.frombuffer(open(file, 'rb').read(), "
@@ -46,17 +46,19 @@ _IDX = Foreign(
         "28, 28), labels=read('train-labels-idx1-ubyte', 8))",
     ),
 )
-_SEVEN = Foreign("a 7z archive", ("7z x FILE -obatch", _SUBMIT))
-_RAR = Foreign("a rar archive", ("mkdir batch; unrar x FILE batch/", _SUBMIT))
-_PACKED_TAR = Foreign("packed by bzip2, xz or zstd", ("mkdir batch; tar xf FILE -C batch", _SUBMIT))
-_TEACHABLE = Foreign(
+_SEVEN = ForeignFileKind("a 7z archive", ("7z x FILE -obatch", _SUBMIT))
+_RAR = ForeignFileKind("a rar archive", ("mkdir batch; unrar x FILE batch/", _SUBMIT))
+_PACKED_TAR = ForeignFileKind(
+    "packed by bzip2, xz or zstd", ("mkdir batch; tar xf FILE -C batch", _SUBMIT)
+)
+_TEACHABLE = ForeignFileKind(
     "a Teachable Machine project",
     (
         "mkdir batch; unzip FILE -d batch",
         "or, in Teachable Machine, Download Samples of each class into a folder of its name",
     ),
 )
-_ON_DISK = Foreign(
+_ON_DISK = ForeignFileKind(
     "what save_to_disk of datasets writes",
     (
         "import datasets; found = datasets.load_from_disk('FOLDER')",
@@ -64,7 +66,7 @@ _ON_DISK = Foreign(
         "rows.to_parquet(f'batch/{part}.parquet')",
     ),
 )
-_LMDB = Foreign(
+_LMDB = ForeignFileKind(
     "an LMDB database",
     (
         "import lmdb, pathlib; rows = lmdb.open('FOLDER', readonly=True, "
@@ -73,7 +75,7 @@ _LMDB = Foreign(
         "where values are files; then put them in a folder for each class",
     ),
 )
-_TFRECORD = Foreign(
+_TFRECORD = ForeignFileKind(
     "a TFRecord file",
     (
         "import tensorflow as tf, pathlib; rows = map(tf.train.Example.FromString, "
@@ -83,18 +85,20 @@ _TFRECORD = Foreign(
         "(at / f'{i}.jpg').write_bytes(f['image/encoded'].bytes_list.value[0])",
     ),
 )
-_RAW = Foreign(
+_RAW = ForeignFileKind(
     "a camera's raw file",
     (
         "magick mogrify -path batch -format jpg -quality 95 FILE",
         "and put batch/*.jpg where the raw files lie",
     ),
 )
-_VIDEO = Foreign(
+_VIDEO = ForeignFileKind(
     "a video", ("mkdir -p batch/CLASS", "ffmpeg -i FILE -vf fps=1 batch/CLASS/%05d.jpg")
 )
-_PDF = Foreign("a PDF", ("mkdir -p batch/CLASS", "pdftoppm -r 150 -jpeg FILE batch/CLASS/page"))
-_PICKLE = Foreign(
+_PDF = ForeignFileKind(
+    "a PDF", ("mkdir -p batch/CLASS", "pdftoppm -r 150 -jpeg FILE batch/CLASS/page")
+)
+_PICKLE = ForeignFileKind(
     "a pickle, which can run code when it is read",
     (
         "import numpy as np, pickle; data = pickle.load(open('FILE', 'rb'), encoding='latin1')  # "
@@ -103,21 +107,21 @@ _PICKLE = Foreign(
         "2, 3, 1), labels=data['labels'])  # as CIFAR-10 has them",
     ),
 )
-_NPY = Foreign(
+_NPY = ForeignFileKind(
     "a single array",
     (
         "import numpy as np",
         "np.savez_compressed('batch.npz', images=np.load('FILE'), labels=np.load('LABELS.npy'))",
     ),
 )
-_HDF5 = Foreign(
+_HDF5 = ForeignFileKind(
     "an HDF5 file",
     (
         "import h5py, numpy as np; data = h5py.File('FILE')",
         "np.savez_compressed('batch.npz', images=data['images'][:], labels=data['labels'][:])",
     ),
 )
-_MAT = Foreign(
+_MAT = ForeignFileKind(
     "a MATLAB file (the lines are for one like SVHN's)",
     (
         "import scipy.io, numpy as np; data = scipy.io.loadmat('FILE')",
@@ -125,7 +129,7 @@ _MAT = Foreign(
         "labels=data['y'].ravel())",
     ),
 )
-_BY_ENDING: tuple[tuple[tuple[str, ...], Foreign], ...] = (
+_BY_ENDING: tuple[tuple[tuple[str, ...], ForeignFileKind], ...] = (
     (("idx3-ubyte", "idx1-ubyte", "idx3-ubyte.gz", "idx1-ubyte.gz"), _IDX),
     ((".7z",), _SEVEN),
     ((".rar",), _RAR),
@@ -145,7 +149,7 @@ _BY_ENDING: tuple[tuple[tuple[str, ...], Foreign], ...] = (
 _ENDINGS = tuple(ending for endings, _ in _BY_ENDING for ending in endings)
 _ZIP = b"PK\x03\x04"
 _TFRECORD_NAME = ".tfrecord-"
-_BY_FIRST_BYTES: tuple[tuple[bytes, Foreign], ...] = (
+_BY_FIRST_BYTES: tuple[tuple[bytes, ForeignFileKind], ...] = (
     (b"\0\0\x08\x03", _IDX),
     (b"\0\0\x08\x01", _IDX),
     (b"7z\xbc\xaf\x27\x1c", _SEVEN),
@@ -165,7 +169,7 @@ _BY_FIRST_BYTES: tuple[tuple[bytes, Foreign], ...] = (
 )
 
 
-def find_foreign_kind(name: str = "", first: bytes = b"") -> Foreign | None:
+def find_foreign_kind(name: str = "", first: bytes = b"") -> ForeignFileKind | None:
     """Return the kind of an unsupported file with images, or None.
 
     `name` is the file's name, `first` its first FIRST_BYTES bytes.
@@ -189,9 +193,9 @@ def find_foreign_kind(name: str = "", first: bytes = b"") -> Foreign | None:
     return _TFRECORD if _TFRECORD_NAME in lower else None
 
 
-def group_files_by_kind(names: Sequence[str]) -> dict[Foreign, list[int]]:
+def group_files_by_kind(names: Sequence[str]) -> dict[ForeignFileKind, list[int]]:
     """Return kind → numbers of its files."""
-    files_by_kind: dict[Foreign, list[int]] = {}
+    files_by_kind: dict[ForeignFileKind, list[int]] = {}
     for index, name in enumerate(names):
         kind = find_foreign_kind(name)
         if kind is not None:

@@ -46,7 +46,7 @@ class FolderPlace(NamedTuple):
     part: str
 
 
-class Outside(NamedTuple):
+class NoClassReason(NamedTuple):
     """Reason why a folder's images have no class, as the end of a sentence.
 
     `top` is the folder beside parts, if any.
@@ -56,11 +56,11 @@ class Outside(NamedTuple):
     top: str = ""
 
 
-OUTSIDE = Outside("outside any class folder")
+OUTSIDE = NoClassReason("outside any class folder")
 
 
 @dataclass
-class Levels:
+class FolderLevels:
     """The path from the top to the class folders.
 
     Attributes:
@@ -76,9 +76,9 @@ class Levels:
     decided_by: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    steps: list[Callable[["Way"], Outside | None]] = field(default_factory=list)
+    steps: list[Callable[["Way"], NoClassReason | None]] = field(default_factory=list)
 
-    def find_folder_place(self, folder: str) -> FolderPlace | Outside:
+    def find_folder_place(self, folder: str) -> FolderPlace | NoClassReason:
         """Return the place of the images in a folder, or the reason why they have no class."""
         way = Way(folder.split("/"))
         for step in self.steps:
@@ -107,7 +107,7 @@ class Way:
     top: str = ""
     part: str = ""
 
-    def descend_folder(self, name: str | None) -> Outside | None:
+    def descend_folder(self, name: str | None) -> NoClassReason | None:
         """Go down one folder of a path, or into the folder `name`; return the reason if that is
         impossible.
         """
@@ -119,7 +119,7 @@ class Way:
 
 def find_class_folders(
     images: Mapping[str, int], level: int | None, known: Known, held_out_alone: bool = False
-) -> Levels:
+) -> FolderLevels:
     """Find the folder level that has the classes.
 
     Args:
@@ -130,7 +130,7 @@ def find_class_folders(
 
     Raises RuleError if a part is missing, or if two readings are possible.
     """
-    finder = _Finder(Levels(), level, known, held_out_alone)
+    finder = _Finder(FolderLevels(), level, known, held_out_alone)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]
     finder.find_class_folder_level(rows)
     return finder.levels
@@ -138,7 +138,7 @@ def find_class_folders(
 
 class _Finder:
     def __init__(
-        self, levels: Levels, level: int | None, known: Known, held_out_alone: bool
+        self, levels: FolderLevels, level: int | None, known: Known, held_out_alone: bool
     ) -> None:
         self.levels = levels
         self._chosen_level, self._known, self._depth = level, known, 1
@@ -231,7 +231,7 @@ class _Finder:
                 part_rows = _strip_top_folder(part_rows)
             inner_rows += part_rows
 
-        def enter_part_folder(way: Way) -> Outside | None:
+        def enter_part_folder(way: Way) -> NoClassReason | None:
             if way.at == len(way.names):
                 return OUTSIDE
             top = way.names[way.at]
@@ -241,7 +241,7 @@ class _Finder:
                     if get_folder_part(top)
                     else "which is no part of the batch"
                 )
-                return Outside(f"in the folder {quote_name(top)}, {reason}", top)
+                return NoClassReason(f"in the folder {quote_name(top)}, {reason}", top)
             way.at, way.top, way.part = way.at + 1, top, parts[top]
             return next((wrong for name in inner[top] if (wrong := way.descend_folder(name))), None)
 

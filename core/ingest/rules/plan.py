@@ -18,7 +18,7 @@ __all__ = [
     "Plan",
     "get_no_labels",
     "plan_batch",
-    "plan_table",
+    "plan_table_reading",
     "require_training",
 ]
 
@@ -69,7 +69,7 @@ def plan_batch(
     return builder.build_plan(options.held_out_alone)
 
 
-def plan_table(names: Sequence[str], options: ReadingOptions, table: FoundTable) -> Plan:
+def plan_table_reading(names: Sequence[str], options: ReadingOptions, table: FoundTable) -> Plan:
     """Plan how the files of a batch are read by a given label table.
 
     Raises RuleError; see `plan_batch`.

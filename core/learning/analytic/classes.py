@@ -72,7 +72,7 @@ def drop_classes(sums: Sums, kept: Tensor) -> Sums:
     between = sums.cross @ discriminant.compute_class_means(sums)
     remaining = Sums(sums.gram, cross, counts)
     # The scatter within classes, in proportion to the degrees of freedom that remain: Σ is kept.
-    share = _count_freedom(remaining) / max(_count_freedom(sums), 1)
+    share = _count_degrees_of_freedom(remaining) / max(_count_degrees_of_freedom(sums), 1)
     gram = share * (sums.gram - between) + cross @ discriminant.compute_class_means(remaining)
     # Rounding leaves the matrix slightly asymmetric.
     return Sums((gram + gram.T) / 2, cross, counts)
@@ -105,6 +105,6 @@ def renumber_features(tensors: Mapping[str, Tensor], task: int, classes: ClassMa
     return Rows(rows.features, numbers, rows.keys).select_rows(kept)
 
 
-def _count_freedom(sums: Sums) -> int:
+def _count_degrees_of_freedom(sums: Sums) -> int:
     """Return the degrees of freedom of the scatter within classes."""
     return sums.examples - int((sums.counts > 0).sum())

@@ -238,7 +238,7 @@ class TKfac(Block):
 
 
 @dataclass(frozen=True, eq=False)
-class Exact(Block):
+class ExactBlock(Block):
     """A full H = matrix [o w, o w], for tests and for layers of a few numbers."""
 
     matrix: Tensor
@@ -316,7 +316,9 @@ class Channels(Block):
         return self.blocks.diagonal(dim1=1, dim2=2).sum()
 
 
-TYPES: dict[str, type[Block]] = {t.kind: t for t in (Diagonal, Kfac, TKfac, Exact, Gram, Channels)}
+TYPES: dict[str, type[Block]] = {
+    t.kind: t for t in (Diagonal, Kfac, TKfac, ExactBlock, Gram, Channels)
+}
 
 
 def rebuild_block(kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tensor]) -> Block:

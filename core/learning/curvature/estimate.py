@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from core.learning.curvature.block import Block, Channels, Diagonal, Exact, Gram, Kfac, TKfac
+from core.learning.curvature.block import Block, Channels, Diagonal, ExactBlock, Gram, Kfac, TKfac
 from core.learning.curvature.capture import CapturedPass, Forward
 from core.learning.curvature.factor import make_dense
 from core.learning.curvature.layers import (
@@ -227,7 +227,7 @@ class _LayerSums:
             case "channels":
                 return Channels(_symmetrize_matrix(mean["blocks"]))
             case _:
-                return Exact(_symmetrize_matrix(mean["matrix"]))
+                return ExactBlock(_symmetrize_matrix(mean["matrix"]))
 
 
 def sum_gradient_products(

@@ -11,13 +11,14 @@ The softmax is over the logits of the forward pass; the mean is over examples.
 Cotangents are vectors v of the outputs with Σ v vᵀ the Hessian of the loss by the outputs. For half
 the squared error that Hessian is the identity I. All basis vectors give it exactly; random signs
 give it on average, with less variance than Gaussian draws. Each row belongs to one example and is
-not divided by the batch size. For cross-entropy they are `log_p_gradients`.
+not divided by the batch size. For cross-entropy they are `compute_log_probability_gradients`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Literal
 
 import torch
@@ -54,11 +55,12 @@ def estimate_diagonal_fisher(
     """
     squares = PerSampleGradients(network, forward, names, torch.square)
     for x, y in examples:
-        squares.add_examples(x, lambda logits, y=y: log_p_gradients(logits, y, kind, generator))  # type: ignore[misc]
+        gradients = partial(compute_log_probability_gradients, y=y, kind=kind, generator=generator)
+        squares.add_examples(x, gradients)
     return squares.compute_example_means()
 
 
-def log_p_gradients(
+def compute_log_probability_gradients(
     logits: Tensor, y: Tensor, kind: Kind, generator: torch.Generator
 ) -> list[Tensor]:
     """Return ∂ log p_c / ∂logits = e_c - p [B, K], for one class c per row.

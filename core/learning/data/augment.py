@@ -99,7 +99,7 @@ class Augmentation:
             moved = _shift_by_window_copy(images, index, offsets, flips, self.shift)
         else:
             moved = _shift_by_slice_copy(images, index, offsets, flips)
-        return rand_augment.rand_augment(moved, table[:, COLUMNS:]) if self.rand else moved
+        return rand_augment.apply_rand_augment(moved, table[:, COLUMNS:]) if self.rand else moved
 
 
 # Three ways to the same bytes, each fastest on some devices and sizes. Each takes images uint8 [N,

@@ -170,7 +170,12 @@ class BatchSource:
             yield self.make_batch(index, None)
 
     def _select_images(self, index: Tensor, at: Tensor | None = None) -> Tensor:
-        """Return images uint8 [B, S, S, C] on the device."""
+        """Return rows of the raw images, uint8 [B, S, S, C], on the device of the inputs.
+
+        Args:
+            index: int64 [B], rows on the CPU.
+            at: the same rows on the device, if they are there already.
+        """
         device = self._inputs.device
         if self._images.device.type != device.type:
             return move_rows_to_device(self._images, index, device)

@@ -59,7 +59,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Feed:
+class BatchFeed:
     """Batches of a stage.
 
     Attributes:

@@ -104,7 +104,7 @@ def build_state_parts(
     for task in tasks.unique().tolist():  # type: ignore[no-untyped-call]
         items = (tasks == task).nonzero().squeeze(1)
         # A pack for each task, so that deleting a task's data deletes whole files.
-        pack, rows[items] = _build_pack(images, items, packs.get(task))
+        pack, rows[items] = _build_image_pack(images, items, packs.get(task))
         pack_parts.append((_format_pack_name(kind, task), kind, {IMAGES: pack}))
     without_images = {name: tensor for name, tensor in tensors.items() if name != IMAGES}
     return [(kind, kind, {**without_images, ROWS: rows}), *pack_parts]
@@ -121,7 +121,9 @@ def select_task_parts(kind: str, task: int, tensors: Mapping[str, Tensor]) -> li
     return [*parts, (f"{kind}.{task}.{REST}", kind, remainder)] if remainder else parts
 
 
-def _build_pack(images: Tensor, items: Tensor, stored: Tensor | None) -> tuple[Tensor, Tensor]:
+def _build_image_pack(
+    images: Tensor, items: Tensor, stored: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """Return a pack with these items, the stored one if it serves, and each item's row in it."""
     digests = [_digest_image(images[item]) for item in items.tolist()]
     used = len(set(digests))

@@ -36,7 +36,7 @@ x: float [n, C, S, S], whole numbers 0 … 255. level: [n], 0 … 1. sign: [n], 
 """
 
 
-def rand_augment(images: Tensor, table: Tensor) -> Tensor:
+def apply_rand_augment(images: Tensor, table: Tensor) -> Tensor:
     """Augment images uint8 [B, S, S, C], and return as many.
 
     table: uniform [0, 1), [B, COLUMNS], on the CPU.

@@ -66,7 +66,7 @@ class Ancestors:
             self._datasets[key] = Dataset.read_dataset_file(path, names, self.problem)
         return self._datasets[key]
 
-    def get_manifest(self, which: Which) -> Manifest:
+    def get_ancestor_manifest(self, which: Which) -> Manifest:
         """Return the manifest of the parent or base version.
 
         In the data scenario it has the model's classes from version 0 on.
@@ -81,7 +81,7 @@ class Ancestors:
 
     def load_network(self, which: Which, *, without_classes: bool = False) -> Network:
         """Return a version's network on the CPU; `without_classes` without its classes."""
-        manifest = self.get_manifest(which)
+        manifest = self.get_ancestor_manifest(which)
         if without_classes:
             manifest = manifest.model_copy(update={"classes": []})
         return predicting.load_network(manifest, self._map_part_paths(which))
@@ -97,13 +97,13 @@ class Ancestors:
     def load_predict(self, which: Which) -> Predict:
         """Return a version's prediction function, with its own method and state."""
         made_by = predicting.load_method(
-            self.get_manifest(which), self._map_part_paths(which), self._device
+            self.get_ancestor_manifest(which), self._map_part_paths(which), self._device
         )
         return made_by.predict_logits
 
     def get_temperature(self, which: Which) -> float:
         """Return the number that a version's logits are divided by before their softmax."""
-        return self.get_manifest(which).logit_divisor
+        return self.get_ancestor_manifest(which).logit_divisor
 
     def load_part_tensors(self, which: Which, kind: str) -> dict[str, Tensor]:
         """Return the tensors of a version's part of a type; an empty dict when it has none."""
@@ -114,7 +114,7 @@ class Ancestors:
 
     def can_version_answer(self, which: Which, task: int, names: list[str]) -> bool:
         """Apply `evaluate.can_predict_task` to the manifest alone, without building a network."""
-        manifest = self.get_manifest(which)
+        manifest = self.get_ancestor_manifest(which)
         if manifest.scenario == "task":
             return manifest.find_head_entry(task) is not None
         # Without images no class is present, and nothing can be measured.
@@ -132,7 +132,7 @@ def require_trainable_network(network: Network, method: Method, spec: JobSpec) -
     cannot learn the spec's problem."""
     name, version = spec.architecture.name, spec.parent.version
     problem = get_problem(spec.problem)
-    if reason := problem.refuse_method(type(method)):
+    if reason := problem.explain_unsupported_method(type(method)):
         raise DataError(f"{method.name} does not learn {problem.name}: {reason}")
     accepted = method.accepts.architectures
     # Checked here and not in the method, whose first error would be about a missing layer.

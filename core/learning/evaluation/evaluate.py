@@ -50,7 +50,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class HeldBack:
+class EvaluationImages:
     """Images whose predictions are scored, such as the validation part of a task.
 
     Attributes:
@@ -74,7 +74,7 @@ def can_predict_task(network: Network, task: int, outputs: Sequence[str]) -> boo
     return bool(outputs) and set(outputs) <= set(network.classes)
 
 
-def compute_task_scores(
+def score_task_images(
     network: Network, data: Dataset, task: int, predict: Predict, inputs: Inputs
 ) -> Tensor:
     """Return the scores [N] of a version's predictions on `data`."""
@@ -147,7 +147,7 @@ def count_correct_by_class(data: Dataset, scores: Tensor) -> Result:
 
 
 def score_images(
-    network: Network, part: HeldBack, head: int | None, predict: Predict, inputs: Inputs
+    network: Network, part: EvaluationImages, head: int | None, predict: Predict, inputs: Inputs
 ) -> Tensor:
     """Return the scores [N] of a network's predictions, on the CPU.
 

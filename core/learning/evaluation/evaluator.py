@@ -9,9 +9,17 @@ import torch
 from pydantic import JsonValue
 from torch import Tensor
 
-from core.contract.figures import Calibration, Change, Counts, Figures, Forecast, KnnProbe, LossRise
+from core.contract.figures import (
+    Calibration,
+    Change,
+    Counts,
+    Figures,
+    Forecast,
+    KnnProbeResult,
+    LossRise,
+)
 from core.contract.jobs.job_event import AliveEvent, JobEvent, LogEvent, MetricEvent
-from core.contract.jobs.job_result import Measured, MeasuredCell
+from core.contract.jobs.job_result import MeasuredCell, MeasuredVersion
 from core.contract.jobs.job_spec import EarlierTask, JobSpec
 from core.contract.jobs.trial import TrialScore
 from core.contract.manifest import Temperature
@@ -38,9 +46,9 @@ from core.learning.evaluation.evaluate import (
     can_predict_task,
     compute_mean_loss,
     compute_task_logits,
-    compute_task_scores,
     count_correct_by_class,
     predict_task,
+    score_task_images,
 )
 from core.learning.evaluation.probe import Probe
 from core.learning.evaluation.trial import score_trial
@@ -74,7 +82,7 @@ class Evaluator:
         features: HeldOutFeatures | None = None,
     ) -> None:
         self.rows: list[MeasuredCell] = []
-        self.answers: dict[tuple[Measured, int], Prediction] = {}
+        self.answers: dict[tuple[MeasuredVersion, int], Prediction] = {}
         self.temperature: Temperature | None = None
         self._spec = spec
         self._ancestors = ancestors
@@ -160,7 +168,7 @@ class Evaluator:
         baselines = self._evaluate_baselines(network, probe, right)
         return figures.model_copy(
             update={
-                "knn_probe": KnnProbe.from_json(neighbours),
+                "knn_probe": KnnProbeResult.from_json(neighbours),
                 "baseline_ncm": baselines.ncm,
                 "baseline_lda": baselines.lda,
                 "baseline_later": baselines.later,
@@ -192,7 +200,7 @@ class Evaluator:
 
     def _read_parent_probe(self) -> dict[int, Counts]:
         """Return the parent's probe of the tasks whose images have the same features now."""
-        probe = self._ancestors.get_manifest("parent").knn_probe
+        probe = self._ancestors.get_ancestor_manifest("parent").knn_probe
         if probe is None:
             return {}
         # Stored features are those of the backbone that the job starts from and leaves unchanged.
@@ -312,9 +320,7 @@ class Evaluator:
                     network, task, data.list_outputs_with_images()
                 ):
                     continue
-                scores = compute_task_scores(
-                    network, data, task, method.predict_logits, self._inputs
-                )
+                scores = score_task_images(network, data, task, method.predict_logits, self._inputs)
                 accuracies[str(task)] = data.problem.sum_scores(scores) / len(data)
                 self._emit(AliveEvent())  # measuring many tasks takes long
         return accuracies
@@ -359,7 +365,7 @@ class Evaluator:
             self._emit(AliveEvent())
         together, parent = (
             concatenate_task_logits(logits),
-            self._ancestors.get_manifest("parent").temperature,
+            self._ancestors.get_ancestor_manifest("parent").temperature,
         )
         self.temperature = choose_temperature(
             together, lambda: method.compute_left_out_scores(ctx), parent
@@ -394,7 +400,7 @@ class Evaluator:
         }
 
     def _record_matrix_cell(
-        self, version: Measured, task: int, data: Dataset, answers: tuple[Prediction, Tensor]
+        self, version: MeasuredVersion, task: int, data: Dataset, answers: tuple[Prediction, Tensor]
     ) -> Tensor:
         """Store and report one cell; return the mask of right predictions."""
         self.answers[version, task], scores = answers

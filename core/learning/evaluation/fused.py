@@ -42,7 +42,7 @@ def _find_fusable_pairs(network: Network, image: Tensor, task: int | None) -> li
     pairs: list[tuple[str, str]] = []
 
     def record_module_io(name: str, module: nn.Module) -> torch.utils.hooks.RemovableHandle:
-        def hook(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
+        def record_layer_pair(module: nn.Module, given: tuple[Tensor, ...], output: Tensor) -> None:
             if isinstance(module, nn.Conv2d):
                 outputs[id(output)] = name, output
             # By identity: the norm must read the convolution's own output, not something computed
@@ -50,7 +50,7 @@ def _find_fusable_pairs(network: Network, image: Tensor, task: int | None) -> li
             elif id(given[0]) in outputs:
                 pairs.append((outputs[id(given[0])][0], name))
 
-        return module.register_forward_hook(hook)
+        return module.register_forward_hook(record_layer_pair)
 
     handles = [
         record_module_io(name, module)

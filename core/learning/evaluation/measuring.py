@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from core.contract.jobs.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent
-from core.contract.jobs.job_result import AnswersFile, Measured, MeasuredCell
+from core.contract.jobs.job_result import AnswersFile, MeasuredCell, MeasuredVersion
 from core.contract.jobs.measure_job import MeasureResult, MeasureSpec
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting, stored_predictions
@@ -22,7 +22,7 @@ from core.learning.problems.registry import get_problem
 from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
 
 RESULT = "result.json"
-_VERSION: Measured = "new"
+_VERSION: MeasuredVersion = "new"
 
 
 def measure_version(spec: MeasureSpec, emit: Emit) -> Path:

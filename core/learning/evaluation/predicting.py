@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from core.contract.architecture import Normalisation
-from core.contract.manifest import MadeBy, Manifest
+from core.contract.manifest import Manifest, ManifestMethod
 from core.learning.evaluation.evaluate import Predict
 from core.learning.methods import registry
 from core.learning.methods.method import Method
@@ -93,7 +93,7 @@ def load_method(
     A version that no method made (0) predicts by the network's forward pass, as fine-tuning does.
     Raises ValueError for an unknown method, or hyper-parameters that it does not accept.
     """
-    made = manifest.method or MadeBy(name="finetune")
+    made = manifest.method or ManifestMethod(name="finetune")
     try:
         method_type = registry.get_method(made.name)
     except KeyError as error:
@@ -108,7 +108,7 @@ def load_method(
 
 
 @dataclass(frozen=True)
-class Scoring:
+class SoftmaxScoring:
     """Probabilities from a version's scores: the softmax of `predict` over `temperature`.
 
     Attributes:
@@ -120,7 +120,7 @@ class Scoring:
     temperature: float = 1.0
 
 
-PLAIN = Scoring()
+PLAIN = SoftmaxScoring()
 
 
 def predict_images(
@@ -129,7 +129,7 @@ def predict_images(
     task: int | None = None,
     normalise: Normalisation | None = None,
     batch: int = 256,
-    scoring: Scoring = PLAIN,
+    scoring: SoftmaxScoring = PLAIN,
 ) -> tuple[list[str], NDArray[np.float32]]:
     """Return labels and class probabilities [N, C] of images; rows sum to 1.
 

@@ -13,10 +13,10 @@ from safetensors.numpy import save_file
 from safetensors.torch import load
 from torch import Tensor
 
-from core.contract.jobs.job_result import AnswersFile, Measured
+from core.contract.jobs.job_result import AnswersFile, MeasuredVersion
 from core.learning.problems.problem import P, Prediction, Problem
 
-Kept = Mapping[tuple[Measured, int], Prediction]
+Kept = Mapping[tuple[MeasuredVersion, int], Prediction]
 _PREFIX = "answers"
 
 
@@ -57,13 +57,13 @@ def convert_predictions_to_tensors(kept: Kept) -> dict[str, Tensor]:
 
 def pop_stored_predictions(
     tensors: dict[str, Tensor], problem: Problem[P]
-) -> dict[tuple[Measured, int], Prediction]:
+) -> dict[tuple[MeasuredVersion, int], Prediction]:
     """Remove the predictions from a snapshot's tensors, and return them.
 
     Older snapshots have none, because predictions were not stored then.
     """
-    grouped: dict[tuple[Measured, int], dict[str, Tensor]] = {}
-    for version in get_args(Measured):
+    grouped: dict[tuple[MeasuredVersion, int], dict[str, Tensor]] = {}
+    for version in get_args(MeasuredVersion):
         # A copy of the names: the loop removes entries.
         for key in [name for name in tensors if name.startswith(f"{_PREFIX}.{version}.")]:
             task, name = key.split(".")[2:]

@@ -8,7 +8,7 @@ from core.contract.jobs.job_spec import SelectionPart
 from core.contract.jobs.trial import TrialScore
 from core.learning.analytic.choice import average_over_classes
 from core.learning.evaluation.ancestors import Ancestors
-from core.learning.evaluation.evaluate import can_predict_task, compute_task_scores
+from core.learning.evaluation.evaluate import can_predict_task, score_task_images
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.precision import Inputs
@@ -43,7 +43,7 @@ def _score_selection(
     for part in parts:
         data = ancestors.read_dataset(part.path, part.classes)
         if len(data) and can_predict_task(network, part.task, data.list_outputs_with_images()):
-            scores = compute_task_scores(network, data, part.task, method.predict_logits, inputs)
+            scores = score_task_images(network, data, part.task, method.predict_logits, inputs)
             counts[str(part.task)] = [int(data.problem.is_right(scores).sum()), len(data)]
         elif len(data):
             # A version that lost the task's classes gets none of its images right.

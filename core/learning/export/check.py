@@ -48,7 +48,7 @@ Run = Callable[[Images], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Checked:
+class ExportCheckResult:
     """Result of comparing a graph with its version.
 
     Attributes:
@@ -71,7 +71,7 @@ def compare_graph_with_version(
     held_out: Mapping[int, Images],
     threads: int,
     most: int = MAX_HELD_OUT,
-) -> Checked:
+) -> ExportCheckResult:
     """Compare a graph with the version that it was made of.
 
     Args:
@@ -106,7 +106,7 @@ def compare_graph_with_version(
             tolerance = max(tolerance, float(may.max(initial=0.0)))
         compared += len(batch)
     random = sum(BATCHES)
-    return Checked(worst, tolerance, random, compared - random)
+    return ExportCheckResult(worst, tolerance, random, compared - random)
 
 
 def compute_allowed_differences(
@@ -139,7 +139,7 @@ def _compute_expected_probabilities(
         moved.append(answers.method.bound_rounding(network, x, head).cpu() / answers.temperature)
         return answers.method.predict_logits(network, x, head)
 
-    scoring = predicting.Scoring(compute_scores, answers.temperature)
+    scoring = predicting.SoftmaxScoring(compute_scores, answers.temperature)
     _, ours = predicting.predict_images(
         answers.network, batch, task, answers.normalise, scoring=scoring
     )

@@ -50,7 +50,7 @@ from core.learning.analytic.rows import (
 )
 from core.learning.analytic.sums import Sums, add_task_sums
 from core.learning.class_map import ClassMap
-from core.learning.methods.method import Accepts, Footprint, Method, Stage
+from core.learning.methods.method import AcceptedRecipes, Footprint, Method, Stage
 from core.learning.methods.registration import register
 from core.learning.networks import Network
 from core.learning.recipe import Strict
@@ -148,7 +148,7 @@ class Analytic(Method):
         "offsets": False,
         "keep": "sums",
     }
-    accepts = Accepts(depths=(1,), head_inits=("zero",))
+    accepts = AcceptedRecipes(depths=(1,), head_inits=("zero",))
     recipe_defaults = {"depth": 1}  # noqa: RUF012
     no_neutral = "it solves for its classifier and takes no steps"
     no_merge = "it solves for its classifier, and no weight moves after the first task"
@@ -439,7 +439,7 @@ class Analytic(Method):
         """Remove the column of ones, which only a ridge has."""
         return sums if self._has_projection else sums.drop_last_feature()
 
-    def _solve_discriminant(self, ctx: Context, sums: Sums, examples: LeftOut) -> _Solved:
+    def _solve_discriminant(self, ctx: Context, sums: Sums, examples: LeftOut) -> _SolvedClassifier:
         plain = self._drop_bias_column(sums)
         h, share = examples.h[:, : len(plain.gram)], self.hyper.shrinkage
         left_out = discriminant.LeftOut(plain, h, examples.labels)
@@ -454,12 +454,12 @@ class Analytic(Method):
         if self.hyper.prior == "empirical":
             # These scores have a uniform prior.
             scores = scores + (plain.counts / plain.examples).log()
-            return _Solved(linear, examples.mask_other_heads(scores))
+            return _SolvedClassifier(linear, examples.mask_other_heads(scores))
         return self._add_class_offsets(
             linear, examples.mask_other_heads(scores), examples.labels, plain.counts
         )
 
-    def _solve_ridge(self, ctx: Context, sums: Sums, examples: LeftOut) -> _Solved:
+    def _solve_ridge(self, ctx: Context, sums: Sums, examples: LeftOut) -> _SolvedClassifier:
         weighted = balance.balance_class_sums(sums) if self.hyper.balanced else sums
         h, labels = examples.h, examples.labels
         left_out = balance.LeftOut(sums, h, labels) if self.hyper.balanced else None
@@ -491,18 +491,18 @@ class Analytic(Method):
 
     def _add_class_offsets(
         self, linear: Linear, scores: Tensor, labels: Tensor, counts: Tensor
-    ) -> _Solved:
+    ) -> _SolvedClassifier:
         """Return the classifier and its left-out scores, with an offset per class if requested."""
         if not (self.hyper.offsets and self.hyper.balanced):
-            return _Solved(linear, scores)
+            return _SolvedClassifier(linear, scores)
         offsets = fit_class_offsets(scores, labels, counts)
-        return _Solved(
+        return _SolvedClassifier(
             Linear(linear.weight, linear.bias + offsets.to(linear.bias.dtype)), scores + offsets
         )
 
 
 @dataclass(frozen=True)
-class _Solved:
+class _SolvedClassifier:
     """A classifier, with the left-out scores of the examples, float64 [n, C]."""
 
     linear: Linear

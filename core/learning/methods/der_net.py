@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.learning.methods.expanding import (
-    Expanding,
     ExpandingHyper,
+    ExpandingMethod,
     count_old_classes,
     get_growing_network,
     make_auxiliary_targets,
 )
-from core.learning.methods.method import Accepts, Footprint
+from core.learning.methods.method import AcceptedRecipes, Footprint
 from core.learning.methods.registration import register
 from core.learning.networks.der_net import ParallelNetwork
 from core.learning.recipe import NotNegative, Positive
@@ -36,7 +36,7 @@ class DerNetHyper(ExpandingHyper):
 
 
 @register
-class DerNet(Expanding):
+class DerNet(ExpandingMethod):
     """The method `der-net`, which trains the newest backbone and the classifier."""
 
     name = "der-net"
@@ -48,7 +48,7 @@ class DerNet(Expanding):
     )
     source = "Yan et al. 2021, DER: Dynamically Expandable Representation, arXiv 2103.16788"
     Hyper = DerNetHyper
-    accepts = Accepts(olor=False, depths=(5,))
+    accepts = AcceptedRecipes(olor=False, depths=(5,))
     regularisers = ("auxiliary",)
     family = ParallelNetwork.family
     network = ParallelNetwork

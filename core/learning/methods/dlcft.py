@@ -28,7 +28,7 @@ from core.learning.methods.dlcft_memory import (
     append_zero_rows,
     measure_task_curvature,
 )
-from core.learning.methods.method import Accepts, Footprint, Method
+from core.learning.methods.method import AcceptedRecipes, Footprint, Method
 from core.learning.methods.registration import register
 from core.learning.methods.squared_loss import compute_squared_errors, fit_ridge_head
 from core.learning.networks import Network
@@ -103,7 +103,7 @@ class Dlcft(Method):
     )
     source = "Shon et al. 2022, DLCFT, arXiv 2208.08112"
     Hyper = DlcftHyper
-    accepts = Accepts(
+    accepts = AcceptedRecipes(
         olor=False,
         head_inits=("zero",),
         refused={"class": {"head_mode": "linear"}},

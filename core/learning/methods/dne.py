@@ -19,13 +19,13 @@ from torch.nn import functional
 from core.learning.data.augment import derive_seed
 from core.learning.data.transfer import move_tensor_to_device
 from core.learning.methods.expanding import (
-    Expanding,
     ExpandingHyper,
+    ExpandingMethod,
     count_old_classes,
     get_growing_network,
     make_auxiliary_targets,
 )
-from core.learning.methods.method import Accepts, Footprint
+from core.learning.methods.method import AcceptedRecipes, Footprint
 from core.learning.methods.registration import register
 from core.learning.networks.dne.chain import draw_drop_path_masks
 from core.learning.networks.dne.network import ExpandedNetwork
@@ -53,7 +53,7 @@ class DneHyper(ExpandingHyper):
 
 
 @register
-class Dne(Expanding):
+class Dne(ExpandingMethod):
     """The method `dne`, which trains the newest expert of a chain, and the classifier."""
 
     name = "dne"
@@ -65,7 +65,7 @@ class Dne(Expanding):
     )
     source = "Hu et al. 2023, Dense Network Expansion for Class Incremental Learning, CVPR"
     Hyper = DneHyper
-    accepts = Accepts(olor=False, depths=(5,), architectures=("dne",))
+    accepts = AcceptedRecipes(olor=False, depths=(5,), architectures=("dne",))
     regularisers = ("distillation", "auxiliary")
     recipe_defaults: ClassVar[Mapping[str, Any]] = {
         "optimizer": {"name": "adamw", "lr": 0.0005, "weight_decay": 1e-6},
@@ -81,7 +81,7 @@ class Dne(Expanding):
         return self.hyper.heads
 
     def begin_task(self, ctx: Context) -> None:
-        """Begin as in `Expanding`; with `head` "official", draw old classes' newest columns."""
+        """Begin as in `ExpandingMethod`; `head` "official" draws old classes' newest columns."""
         super().begin_task(ctx)
         if self.hyper.head == "official" and not ctx.first and (old := count_old_classes(ctx)):
             seed = derive_seed(ctx.recipe.seed, 6, ctx.task)

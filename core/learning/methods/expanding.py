@@ -44,7 +44,7 @@ class ExpandingHyper(Strict):
     tuning_epochs: Annotated[int, Field(ge=1, le=10_000)] = 8
 
 
-class Expanding(Method):
+class ExpandingMethod(Method):
     """Base class, whose subclasses define the size of an expert and the losses."""
 
     scenarios = ("class",)

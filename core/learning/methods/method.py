@@ -29,7 +29,7 @@ table."""
 
 
 @dataclass(frozen=True)
-class Accepts:
+class AcceptedRecipes:
     """Recipes that a method can be combined with. Any other recipe is refused.
 
     Attributes:
@@ -159,7 +159,7 @@ class Method:
     scenarios: ClassVar[tuple[str, ...]] = SCENARIOS
     scenario_warnings: ClassVar[Mapping[str, str]] = {}
     Hyper: ClassVar[type[Strict]] = Hyper
-    accepts: ClassVar[Accepts] = Accepts()
+    accepts: ClassVar[AcceptedRecipes] = AcceptedRecipes()
     neutral: ClassVar[Strict | None] = None
     no_neutral: ClassVar[str] = ""
     footprint: ClassVar[Footprint] = Footprint()
@@ -240,7 +240,7 @@ class Method:
     # A step.
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
-        """Return scalar losses by name. The loop adds them up and runs one backward pass."""
+        """Return the losses of a batch by name, each a scalar; training minimises their sum."""
         logits = self.forward(ctx.network, batch.x, batch.task)
         return {"task": ctx.loss(logits, batch.y)}
 

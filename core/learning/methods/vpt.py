@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from core.learning.data.dataset import DataError
-from core.learning.methods.method import Accepts, Method
+from core.learning.methods.method import AcceptedRecipes, Method
 from core.learning.methods.registration import register
 from core.learning.networks import Network
 from core.learning.networks.prompts import PromptedNetwork
@@ -46,7 +46,9 @@ class Vpt(Method):
         "class": "prompts and head follow the new classes only, and the old ones are forgotten"
     }
     Hyper = VptHyper
-    accepts = Accepts(olor=False, depths=(1,), architectures=("vit",), task_only=("per_task",))
+    accepts = AcceptedRecipes(
+        olor=False, depths=(1,), architectures=("vit",), task_only=("per_task",)
+    )
     no_neutral = "without prompts it is a linear probe, not plain fine-tuning"
     no_feature_cache = "its prompts move, and features with them"
     family = PromptedNetwork.family

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.optimizers import eager
-from core.learning.optimizers.olor import Anchored, Olor
+from core.learning.optimizers.olor import AnchoredParameter, Olor
 from core.learning.recipe import OptimizerRecipe, is_head_parameter
 
 # At import, before the first call of an optimizer's method imports the compiler.
@@ -30,7 +30,7 @@ class NamedOptimizer:
         recipe: OptimizerRecipe,
         parameters: Mapping[str, nn.Parameter],
         steps: int,
-        rollback: Sequence[Anchored] = (),
+        rollback: Sequence[AnchoredParameter] = (),
         warn: Callable[[str], None] = warnings.warn,
     ) -> None:
         """Build the optimizer for a stage of training.

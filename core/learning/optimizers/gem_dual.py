@@ -39,7 +39,8 @@ def compute_gram_and_dots(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tenso
 def solve_dual(gram: Tensor, dots: Tensor, gamma: float) -> Tensor:
     """Return the v [t] ≥ gamma, float64, that minimises ½ vᵀPv + qᵀv.
 
-    v is 0 where a row of G is degenerate. Uses cyclic coordinate descent on u = v - gamma ≥ 0: for
+    P and q come from `compute_gram_and_dots`: P = G Gᵀ, whose rows are the gradients of t memories.
+    v is 0 where a row of G is almost zero. Uses cyclic coordinate descent on u = v - gamma ≥ 0: for
     a positive semidefinite P every sweep lowers the objective, and each coordinate has a closed
     form.
 

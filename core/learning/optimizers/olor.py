@@ -23,7 +23,7 @@ from core.learning.training.context import Context
 
 
 @dataclass(frozen=True)
-class Anchored:
+class AnchoredParameter:
     """A parameter whose first rows are pulled back towards an anchor.
 
     Attributes:
@@ -38,7 +38,7 @@ class Anchored:
 
 
 @dataclass(frozen=True)
-class _Pull:
+class _RollbackTarget:
     """An anchored parameter, prepared for the fused pass."""
 
     parameter: nn.Parameter
@@ -58,7 +58,7 @@ class Olor:
         self,
         optimizer: torch.optim.Optimizer,
         peaks: Sequence[float],
-        anchored: Sequence[Anchored],
+        anchored: Sequence[AnchoredParameter],
         warn: Callable[[str], None],
     ) -> None:
         """Prepare the parameters that OLOR pulls back to their start.
@@ -78,7 +78,7 @@ class Olor:
         self._warn = warn
         self._warned = False
         group_of = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
-        self._pulls: list[_Pull] = []
+        self._pulls: list[_RollbackTarget] = []
         for each in anchored:
             whole = each.parameter.detach()
             # A head that has grown has an anchor for its old rows only.
@@ -86,7 +86,7 @@ class Olor:
             # Copied to the device once, in the layout of the rows that it pulls.
             anchor = torch.empty_like(target).copy_(each.anchor)
             self._pulls.append(
-                _Pull(each.parameter, each.iota, target, anchor, group_of[each.parameter])
+                _RollbackTarget(each.parameter, each.iota, target, anchor, group_of[each.parameter])
             )
 
     def step(self) -> None:
@@ -171,13 +171,13 @@ def _iterate_layer_parameters(
                 yield i, len(layers) - 1, name
 
 
-def find_anchored_parameters(ctx: Context, recipe: OlorRecipe) -> list[Anchored]:
+def find_anchored_parameters(ctx: Context, recipe: OlorRecipe) -> list[AnchoredParameter]:
     """Return the trainable parameters with iota above 0; an empty list when OLOR has no effect.
 
     Raises ValueError when the anchor lacks one of the backbone's parameters.
     """
     weights = ctx.weights_at(recipe.anchor)
-    candidates: list[Anchored] = []
+    candidates: list[AnchoredParameter] = []
     for name, iota in compute_parameter_rollback_shares(
         list(ctx.trainable), ctx.network.backbone.layer_prefixes, recipe
     ).items():
@@ -185,7 +185,7 @@ def find_anchored_parameters(ctx: Context, recipe: OlorRecipe) -> list[Anchored]
             raise ValueError(
                 f"OLOR has nothing to roll {name} back to: the {recipe.anchor} weights lack it"
             )
-        candidates.append(Anchored(ctx.trainable[name], weights[name], iota))
+        candidates.append(AnchoredParameter(ctx.trainable[name], weights[name], iota))
     if recipe.anchor_old_head_rows:
         candidates += _anchor_old_head_rows(
             ctx.trainable, ctx.weights_at("update_start"), recipe.iota1
@@ -195,13 +195,13 @@ def find_anchored_parameters(ctx: Context, recipe: OlorRecipe) -> list[Anchored]
 
 def _anchor_old_head_rows(
     trainable: Mapping[str, nn.Parameter], weights: Mapping[str, Tensor], iota: float
-) -> list[Anchored]:
+) -> list[AnchoredParameter]:
     """Return the head rows that the parent version had, anchored at the start of the task.
 
     Version 0 has no head rows to serve as an anchor.
     """
     return [
-        Anchored(parameter, weights[name], iota)
+        AnchoredParameter(parameter, weights[name], iota)
         for name, parameter in trainable.items()
         if is_head_parameter(name) and name in weights and len(weights[name])
     ]

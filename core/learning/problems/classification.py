@@ -137,7 +137,7 @@ class Classification(Problem[Answers]):
         """Return the number of classes."""
         return f"{count} classes"
 
-    def refuse_method(self, method: type[Learner]) -> str:
+    def explain_unsupported_method(self, method: type[Learner]) -> str:
         """Return "": every method learns classes."""
         return ""
 

@@ -208,10 +208,10 @@ class Problem(ABC, Generic[P]):
 
     # Recipes.
 
-    def refuse_method(self, method: type[Learner]) -> str:
+    def explain_unsupported_method(self, method: type[Learner]) -> str:
         """Return the reason why a method cannot learn this problem; "" if it can."""
         return method.needs_classes
 
-    def refuse_optimizer(self, optimizer: str) -> str:
+    def explain_unsupported_optimizer(self, optimizer: str) -> str:
         """Return the reason why an optimizer does not fit this problem; "" if it does."""
         return ""

@@ -49,11 +49,11 @@ _PASS = 1024
 
 
 class DataHeld(Exception):
-    """The recipe holds the batch because of findings; the message names them."""
+    """Signal that the batch waits for a person, since its recipe says so for these findings."""
 
 
 @dataclass(frozen=True)
-class Looker:
+class TaskImageInspector:
     """Inspection of a task's images by the network that the job starts from, on its device.
 
     Attributes:

@@ -38,11 +38,11 @@ _MOST_ALIKE = 2
 # Keeps the ratio finite where the own label has a probability of zero.
 _LEAST_PROBABILITY = 1e-12
 
-Earlier = Callable[[], Iterable[tuple[Dataset, Tensor]]]
+EarlierHeldOutLoader = Callable[[], Iterable[tuple[Dataset, Tensor]]]
 """Function that returns held-out parts of earlier tasks, with the rows to use."""
 
 
-class Doubts(NamedTuple):
+class LabelDoubts(NamedTuple):
     """Classes whose labels are doubted, and their images that are predicted as the other class.
 
     Attributes:
@@ -59,8 +59,8 @@ class Doubts(NamedTuple):
 
 
 def find_mislabelled_classes(
-    parent: ParentPredictor, data: Dataset, rows: Tensor, earlier: Earlier
-) -> Doubts:
+    parent: ParentPredictor, data: Dataset, rows: Tensor, earlier: EarlierHeldOutLoader
+) -> LabelDoubts:
     """Return the known classes of a batch whose labels look swapped or wrong.
 
     Args:
@@ -101,7 +101,7 @@ def find_mislabelled_classes(
         confirmed.append((entry, mine[is_other], scores[is_other]))
     # The report shows only the first ones.
     confirmed.sort(key=lambda one: -one[0]["images"] / one[0]["of"])
-    return Doubts(
+    return LabelDoubts(
         [entry for entry, _, _ in confirmed],
         torch.cat([torch.zeros(0, dtype=torch.int64), *(part for _, part, _ in confirmed)]),
         [entry["said"] for entry, part, _ in confirmed for _ in range(len(part))],
@@ -159,7 +159,7 @@ def _find_often_confused_labels(
 
 
 def _count_correct(
-    parent: ParentPredictor, names: set[str], earlier: Earlier
+    parent: ParentPredictor, names: set[str], earlier: EarlierHeldOutLoader
 ) -> dict[str, tuple[int, int]]:
     """Return, by class, its correct and all held-out images in earlier tasks."""
     counts: dict[str, tuple[int, int]] = {}

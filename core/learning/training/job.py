@@ -58,7 +58,7 @@ from core.learning.numerics import Numerics
 from core.learning.optimizers import rollback
 from core.learning.precision import Inputs, move_network_to_device, open_device_with_limit
 from core.learning.recipe import Recipe, StartingPoint
-from core.learning.reports.data_report import Looker, log_findings
+from core.learning.reports.data_report import TaskImageInspector, log_findings
 from core.learning.state import TYPES, State, load_tensors
 from core.learning.training import log_lines, output
 from core.learning.training.child import Emit, Pulse, run_with_event_output
@@ -260,7 +260,7 @@ class Job:
         self._emit_phase("inspect")
         self._report_log(log_lines.INSPECTING)
         move_network_to_device(network, self._device)
-        looker = Looker(
+        inspector = TaskImageInspector(
             network,
             self._inputs,
             self._spec,
@@ -268,7 +268,7 @@ class Job:
             lambda: self._emit(AliveEvent()),
             self._features.kept,
         )
-        report = looker.build_data_report(data)
+        report = inspector.build_data_report(data)
         # `_build_training_run` copies and grows it on the CPU.
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self._emit(DataEvent(report=report))

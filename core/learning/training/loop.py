@@ -21,12 +21,12 @@ from core.contract.jobs.snapshot import Position as StoredPosition
 from core.learning.data import features
 from core.learning.data.augment import draw_epoch_table
 from core.learning.data.dataset import BatchSource, Dataset
-from core.learning.data.feed import Feed
+from core.learning.data.feed import BatchFeed
 from core.learning.data.sampler import compute_batch_share
 from core.learning.distributed.ranks import ALONE, Ranks, SharedControl
 from core.learning.distributed.step import ShardedStep, require_shardable_network
 from core.learning.evaluation.anytime import Accuracy
-from core.learning.evaluation.evaluate import HeldBack
+from core.learning.evaluation.evaluate import EvaluationImages
 from core.learning.methods.method import Method
 from core.learning.networks.norms import set_training_modes
 from core.learning.optimizers.build import NamedOptimizer
@@ -119,7 +119,7 @@ class Loop:
         self._feed = self._build_image_feed()
         self.stage_steps = schedule.list_backbone_training_steps(ctx.recipe.depth)
         self.olor = resolve_olor_settings(ctx.recipe, self.stage_steps)
-        part = HeldBack(
+        part = EvaluationImages(
             data.images.index_select(0, held_back), self._source.labels[held_back], ctx.problem
         )
         steps = schedule.count_steps_before(schedule.training)
@@ -192,7 +192,7 @@ class Loop:
         if position.step:
             validation.emit_best_state_event()  # announced again, since the run is resumed in a new process
         else:
-            validation.validate_start()
+            validation.validate_before_first_step()
         for stage in range(position.stage, len(schedule.stages)):
             # A resumed run keeps its epoch and batch in the stage that it was interrupted in.
             if stage != position.stage:
@@ -230,7 +230,7 @@ class Loop:
             rows = torch.arange(len(pool.labels))
             tuning = rebalance.Rebalance(self.method)
             size = ctx.recipe.batch_size
-            self._feed = Feed(
+            self._feed = BatchFeed(
                 tuning, pool, rows, schedule.per_epoch, size, "stratified", augmented=False
             )
         self._optimizer = self._make_optimizer(stage)
@@ -436,11 +436,11 @@ class Loop:
         order = draw_epoch_table(recipe.seed, self.ctx.task, VALIDATION_EPOCH, len(labels))[:, 0]
         return self.ctx.problem.split_rows(labels, recipe.validation, order)
 
-    def _build_image_feed(self) -> Feed:
+    def _build_image_feed(self) -> BatchFeed:
         """Return the feed of the training part, as the recipe orders and augments it."""
         ctx, steps = self.ctx, self.schedule.per_epoch
         size = math.ceil(ctx.share * ctx.recipe.batch_size)
-        return Feed(
+        return BatchFeed(
             self.method,
             self._source,
             self._rows,

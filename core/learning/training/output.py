@@ -18,10 +18,10 @@ from torch import Tensor
 
 from core.contract.architecture import Head, NetworkDescription, Normalisation
 from core.contract.document import Document
-from core.contract.jobs.job_result import LearnedNetwork, Measured, ResultPart
+from core.contract.jobs.job_result import LearnedNetwork, MeasuredVersion, ResultPart
 from core.contract.jobs.job_spec import JobSpec
 from core.contract.jobs.snapshot import SnapshotDocument
-from core.contract.manifest import TOTALS, Environment, MadeBy
+from core.contract.manifest import TOTALS, Environment, ManifestMethod
 from core.learning.data.held_out_features import HeldOutFeatures
 from core.learning.evaluation import stored_predictions
 from core.learning.methods.method import Method
@@ -129,7 +129,7 @@ def describe_network(
         classes=network.classes,
         heads=[Head(task=task, classes=names) for task, names in network.head_classes.items()],
         network=None if description is None else NetworkDescription.from_json(description),
-        method=MadeBy(
+        method=ManifestMethod(
             name=method.name,
             hyper=dict(hyper),
             state=method.state.collect_json_by_type(),
@@ -179,7 +179,7 @@ def _write_json(path: Path, document: Document) -> None:
 
 def write_result_files(
     folder: Path,
-    predictions: Mapping[tuple[Measured, int], Prediction],
+    predictions: Mapping[tuple[MeasuredVersion, int], Prediction],
     features: HeldOutFeatures,
     totals: Mapping[str, Tensor],
 ) -> dict[str, object]:

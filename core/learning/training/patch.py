@@ -103,7 +103,7 @@ class Patch(Job):
             for name, tensor in method.state[STATISTICS].tensors.items()
             if name.endswith(".rows")
         }
-        return {task for task, of in rows.items() if self._class_map.only_renumbers(of)}
+        return {task for task, of in rows.items() if self._class_map.is_only_renumbering(of)}
 
     def _fit_head(self, ctx: Context, method: Method) -> None:
         """Train the head alone on the remembered images, with equally many of each class."""

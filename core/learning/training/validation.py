@@ -23,7 +23,7 @@ from core.learning.evaluation.anytime import (
     is_adp_checkpoint,
     is_validation_step,
 )
-from core.learning.evaluation.evaluate import HeldBack, score_images
+from core.learning.evaluation.evaluate import EvaluationImages, score_images
 from core.learning.methods.method import Method
 from core.learning.training.context import Context
 
@@ -70,7 +70,7 @@ class Validation:
         self,
         ctx: Context,
         method: Method,
-        part: HeldBack,
+        part: EvaluationImages,
         steps: int,
         emit: Emit,
         test: Callable[[], Accuracy],
@@ -86,7 +86,7 @@ class Validation:
         self._emit = emit
         self._test = test
 
-    def validate_start(self) -> None:
+    def validate_before_first_step(self) -> None:
         """Validate before the first step of a run, whose state may be deployed too.
 
         Not called again when a run resumes.
@@ -216,12 +216,12 @@ class Validation:
     def _record_checkpoint(self, step: int) -> None:
         """Add a checkpoint to the ADP curve, and emit it as a metric."""
 
-        def measure_best() -> Accuracy:
+        def score_best_state() -> Accuracy:
             with self._use_best_state():
                 return self._test()
 
         point = self.curve.add_checkpoint(
-            step, self.best.step, self.best.correct / self.total, measure_best
+            step, self.best.step, self.best.correct / self.total, score_best_state
         )
         self._emit_metric("adp", step, point.accuracy.get(str(self._ctx.task)), point)
 

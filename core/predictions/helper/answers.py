@@ -131,7 +131,7 @@ def _predict_request_probabilities(
     """
 
     def predict_exactly(images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        scoring = predicting.Scoring(version.method.predict_logits, version.temperature)
+        scoring = predicting.SoftmaxScoring(version.method.predict_logits, version.temperature)
         return predicting.predict_images(
             version.network, images, task, version.normalise, scoring=scoring
         )[1]
@@ -143,7 +143,7 @@ def _predict_request_probabilities(
             )
         # The network predicts the same, so a graph that fails costs no request.
         except ExportFailed as error:
-            graphs.give_up_graph(version.graph, str(error))
+            graphs.abandon_graph(version.graph, str(error))
     probabilities = predict_exactly(pixels)
     graphs.try_fused_layers(version.graph, pixels, task, probabilities)
     return probabilities

@@ -88,7 +88,7 @@ class VersionGraph:
 
 
 @dataclass
-class _Making:
+class _GraphInProgress:
     """A graph that is being made: folder, process, and monotonic time of its start."""
 
     graph: VersionGraph
@@ -112,7 +112,7 @@ class GraphMaker:
         self._threads = threads
         self._command = list(command)
         self._waiting: deque[VersionGraph] = deque()
-        self._making: _Making | None = None
+        self._making: _GraphInProgress | None = None
         self._is_possible = all(importlib.util.find_spec(name) for name in PACKAGES)
         self.notes: list[dict[str, str]] = []
 
@@ -126,9 +126,9 @@ class GraphMaker:
         if not graph.is_wanted:
             return
         if not self._is_possible:
-            self.give_up_graph(graph, f"{', '.join(PACKAGES)} are not all installed")
+            self.abandon_graph(graph, f"{', '.join(PACKAGES)} are not all installed")
         elif graph.weight_bytes > MOST_WEIGHT_BYTES:
-            self.give_up_graph(
+            self.abandon_graph(
                 graph, f"its {graph.weight_bytes} bytes of weights would be in memory twice"
             )
         else:
@@ -137,7 +137,7 @@ class GraphMaker:
                 graph.is_wanted = False
                 self._waiting.append(graph)
 
-    def give_up_graph(self, graph: VersionGraph, reason: str) -> None:
+    def abandon_graph(self, graph: VersionGraph, reason: str) -> None:
         """Let a version's network predict from now on, with the reason; allow a fused trial."""
         graph.engine, graph.is_wanted, graph.is_given_up, graph.sample = None, False, True, []
         self.notes.append({"version": graph.name, "reason": reason})
@@ -182,7 +182,7 @@ class GraphMaker:
             self._end_graph_making()
         # A process that hangs would keep every other version from getting a graph.
         elif making is not None and time.monotonic() > making.since + MAKE_S:
-            self.give_up_graph(making.graph, f"its graph was not made within {MAKE_S:.0f} s")
+            self.abandon_graph(making.graph, f"its graph was not made within {MAKE_S:.0f} s")
             self._end_graph_making()
         if self._making is None and self._waiting:
             self._start_graph_making(self._waiting.popleft())
@@ -202,7 +202,7 @@ class GraphMaker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._making = _Making(graph, folder, process, time.monotonic())
+        self._making = _GraphInProgress(graph, folder, process, time.monotonic())
         # The request counts images by task, so those of one task must lie together.
         graph.sample.sort(key=lambda one: one[0] or 0)
         tasks = {task: 0 for task, _ in graph.sample}
@@ -223,13 +223,13 @@ class GraphMaker:
         except BrokenPipeError:
             pass  # it has ended: `adopt_finished_graph` handles that
 
-    def _adopt_graph(self, making: _Making) -> None:
+    def _adopt_graph(self, making: _GraphInProgress) -> None:
         """Open the finished graph, or give it up."""
         assert making.process.stdout is not None
         try:
             result = json.loads(read_message(making.process.stdout))
             if "detail" in result:
-                return self.give_up_graph(making.graph, result["detail"])
+                return self.abandon_graph(making.graph, result["detail"])
             graph = load_onnx_graph(Path(result["file"]), self._threads)
             making.graph.engine = Engine(
                 "onnxruntime",
@@ -237,12 +237,12 @@ class GraphMaker:
                 result["tolerance"],
             )
         except (EOFError, ValueError, KeyError):
-            self.give_up_graph(
+            self.abandon_graph(
                 making.graph,
                 f"the process that makes graphs ended with {making.process.returncode}",
             )
         except ExportFailed as error:
-            self.give_up_graph(making.graph, str(error))
+            self.abandon_graph(making.graph, str(error))
 
     def _end_graph_making(self) -> None:
         """End the process, and remove its files."""

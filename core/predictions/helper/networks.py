@@ -151,7 +151,7 @@ def _build_fused_run(
         return None
 
     def predict_fused(images: NDArray[np.uint8], task: int | None) -> NDArray[np.float32]:
-        scoring = predicting.Scoring(method.predict_logits, manifest.logit_divisor)
+        scoring = predicting.SoftmaxScoring(method.predict_logits, manifest.logit_divisor)
         return predicting.predict_images(fused, images, task, normalise, scoring=scoring)[1]
 
     return predict_fused

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from api.limits import fair_share
-from api.limits.fair_share import FairShare, Working
+from api.limits.fair_share import FairShare, SlotHolder
 from core.models import models
 from core.settings import Settings
 from tests.api.conftest import KeyOf
@@ -151,7 +151,7 @@ def test_a_request_that_is_given_up_when_its_slot_has_just_come_gives_it_on() ->
 
 def test_a_request_holds_no_slot_while_it_pauses() -> None:
     async def scene(share: FairShare) -> None:
-        working = Working(share, "a")
+        working = SlotHolder(share, "a")
         await working.take_work_slot()
         fair_share.release_current_slot()
         fair_share.release_current_slot()
@@ -176,7 +176,7 @@ def test_a_request_that_takes_long_holds_its_slot_for_a_part_of_it() -> None:
             return call_later(1000, callback)
 
         loop.call_later = keep_timer  # type: ignore[method-assign, assignment]
-        await Working(share, "a").take_work_slot()
+        await SlotHolder(share, "a").take_work_slot()
         (other,) = await entering(share, "a", 1)
         assert not other.done()
         ((seconds, end),) = timers

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from api.limits.turns import Turns
+from api.limits.turns import ResourcePool
 
 
 async def used(
-    turns: Turns[str], owner: str, log: list[str], name: str = "", *, pieces: int = 1
+    turns: ResourcePool[str], owner: str, log: list[str], name: str = "", *, pieces: int = 1
 ) -> None:
     """Take turns one after the other, each of which lasts until others have had time to ask."""
     for _ in range(pieces):
@@ -22,7 +22,7 @@ def test_one_owners_many_requests_cost_another_the_turn_under_way_at_most() -> N
     log: list[str] = []
 
     async def run() -> None:
-        turns = Turns(["helper"])
+        turns = ResourcePool(["helper"])
         greedy = [asyncio.create_task(used(turns, "a", log)) for _ in range(20)]
         await asyncio.sleep(0)
         modest = asyncio.create_task(used(turns, "b", log, pieces=3))
@@ -36,7 +36,7 @@ def test_an_owner_has_one_turn_at_a_time_though_more_are_free() -> None:
     log: list[str] = []
 
     async def run() -> None:
-        turns = Turns(["one", "two"])
+        turns = ResourcePool(["one", "two"])
         async with turns.lend_resource_in_turn("a"):
             waiting = asyncio.create_task(used(turns, "a", log))
             await used(turns, "b", log)
@@ -52,7 +52,7 @@ def test_an_owner_who_may_have_several_turns_has_what_nobody_else_waits_for() ->
     log: list[str] = []
 
     async def run() -> None:
-        turns = Turns(["one", "two"], 2)
+        turns = ResourcePool(["one", "two"], 2)
         async with turns.lend_resource_in_turn("a"), turns.lend_resource_in_turn("a"):
             waiting = [asyncio.create_task(used(turns, "a", log)) for _ in range(3)]
             await asyncio.sleep(0)
@@ -69,7 +69,7 @@ def test_within_an_owner_the_order_is_that_of_arrival() -> None:
     log: list[str] = []
 
     async def run() -> None:
-        turns = Turns(["helper"])
+        turns = ResourcePool(["helper"])
         await asyncio.gather(*[used(turns, "a", log, str(number)) for number in range(9)])
 
     asyncio.run(run())
@@ -81,7 +81,7 @@ def test_a_turn_that_nobody_waits_for_any_more_goes_to_the_next(lent: bool) -> N
     log: list[str] = []
 
     async def run() -> None:
-        turns = Turns(["helper"])
+        turns = ResourcePool(["helper"])
         held = turns.lend_resource_in_turn("a")
         await held.__aenter__()
         gone = asyncio.create_task(used(turns, "b", log, "gone"))

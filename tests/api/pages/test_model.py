@@ -376,4 +376,4 @@ def test_a_cell_whose_labels_were_edited_says_so() -> None:
     }
     made = heat.build_heat_map(found, production=2, left=set(), first=None)  # type: ignore[arg-type]
     newest, oldest = (row.cells[0].mark for row in made.rows)
-    assert made.has_marks and newest == "" and oldest.startswith("labels edited since")
+    assert made.has_edited_labels and newest == "" and oldest.startswith("labels edited since")

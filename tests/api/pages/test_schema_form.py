@@ -4,7 +4,7 @@ import pytest
 
 from api.pages.parts.schema_form import (
     Field,
-    Unfit,
+    InvalidFormValues,
     compute_patch,
     iterate_form_input_names,
     list_form_fields,
@@ -91,7 +91,7 @@ def test_an_object_is_switched_on_by_what_is_in_it(given: dict[str, str], patch:
 
 def test_what_is_no_value_is_said_beside_its_input() -> None:
     given = {"epochs": "1.5", "clip": "wide", "augment": "<b>", "layers": "[", "lr": "0.1"}
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(InvalidFormValues) as refused:
         compute_patch(fields(), given)
     assert refused.value.errors == {
         "epochs": "is '1.5'; write a whole number",

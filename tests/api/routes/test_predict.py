@@ -23,7 +23,7 @@ from api.predict.line import PredictLine
 from api.predict.network import NetworkProcess
 from api.predict.predictor import Predictor
 from core.database.tables import Damage, Owner, Part
-from core.predictions.predictions import Predictable
+from core.predictions.predictions import PredictableVersion
 from core.storage import Blobs
 
 IMAGE_BYTES = 32 * 32 * 3
@@ -520,7 +520,11 @@ def test_a_version_that_is_asked_often_says_that_its_graph_answers_and_answers_t
 
 
 def test_a_version_whose_parts_are_fetched_slowly_holds_up_no_other(client, url, fake, monkeypatch):
-    paths, asked, answered = Predictable.fetch_part_paths, threading.Event(), threading.Event()
+    paths, asked, answered = (
+        PredictableVersion.fetch_part_paths,
+        threading.Event(),
+        threading.Event(),
+    )
 
     def slow_once(found, blobs):
         if not asked.is_set():
@@ -528,7 +532,7 @@ def test_a_version_whose_parts_are_fetched_slowly_holds_up_no_other(client, url,
             assert answered.wait(60)
         return paths(found, blobs)
 
-    monkeypatch.setattr(Predictable, "fetch_part_paths", slow_once)
+    monkeypatch.setattr(PredictableVersion, "fetch_part_paths", slow_once)
     first = threading.Thread(target=send, args=[client, url, b"a"])
     first.start()
     assert asked.wait(60)

@@ -12,7 +12,7 @@ from sources import png, write
 
 from core.errors import PerennialError
 from core.ingest import names as service_names
-from core.ingest.layout import IGNORED, Layout, Reading, build_layout
+from core.ingest.layout import IGNORED, BatchReading, Layout, build_layout
 from core.ingest.limits import Limits
 from core.ingest.rules.names import CSV_NAME, normalise_to_nfc
 from core.ingest.rules.options import convert_option_values, parse_option_texts
@@ -152,7 +152,7 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
             if path.is_file()
         }
     )
-    reading = Reading(parse_option_texts(convert_option_values(chosen)))
+    reading = BatchReading(parse_option_texts(convert_option_values(chosen)))
     whole: dict[str, tuple[str, bool]] | str
     try:
         layout = build_layout(every, Limits(), lambda _: b"", reading)

@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import select
 
-from core.database.polling import About, EventRow, PollingReads
+from core.database.polling import EventFilter, EventRow, PollingReads
 from core.database.session import Database
 from core.database.tables import Job, OwnerEvent
 from core.errors import Unavailable
@@ -119,7 +119,7 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
     asked = (None, ("alias",), ("alias", "version"), ("job", "alias", "job"), ("version",) * 600)
 
     async def use(reads: PollingReads) -> None:
-        for about in (About(owner_id="own_1"), About(model_id="mdl_1"), About()):
+        for about in (EventFilter(owner_id="own_1"), EventFilter(model_id="mdl_1"), EventFilter()):
             of = [event for event in every if about.owner_id in (None, event.owner_id)]
             for types in asked:
                 expected = [event.id for event in of if types is None or event.type in types]
@@ -129,7 +129,7 @@ def test_events_of_some_types_come_in_the_order_of_all_and_none_twice(database: 
                         :limit
                     ]
             assert await reads.read_newest_owner_event(about) == of[-1].id
-        assert await reads.read_newest_owner_event(About(owner_id="nobody")) == 0
+        assert await reads.read_newest_owner_event(EventFilter(owner_id="nobody")) == 0
 
     with_reads(database, use)
 

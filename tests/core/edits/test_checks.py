@@ -114,7 +114,7 @@ def test_a_task_without_a_class_left_is_dropped_and_sources_are_in_their_order()
         {"drop": {"class": "hat"}},
         {"drop": {"class": "tee"}},
     )
-    assert found.only_classes and found.list_class_sources(KNOWN) == {"cap": [0, 3]}
+    assert found.changes_only_classes and found.list_class_sources(KNOWN) == {"cap": [0, 3]}
     tasks = {1: task(1, "hat", "tee"), 2: task(2, "hat", "cap")}
     assert found.drop_empty_tasks(tasks).dropped == {1}
     renamed = check(

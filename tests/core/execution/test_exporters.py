@@ -12,7 +12,7 @@ from core.execution.exporting import read_requested_export
 from core.execution.kinds import KINDS
 from core.execution.kinds.export import EXPORT
 from core.jobs.jobs import build_queued_taskless_job
-from core.jobs.put_off import PutOff
+from core.jobs.put_off import PutOffSignal
 from core.scheduling import claim as claims
 from core.versions.exporters import has_exporting_worker
 from worker.attempts import causes
@@ -57,7 +57,9 @@ def test_one_job_exports_at_a_time_and_the_next_goes_on_when_it_leaves(desk: Any
     one, two = desk.claim("w1"), desk.claim("w2")
     assert {one.job_id, two.job_id} == {first, second}
     exporters.take_export_turn(desk.db, one, 1)
-    with pytest.raises(PutOff, match="1 jobs export, the most at once: PERENNIAL_MAX_EXPORTS"):
+    with pytest.raises(
+        PutOffSignal, match="1 jobs export, the most at once: PERENNIAL_MAX_EXPORTS"
+    ):
         exporters.take_export_turn(desk.db, two, 1)
     claims.put_off_job(desk.db, two, "later", 100.0)
     assert claims.claim_job(desk.db, "w2", 60.0) is None

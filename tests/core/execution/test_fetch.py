@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from weights_files import MODEL, NAME, REPOSITORY, weights
 
-from core.bases.pretrained import Terms
+from core.bases.pretrained import PretrainedTerms
 from core.database.states import Action, State
 from core.database.tables import Model, Owner, Version, Weights
 from core.errors import StorageFull
 from core.execution.kinds import fetch
 from core.execution.weights import find_weights_or_take_turn, release_fetch_turn
-from core.jobs.put_off import PutOff
+from core.jobs.put_off import PutOffSignal
 from core.models import model_deletion, models
 from core.models.new_model import Limits
 from core.recipe.catalogue import load_catalogue
@@ -49,7 +49,10 @@ def begun(desk: Any, name: str = "net", **terms: int) -> tuple[str, str]:
     if not desk.owner:
         desk.new_owner("team")
     given, catalogue = {"name": name, "scenario": "class", **MODEL}, load_catalogue(desk.settings)
-    service, limits = Resources(desk.db, desk.blobs, catalogue), Limits(terms=Terms(**terms))
+    service, limits = (
+        Resources(desk.db, desk.blobs, catalogue),
+        Limits(terms=PretrainedTerms(**terms)),
+    )
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return made["id"], str(made["job"])
 
@@ -112,7 +115,7 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
     begun(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
     assert find_weights_or_take_turn(desk.db, desk.blobs, first, REPOSITORY, 2) is None
-    with pytest.raises(PutOff, match="another job brings the same weights") as later:
+    with pytest.raises(PutOffSignal, match="another job brings the same weights") as later:
         find_weights_or_take_turn(desk.db, desk.blobs, second, REPOSITORY, 2)
     claims.put_off_job(desk.db, second, str(later.value), later.value.seconds)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
@@ -130,7 +133,7 @@ def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: An
     def ask(claim: Any) -> bool:
         try:
             return find_weights_or_take_turn(desk.db, desk.blobs, claim, REPOSITORY, 2) is None
-        except PutOff:
+        except PutOffSignal:
             return False
 
     assert sorted(run_at_once(ask, [desk.claim("w1"), desk.claim("w2")])) == [False, True]
@@ -143,7 +146,7 @@ def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_
     begun(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
     assert find_weights_or_take_turn(desk.db, desk.blobs, first, REPOSITORY, 1) is None
-    with pytest.raises(PutOff, match="1 jobs bring weights"):
+    with pytest.raises(PutOffSignal, match="1 jobs bring weights"):
         find_weights_or_take_turn(desk.db, desk.blobs, second, "timm/other", 1)
     desk.lose(first)
     assert find_weights_or_take_turn(desk.db, desk.blobs, second, "timm/other", 1) is None

@@ -15,7 +15,7 @@ from core.database.tables import Model, Part, Task
 from core.execution.prepare import write_job_inputs
 from core.publishing.publish import publish_result
 from core.retention import references
-from core.retention.damage import Marks
+from core.retention.damage import DatabaseDamageMarks
 from core.tasks.tasks import delete_task_data
 from core.usage import usage_sums
 from tests.core.desk import Desk
@@ -74,7 +74,7 @@ def test_of_another_backbone_other_images_or_damaged_bytes_there_are_no_features
     elif change == "images":
         desk.change(Task, desk.task_of(model, 1).id, held_out_sha256=desk.blob("decoded otherwise"))
     elif change == "mark":
-        Marks(desk.db).mark_damaged(desk.blobs.make_blob_key(digest))
+        DatabaseDamageMarks(desk.db).mark_damaged(desk.blobs.make_blob_key(digest))
     else:
         desk.store.put_bytes(desk.blobs.make_blob_key(digest), b"rot")
     first = spec_of(desk, model)[0]

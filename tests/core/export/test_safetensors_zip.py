@@ -183,7 +183,11 @@ def test_the_cards_code_answers_with_the_nearest_class_mean(tmp_path, monkeypatc
         manifest = Manifest.from_json(json.loads(file.read("config.json")))
     method = predicting.load_method(manifest, {"own": tmp_path / "own"})
     labels, probabilities = predicting.predict_images(
-        network, pixels.numpy(), task, PIXELS, scoring=predicting.Scoring(method.predict_logits)
+        network,
+        pixels.numpy(),
+        task,
+        PIXELS,
+        scoring=predicting.SoftmaxScoring(method.predict_logits),
     )
     with torch.inference_mode():
         theirs = scope["network"](scope["normalise"](pixels), task).softmax(1)
@@ -218,7 +222,11 @@ def test_the_cards_code_answers_with_a_classifier_in_closed_form(
         Manifest.from_json({**CONFIG, "method": method}), {kind: tmp_path / kind for kind in state}
     )
     _, probabilities = predicting.predict_images(
-        network, pixels.numpy(), task, PIXELS, scoring=predicting.Scoring(made_by.predict_logits)
+        network,
+        pixels.numpy(),
+        task,
+        PIXELS,
+        scoring=predicting.SoftmaxScoring(made_by.predict_logits),
     )
     with torch.inference_mode():
         theirs = scope["network"](scope["normalise"](pixels), task).softmax(1)
@@ -375,7 +383,11 @@ def test_the_cards_second_block_predicts_an_image_file_as_the_service_does(
     ours = decode_image((tmp_path / "cat.png").read_bytes(), 32, 3, 1 << 24)
     assert np.array_equal(scope["read"]("cat.png").numpy(), ours)
     labels, probabilities = predicting.predict_images(
-        network, ours[None], None, PIXELS, scoring=predicting.Scoring(temperature=temperature or 1)
+        network,
+        ours[None],
+        None,
+        PIXELS,
+        scoring=predicting.SoftmaxScoring(temperature=temperature or 1),
     )
     assert torch.allclose(scope["probabilities"], torch.from_numpy(probabilities), atol=1e-5)
     assert capsys.readouterr().out.splitlines() == [labels[0], *said]

@@ -13,7 +13,7 @@ from PIL import Image
 
 from core.contract.reports.report import DuplicatesPolicy
 from core.ingest.inspect import inspect_archive
-from core.ingest.layout import Reading
+from core.ingest.layout import BatchReading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.options import parse_option_texts
@@ -75,7 +75,9 @@ class Digest:
     ) -> str:
         self.path.write_bytes(data)
         kind = detect_format(data[:SNIFF_BYTES], None)
-        found = inspect_archive(self.path, kind, Limits(), Reading(options), duplicates).content
+        found = inspect_archive(
+            self.path, kind, Limits(), BatchReading(options), duplicates
+        ).content
         assert found is not None and len(found) == 64
         return found
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from core.ingest.formats import FIRST_BYTES, Format, Formats
+from core.ingest.formats import FIRST_BYTES, Format, UploadFormats
 from core.ingest.readers.registry import FORMATS, READERS
 
-SOME = Formats(
+SOME = UploadFormats(
     (
         Format((".zip",), ((0, b"PK"),)),
         Format((".gz",)),

@@ -14,12 +14,12 @@ from hostile_corpus import honest_zip, png, tar
 from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 
 from core.errors import ArchiveHostile, LabelsInvalid
-from core.ingest.layout import Reading, build_layout
+from core.ingest.layout import BatchReading, build_layout
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import BadEntry, ReadingOptions, RuleError
 from core.ingest.rules.plan import IGNORED, Plan, plan_batch
 from core.ingest.rules.tables import find_label_table, suggest_name_pattern
-from core.ingest.rules.tables.columns import NotLabels, choose_table_columns
+from core.ingest.rules.tables.columns import NotALabelTable, choose_table_columns
 from core.ingest.rules.tables.file_names import parse_name_pattern
 from core.ingest.rules.tables.found import TableFile
 from core.ingest.rules.tables.images import AMBIGUOUS, MISSING, ImageNames
@@ -458,7 +458,7 @@ def test_a_table_of_thousands_of_columns_is_told_by_few_entries() -> None:
         seen.append(name)
         return -1
 
-    with pytest.raises(NotLabels):
+    with pytest.raises(NotALabelTable):
         choose_table_columns(records, ReadingOptions(), find, images, is_own=False)
     assert len(seen) <= 100_000
 
@@ -523,7 +523,7 @@ def test_a_pattern_that_nearly_all_names_fit_is_offered() -> None:
     assert {"option": "names_pattern", "value": "{label}_{number}"}.items() <= caught.value.extra[
         "remedies"
     ][-1].items()
-    reading = Reading(ReadingOptions(names_pattern="{label}_{number}"))
+    reading = BatchReading(ReadingOptions(names_pattern="{label}_{number}"))
     assert build_layout(names, Limits(), lambda _: b"", reading).classes == ["cat", "great_owl"]
 
 

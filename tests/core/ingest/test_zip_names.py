@@ -12,7 +12,7 @@ from hostile_corpus import Entry, png, raw_zip
 from core.errors import ArchiveHostile, ArchiveInvalid
 from core.ingest.ingest import IngestedBatch
 from core.ingest.inspect import Directory, inspect_archive
-from core.ingest.layout import Reading
+from core.ingest.layout import BatchReading
 from core.ingest.limits import Limits
 from core.ingest.readers.zip import scan_zip
 from core.ingest.rules.entries import ReadingOptions
@@ -171,7 +171,7 @@ def test_the_sender_s_encoding_holds_at_check_and_at_ingest(
     take: Callable[..., IngestedBatch], tmp_path: Path
 ) -> None:
     (tmp_path / "a.zip").write_bytes(zip_of([f"жук/{n}.png".encode("cp866") for n in range(3)]))
-    reading = Reading(ReadingOptions(names="cp866"))
+    reading = BatchReading(ReadingOptions(names="cp866"))
     assert inspect_archive(tmp_path / "a.zip", "zip", Limits(), reading).classes == {"жук": 3}
     taken = take((tmp_path / "a.zip").read_bytes(), reading=reading, held_out_share=0)
     assert taken.classes == {"жук": 3}

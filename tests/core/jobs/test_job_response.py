@@ -3,7 +3,12 @@
 from dataclasses import replace
 
 from core.database.polling import JobRow
-from core.jobs.job_response import Aside, EncodedJobs, build_job_etag, encode_job_response
+from core.jobs.job_response import (
+    EncodedJobs,
+    JobResponseFacts,
+    build_job_etag,
+    encode_job_response,
+)
 
 ROW = JobRow(
     id="job_1", owner_id="own_1", model_id="mdl_1", task_id="tsk_1", task_number=1, state="running", revision=1,
@@ -18,10 +23,10 @@ def test_an_answer_is_encoded_again_when_the_job_or_what_is_beside_it_changes() 
     answers = EncodedJobs()
     again = replace(ROW, revision=2, state="succeeded", version=1)
     for row, aside in (
-        (ROW, Aside()),
-        (ROW, Aside()),
-        (again, Aside()),
-        (again, Aside(outcome="rejected")),
+        (ROW, JobResponseFacts()),
+        (ROW, JobResponseFacts()),
+        (again, JobResponseFacts()),
+        (again, JobResponseFacts(outcome="rejected")),
     ):
         assert answers.encode_job_response_cached(
             row, aside, build_job_etag(row, aside)
@@ -30,21 +35,25 @@ def test_an_answer_is_encoded_again_when_the_job_or_what_is_beside_it_changes() 
 
 def test_an_answer_that_has_not_changed_is_not_encoded_again() -> None:
     answers = EncodedJobs()
-    tag = build_job_etag(ROW, Aside())
+    tag = build_job_etag(ROW, JobResponseFacts())
     assert answers.encode_job_response_cached(
-        ROW, Aside(), tag
-    ) is answers.encode_job_response_cached(ROW, Aside(), tag)
+        ROW, JobResponseFacts(), tag
+    ) is answers.encode_job_response_cached(ROW, JobResponseFacts(), tag)
 
 
 def test_answers_about_many_or_large_jobs_are_not_all_remembered() -> None:
     answers = EncodedJobs()
     large = replace(ROW, warnings=["w" * EncodedJobs.MOST_BYTES])
     first, second = (
-        answers.encode_job_response_cached(large, Aside(), build_job_etag(large, Aside()))
+        answers.encode_job_response_cached(
+            large, JobResponseFacts(), build_job_etag(large, JobResponseFacts())
+        )
         for _ in range(2)
     )
     assert first == second and first is not second
     for number in range(EncodedJobs.MOST + 1):
         row = replace(ROW, id=f"job_{number}")
-        answers.encode_job_response_cached(row, Aside(), build_job_etag(row, Aside()))
+        answers.encode_job_response_cached(
+            row, JobResponseFacts(), build_job_etag(row, JobResponseFacts())
+        )
     assert len(answers._known) <= EncodedJobs.MOST and "job_0" not in answers._known

@@ -12,7 +12,7 @@ from core.keys import keys
 from core.requests.actor import Actor
 from core.storage.folder import FolderStore
 from core.uploads import uploads
-from core.uploads.uploads import NewUpload, Piece, Terms
+from core.uploads.uploads import NewUpload, Piece, UploadLimits
 
 
 def test_the_first_start_leaves_an_admin_key_that_only_its_owner_can_read(database, tmp_path):
@@ -55,7 +55,7 @@ def test_only_the_right_secret_matches(database):
     )
 
 
-TERMS = Terms(max_open=3, max_owner_bytes=0, hours=24.0)
+TERMS = UploadLimits(max_open=3, max_owner_bytes=0, hours=24.0)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ PATHS: dict[str, Callable[[Network], object]] = {
     ),
     "mean loss": lambda n: evaluate.compute_mean_loss(n, known(), 1, losses, INPUTS),
     "validation": lambda n: evaluate.score_images(
-        n, evaluate.HeldBack(known().images, known().labels), None, Network.forward, INPUTS
+        n, evaluate.EvaluationImages(known().images, known().labels), None, Network.forward, INPUTS
     ),
     "features": lambda n: probe.compute_features(n, known().images, INPUTS),
     "known features": lambda n: KnownFeatures(None, 1, CPU).compute_dataset_features(

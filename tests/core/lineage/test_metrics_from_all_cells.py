@@ -19,7 +19,7 @@ from core.database.session import Database
 from core.database.tables import Model, Result, Task, Version
 from core.ids import new_id
 from core.lineage import lineage
-from core.lineage.coverage import add_taught_task, list_taught_tasks
+from core.lineage.coverage import list_tasks_after_learning, list_taught_tasks
 from core.lineage.judgement import judge_version
 from core.publishing.measured import Measurements, store_version_measurements
 from core.requests.actor import Actor
@@ -74,7 +74,7 @@ class History:
             if draw.random() < 0.15:
                 self.deleted.add(draw.randint(1, task))
             manifest = {
-                "tasks": add_taught_task(parent.manifest, task),
+                "tasks": list_tasks_after_learning(parent.manifest, task),
                 **self.known,
                 **self._figures(task),
             }

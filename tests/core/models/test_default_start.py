@@ -8,7 +8,7 @@ import pytest
 
 from core.admission.admission import ANY, Admission
 from core.models.default_start import choose_default_base
-from core.models.requested_model import AskedModel, check_model_request
+from core.models.requested_model import CheckedModelRequest, check_model_request
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.passes import estimate_pass_seconds
 from tests.learning_catalogue import catalogue
@@ -19,7 +19,7 @@ FEW_PARAMETERS = Admission(max_parameters=2_000_000)
 ADAPTING = {"name": "analytic", "adapt": {"epochs": 2, "depth": 5}}
 
 
-def ask(admission: Admission = ANY, *, photos: bool = True, **fields: Any) -> AskedModel:
+def ask(admission: Admission = ANY, *, photos: bool = True, **fields: Any) -> CheckedModelRequest:
     return check_model_request(
         CATALOGUE, {"name": "birds", "scenario": "class", **fields}, admission, photos
     )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import ColumnElement, insert, select, text
 
-from core.database.polling import About, build_owner_events_query
+from core.database.polling import EventFilter, build_owner_events_query
 from core.database.session import Database
 from core.database.tables import Audit, Owner, OwnerEvent
 from core.requests import audit
@@ -58,8 +58,12 @@ def clumped(new_database: Callable[[], Database]) -> Database:
     return database
 
 
-@pytest.mark.parametrize("about", [About(), About("own_1"), About("own_1", "mdl_1")])
-def test_events_of_a_type_are_read_in_the_index_of_types(clumped: Database, about: About) -> None:
+@pytest.mark.parametrize(
+    "about", [EventFilter(), EventFilter("own_1"), EventFilter("own_1", "mdl_1")]
+)
+def test_events_of_a_type_are_read_in_the_index_of_types(
+    clumped: Database, about: EventFilter
+) -> None:
     mark = "?" if is_sqlite(clumped) else "%s"
     query, values = build_owner_events_query(mark, about, 0, 50, ["alias"])
     explain = (

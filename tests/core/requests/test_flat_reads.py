@@ -91,9 +91,9 @@ walk.
 
 
 ABOUT = {
-    "an owner": polling.About(owner_id=make_id("own", 0)),
-    "a model": polling.About(model_id=MODEL),
-    "everybody": polling.About(),
+    "an owner": polling.EventFilter(owner_id=make_id("own", 0)),
+    "a model": polling.EventFilter(model_id=MODEL),
+    "everybody": polling.EventFilter(),
 }
 HOT: dict[str, tuple[str, tuple[Any, ...]]] = {
     "job": (polling._JOB, (make_id("job", STOPPED),)),

@@ -10,12 +10,12 @@ from core.jobs import job_response, workers
 from core.jobs.jobs import copy_recipe_resources
 from core.jobs.workers import Device
 from core.scheduling import claim as claims
-from core.scheduling.eligible import Offer
+from core.scheduling.eligible import WorkerResources
 
-CPU, GPU, TWO = Offer("cpu", 0), Offer("cuda", 1), Offer("cuda", 2)
+CPU, GPU, TWO = WorkerResources("cpu", 0), WorkerResources("cuda", 1), WorkerResources("cuda", 2)
 
 
-def take(desk: Any, offer: Offer) -> Any:
+def take(desk: Any, offer: WorkerResources) -> Any:
     return claims.claim_job(desk.db, "w", 60, offer)
 
 
@@ -33,7 +33,7 @@ def take(desk: Any, offer: Offer) -> Any:
     ],
 )
 def test_a_worker_claims_only_what_it_can_run(
-    desk: Any, asked: dict[str, Any], offer: Offer, runs_on: str | None
+    desk: Any, asked: dict[str, Any], offer: WorkerResources, runs_on: str | None
 ) -> None:
     job_id = desk.submit(desk.model(), **asked)
     claim = take(desk, offer)
@@ -57,7 +57,11 @@ def test_a_job_that_waits_for_a_gpu_holds_up_no_other_model(desk: Any) -> None:
     ],
 )
 def test_a_snapshot_goes_on_on_its_kind_of_device_unless_the_recipe_says_any(
-    desk: Any, begun_on: Offer, resume: str, offer: Offer, goes_on_on: str | None
+    desk: Any,
+    begun_on: WorkerResources,
+    resume: str,
+    offer: WorkerResources,
+    goes_on_on: str | None,
 ) -> None:
     job_id = desk.submit(desk.model(), recipe={"resources": {"resume": resume}})
     claim = take(desk, begun_on)

@@ -12,7 +12,7 @@ from core.database.tables import Job, Task
 from core.ids import new_id
 from core.scheduling import claim as claims
 from core.scheduling import turns
-from core.scheduling.turns import Turn
+from core.scheduling.turns import OwnerTurn
 from tests.core.at_once import run_at_once
 
 
@@ -144,7 +144,7 @@ def test_a_claim_passes_over_an_owner_whose_jobs_other_workers_are_claiming(
     gone = desk.new_owner("gone")
     there = desk.new_owner("there")
     (job,) = queue(desk, 1)
-    in_order = [Turn(gone, new_id("job"), False), Turn(there, job, False)]
+    in_order = [OwnerTurn(gone, new_id("job"), False), OwnerTurn(there, job, False)]
     monkeypatch.setattr(turns, "list_owner_turns", lambda *_: in_order)
     assert desk.claim().job_id == job
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from core.ingest.findings.batch_data import (
     EXAMPLES,
-    Earlier,
+    EarlierTaskTraces,
     add_earlier_duplicates,
     find_near_duplicates,
     measure_class_balance,
@@ -158,7 +158,9 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
     theirs = Traces(
         hash_images(images[[9, 3]]), hash_images(images[[4, 10]]), ["b0", "b1", "b2", "b3"]
     )
-    told = add_earlier_duplicates(found, own, iter([Earlier(3, None), Earlier(2, theirs)]))
+    told = add_earlier_duplicates(
+        found, own, iter([EarlierTaskTraces(3, None), EarlierTaskTraces(2, theirs)])
+    )
     assert told["earlier"] == [
         {
             "task": 2,

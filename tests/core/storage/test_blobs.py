@@ -229,12 +229,12 @@ def test_bits_that_rot_without_a_trace_are_found_when_the_memory_of_them_is_old(
     real = type(store).stat
     monkeypatch.setattr(type(store), "stat", lambda self, key: _untraced(real(self, key)))
     blobs.put_file(source)
-    blobs.require_sound(SHA256)
+    blobs.require_sound_blob(SHA256)
     flip(store, SHA256)
-    blobs.require_sound(SHA256)  # nothing shows it
+    blobs.require_sound_blob(SHA256)  # nothing shows it
     monkeypatch.setattr(VERIFIED, "age_s", 0.0)
     with pytest.raises(StoreCorrupt, match="damaged"):
-        blobs.require_sound(SHA256)
+        blobs.require_sound_blob(SHA256)
 
 
 def _untraced(info: ObjectInfo | None) -> ObjectInfo | None:

@@ -19,10 +19,10 @@ from minio.error import S3Error
 from core.errors import StoreCorrupt, Unavailable
 from core.storage import Store, open_store
 from core.storage.address import S3Address
-from core.storage.s3 import CHECK_PATIENCE, REQUEST_PATIENCE, Patience, S3Store
+from core.storage.s3 import CHECK_LIMITS, REQUEST_LIMITS, CallLimits, S3Store
 from tools import service
 
-HASTE = Patience(connect_s=0.5, read_s=60.0, retries=1, pause_s=0.05)
+HASTE = CallLimits(connect_s=0.5, read_s=60.0, retries=1, pause_s=0.05)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_an_outage_ends_every_call(
 ) -> None:
     port = silent_port if kind == "silent" else closed_port
     address = S3Address(f"127.0.0.1:{port}", "bucket", "", False, "us-east-1")
-    store = S3Store(address, "access", "secret", patience=replace(HASTE, read_s=0.2))
+    store = S3Store(address, "access", "secret", limits=replace(HASTE, read_s=0.2))
     source = tmp_path / "source"
     source.write_bytes(os.urandom(20 << 20))
     for call in _calls(store, source):
@@ -82,7 +82,7 @@ def test_the_health_check_of_a_silent_server_ends_after_one_short_wait(silent_po
     )
     with pytest.raises(Unavailable, match="ReadTimeout"):
         store.check_store_usable()
-    assert CHECK_PATIENCE.connect_s + CHECK_PATIENCE.read_s <= 3 and CHECK_PATIENCE.retries == 0
+    assert CHECK_LIMITS.connect_s + CHECK_LIMITS.read_s <= 3 and CHECK_LIMITS.retries == 0
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_a_download_that_breaks_off_goes_on_where_it_stopped(
         replace(address, endpoint=f"127.0.0.1:{relay.port}"),
         s3.access_key,
         s3.secret_key,
-        patience=HASTE,
+        limits=HASTE,
     )
     assert b"".join(through.read("a/x")) == data
     relay.cuts = [1_000_000]
@@ -125,7 +125,7 @@ def test_a_download_that_breaks_off_again_and_again_is_an_outage(
         replace(address, endpoint=f"127.0.0.1:{relay.port}"),
         s3.access_key,
         s3.secret_key,
-        patience=HASTE,
+        limits=HASTE,
     )
     with pytest.raises(Unavailable):
         b"".join(through.read("a/x"))
@@ -141,7 +141,7 @@ def test_an_object_replaced_during_a_broken_download_is_not_mixed(
         replace(address, endpoint=f"127.0.0.1:{relay.port}"),
         s3.access_key,
         s3.secret_key,
-        patience=HASTE,
+        limits=HASTE,
     )
     chunks = through.read("a/x")
     next(chunks)
@@ -279,7 +279,7 @@ def test_the_secret_is_in_no_representation_log_or_error(
     secret = "hunter2-hunter2-hunter2"
     texts = []
     for endpoint in (address.endpoint, f"127.0.0.1:{closed_port}"):
-        store = S3Store(replace(address, endpoint=endpoint), s3.access_key, secret, patience=HASTE)
+        store = S3Store(replace(address, endpoint=endpoint), s3.access_key, secret, limits=HASTE)
         texts += [repr(store), str(store)]
         with pytest.raises(Unavailable) as raised:
             store.put_bytes("a/x", b"1")
@@ -300,7 +300,7 @@ def test_while_a_client_waits_a_silent_server_is_asked_once(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
         silent = replace(address, endpoint=f"127.0.0.1:{listener.getsockname()[1]}")
-        store = S3Store(silent, "k", "s", patience=replace(REQUEST_PATIENCE, read_s=0.3))
+        store = S3Store(silent, "k", "s", limits=replace(REQUEST_LIMITS, read_s=0.3))
         with pytest.raises(Unavailable, match="ReadTimeout"):
             store.stat("a/x")
         listener.setblocking(False)

@@ -16,11 +16,11 @@ from core.tasks.class_names import (
     MIN_EDITED,
     MIN_SLIPPED,
     ComparedClassNames,
+    collapse_double_letters,
     compare_class_names,
     list_singular_forms,
     normalise_spelling,
     strip_plural,
-    undouble_letters,
 )
 
 
@@ -134,9 +134,9 @@ def alike(a: str, b: str) -> bool:
     one, other = strip_plural(fold_a), strip_plural(fold_b)
     if not all(MIN_SLIPPED <= len(word) <= MAX_EDITED for word in (one, other)):
         return False
-    if len(undouble_letters(one)) >= MIN_SLIPPED and undouble_letters(one) == undouble_letters(
-        other
-    ):
+    if len(collapse_double_letters(one)) >= MIN_SLIPPED and collapse_double_letters(
+        one
+    ) == collapse_double_letters(other):
         return True
     if one_edit(one, other) and len(one) == len(other) and sorted(one) == sorted(other):
         return True  # with the same letters, the one edit is a swap

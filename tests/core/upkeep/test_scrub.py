@@ -162,7 +162,9 @@ def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_t
     """Bits rot without another time or inode: what this process has verified is no proof."""
     path = desk.folder / "again"
     path.write_text("h")
-    blobs = Blobs(desk.store.inner, desk.folder / "cache", marks=damage.Marks(desk.db))
+    blobs = Blobs(
+        desk.store.inner, desk.folder / "cache", marks=damage.DatabaseDamageMarks(desk.db)
+    )
     sha256, _ = blobs.put_file(path)
     with desk.db.write() as session:
         damage.mark_damaged(

@@ -15,14 +15,14 @@ from core.database.tables import Part, Version
 from core.publishing import publish, version_rows
 from core.scheduling import claim as claims
 from core.upkeep import consistency
-from core.upkeep.sweep import Extent, run_sweep
+from core.upkeep.sweep import SweepExtent, run_sweep
 
 CELLS = [("new", 1, 1, 2)]
 
 
 def sweep_all(desk: Any) -> None:
     """As a worker whose grace is over for everything."""
-    run_sweep(desk.db, desk.store, desk.blobs, desk.settings, Extent(-1.0, whole=True))
+    run_sweep(desk.db, desk.store, desk.blobs, desk.settings, SweepExtent(-1.0, whole=True))
 
 
 @pytest.mark.parametrize("point", ["part-stored", "publish-stored"])

@@ -27,12 +27,12 @@ from core.requests.actor import Actor
 from core.settings import Settings
 from core.storage import Store, open_store
 from core.uploads import chunks, uploads, whole_uploads
-from core.uploads.uploads import NewUpload, Piece, Terms
+from core.uploads.uploads import NewUpload, Piece, UploadLimits
 from core.usage import stored_bytes
 from tests.core.batches import batch
 from tests.core.office import Office
 
-TERMS = Terms(max_open=3, max_owner_bytes=0, hours=24.0)
+TERMS = UploadLimits(max_open=3, max_owner_bytes=0, hours=24.0)
 STRANGER = Actor("own_stranger", None, "write")
 
 
@@ -262,7 +262,7 @@ def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_
     assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 0
     send(office, upload, 0, b"abcd")
     assert stored_bytes.measure_owner_bytes(office.db, office.actor.owner_id) == 4
-    narrow = Terms(3, 9, 24.0)
+    narrow = UploadLimits(3, 9, 24.0)
     writing = uploads.lease_upload_to_write(office.db, office.actor, upload, 4)
     with pytest.raises(StorageFull):
         uploads.require_room_for_piece(office.db, writing, 6, narrow)
@@ -309,7 +309,7 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
         office.actor,
         writing,
         piece(office.folder, data),
-        Terms(3, limit, 24.0),
+        UploadLimits(3, limit, 24.0),
     )
     found = whole_uploads.find_whole_upload(office.db, office.actor, made)
 
@@ -329,7 +329,7 @@ def test_a_task_spends_its_upload_once_and_its_bytes_count_once(office: Office, 
 def test_removing_an_upload_makes_room_at_once_also_after_a_refusal_and_a_clock_that_was_put_back(
     office: Office,
 ) -> None:
-    narrow = Terms(max_open=3, max_owner_bytes=10, hours=24.0)
+    narrow = UploadLimits(max_open=3, max_owner_bytes=10, hours=24.0)
     first = uploads.create_upload(office.db, office.actor, NewUpload(10), narrow)[0]["id"]
     send(office, first, 0, b"0123456789")
     for put_back in (0.0, 400 * 86_400.0):

@@ -10,7 +10,7 @@ from core.ingest.decoding.resizing import Resizing
 from core.learning.networks import ImageSpec, build_network
 from tools.compare_methods.base import Base
 from tools.compare_methods.pixels import Data, Part
-from tools.compare_methods.today import Today
+from tools.compare_methods.today import UsualUpdates
 from tools.compare_methods.training import (
     BATCH,
     extract_features,
@@ -47,8 +47,8 @@ def data() -> Data:
     return Data(names, [[0, 1], [2, 3]], draw_part(40, 0), draw_part(15, 1), 0.001)
 
 
-def today(data: Data, base: Base, epochs: int = 20) -> Today:
-    return Today(data, base, epochs, 0, lambda line: None)
+def today(data: Data, base: Base, epochs: int = 20) -> UsualUpdates:
+    return UsualUpdates(data, base, epochs, 0, lambda line: None)
 
 
 def test_lda_is_that_of_scikit_learn_on_the_features_of_all_batches(data: Data, base: Base) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from worker.attempts.child import NO_CUDA, Zygote, ZygoteDied
 from worker.devices import cuda_free
-from worker.devices.cuda_free import CudaOpened, find_open_cuda, require_cuda_not_opened
+from worker.devices.cuda_free import CudaAlreadyOpenError, find_open_cuda, require_cuda_not_opened
 
 ROOT = Path(__file__).parents[3]
 MAPS = "7f0000000000-7f0000001000 r-xp 00000000 08:01 42  "
@@ -48,7 +48,9 @@ def test_an_open_driver_or_device_is_found(
 
 def test_the_error_names_what_is_open_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_free, "_list_open_files", lambda: ["/dev/nvidia0"])
-    with pytest.raises(CudaOpened, match=r"has opened CUDA \(/dev/nvidia0\).*sitecustomize"):
+    with pytest.raises(
+        CudaAlreadyOpenError, match=r"has opened CUDA \(/dev/nvidia0\).*sitecustomize"
+    ):
         require_cuda_not_opened()
 
 

@@ -74,7 +74,7 @@ class JobLines(Beat):
         )
         self._last = now
 
-    def show_outage(self, seconds: float) -> None:
+    def show_service_outage(self, seconds: float) -> None:
         """Add to the line that the service has not answered for `seconds`."""
         self.update_status_text(
             f"{self._line}; the service has not answered for {format_duration(seconds)}", now=False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from perennial.cli.batches.beat import JobLines
 from perennial.cli.command import Shell
-from perennial.cli.exits import Detached
+from perennial.cli.exits import FollowInterrupted
 from perennial.cli.models.accuracies import (
     explain_unmeasured_sign,
     format_accuracies_in_words,
@@ -42,7 +42,7 @@ def follow_and_print_job(
 
     Raises:
         JobEnded: the job did not end as it should; the printed output is complete.
-        Detached: Ctrl-C; the job continues.
+        FollowInterrupted: Ctrl-C; the job continues.
         BaseUnavailable: the base of the model could not be fetched; a note says how to come back.
         ServiceUnreachable, Unavailable: no response for some minutes; a note says how to come back.
         WaitTimeout: the job continues; a note says how to come back.
@@ -67,7 +67,7 @@ def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) 
     """Wait for a job while showing its progress, and return it as it ended.
 
     Raises:
-        Detached, BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout: as
+        FollowInterrupted, BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout: as
         `follow_and_print_job`.
     """
     try:
@@ -75,7 +75,7 @@ def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) 
             # check=False: the caller prints warnings and JSON before it raises the error.
             return handle.wait(timeout, progress=progress, check=False)
     except KeyboardInterrupt:
-        raise Detached(describe_interrupted_job(handle.id)) from None
+        raise FollowInterrupted(describe_interrupted_job(handle.id)) from None
     except BaseUnavailable as lacking:
         if shell.is_json and handle.job is not None:
             print_document(handle.job)
@@ -113,14 +113,14 @@ def print_job_events(shell: Shell, handle: JobHandle) -> None:
     """Print each event of a job as a line of JSON until it has ended.
 
     Raises:
-        JobEnded, Detached, BaseUnavailable: as `follow_and_print_job`.
+        JobEnded, FollowInterrupted, BaseUnavailable: as `follow_and_print_job`.
     """
     try:
         _wait_for_model_base(handle)
         for event in handle.events():
             print_json_line(event)
     except KeyboardInterrupt:
-        raise Detached(describe_interrupted_job(handle.id)) from None
+        raise FollowInterrupted(describe_interrupted_job(handle.id)) from None
     except BaseUnavailable as lacking:
         lacking.add_note(_format_follow_commands(handle.id))
         raise

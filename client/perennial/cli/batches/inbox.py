@@ -24,16 +24,16 @@ MARK = ".done"
 LOCK = ".watch-folder.lock"
 
 
-class InUse(PerennialError):
+class FolderInUseError(PerennialError):
     """Another process has locked the folder."""
 
 
-class Unsendable(ConfigError):
+class UnsendableBatchError(ConfigError):
     """A batch contains a link or a special file, or cannot be read."""
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundBatch:
     """A batch in the folder.
 
     Attributes:
@@ -55,7 +55,7 @@ class Found:
         return self.is_marked or time.time() - self.changed_at >= quiet_s
 
 
-def find_batches_in_folder(folder: Path) -> list[Found]:
+def find_batches_in_folder(folder: Path) -> list[FoundBatch]:
     """Return the folders and archives in a folder by name, without hidden files, links and other
     types."""
     batches = []
@@ -73,7 +73,7 @@ def find_batches_in_folder(folder: Path) -> list[Found]:
     return batches
 
 
-def read_batch_state(path: Path) -> Found | None:
+def read_batch_state(path: Path) -> FoundBatch | None:
     """Return a batch as it is now, or None if it has disappeared."""
     state, latest, problem = [], 0.0, None
     try:
@@ -93,7 +93,7 @@ def read_batch_state(path: Path) -> Found | None:
         is_marked = stat.S_ISREG(mark.lstat().st_mode) if os.path.lexists(mark) else False
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return Found(path, latest, tuple(sorted(state)), is_marked, problem)
+    return FoundBatch(path, latest, tuple(sorted(state)), is_marked, problem)
 
 
 def _explain_refused_entry(name: str, mode: int) -> str | None:
@@ -171,7 +171,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
     killed.
 
     Raises:
-        InUse: another living process holds the lock.
+        FolderInUseError: another living process holds the lock.
         ConfigError: the folder does not exist, or is not writable.
     """
     path = folder / LOCK
@@ -186,7 +186,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
                 make_one_line(os.pread(lock, 100, 0).decode("utf-8", "replace"))
                 or "another process"
             )
-            raise InUse(f"{folder} is watched already, by {holder}.")
+            raise FolderInUseError(f"{folder} is watched already, by {holder}.")
         os.ftruncate(lock, 0)
         # The text is for the error message of a process that finds the folder locked.
         os.pwrite(lock, f"process {os.getpid()} of {_get_machine_name()}".encode(), 0)

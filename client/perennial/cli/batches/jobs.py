@@ -16,7 +16,7 @@ from perennial.cli.batches.following import (
 )
 from perennial.cli.batches.trials import TRIAL_COLUMNS, print_trials
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
-from perennial.cli.exits import Detached
+from perennial.cli.exits import FollowInterrupted
 from perennial.cli.groups import Commands
 from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import format_short_time, format_time, print_fields, print_text
@@ -135,7 +135,7 @@ def print_job_log(shell: Shell, job: str, is_followed: bool) -> None:
             text = f"{make_one_line(f'{(one.at or str())[11:19]}{mark}')} {message}"
             shell.print_one_result(one, lambda text=text: print_text(text))  # type: ignore[misc]
     except KeyboardInterrupt:
-        raise Detached(describe_interrupted_job(job)) from None
+        raise FollowInterrupted(describe_interrupted_job(job)) from None
 
 
 @command("trials", job_commands, columns=TRIAL_COLUMNS)

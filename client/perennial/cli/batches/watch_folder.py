@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from perennial.cli.batches import inbox
-from perennial.cli.batches.inbox import FAILED, HELD, LEARNED, Found
+from perennial.cli.batches.inbox import FAILED, HELD, LEARNED, FoundBatch
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
-from perennial.cli.exits import Exit, choose_exit_status
+from perennial.cli.exits import ExitStatus, choose_exit_status
 from perennial.cli.models.accuracies import Accuracy
 from perennial.cli.output import print_json_line, print_notice, print_text
 from perennial.errors import (
@@ -53,14 +53,14 @@ OF_THE_BATCH = (ArchiveRejected, ConfigError, Conflict, Invalid, TooLarge)
 STOPPED_BY = ("held", "failed", "rejected")
 """Standings of a task that stops a job until a person acts."""
 WORST = (
-    Exit.ERROR,
-    Exit.FAILED,
-    Exit.REJECTED,
-    Exit.NO_BASE,
-    Exit.HELD,
-    Exit.CANCELLED,
-    Exit.UNAVAILABLE,
-    Exit.STILL_RUNNING,
+    ExitStatus.ERROR,
+    ExitStatus.FAILED,
+    ExitStatus.REJECTED,
+    ExitStatus.NO_BASE,
+    ExitStatus.HELD,
+    ExitStatus.CANCELLED,
+    ExitStatus.UNAVAILABLE,
+    ExitStatus.STILL_RUNNING,
 )
 """Exit statuses from worst to best; that of several batches is the first that one of them has."""
 
@@ -128,7 +128,7 @@ def watch_folder(
                 time.sleep(min(every_s, 1.0) if watch.sent else every_s)
         except KeyboardInterrupt:
             print_notice(f"\n{folder} is watched no more; jobs that were sent go on.")
-            return Exit.INTERRUPTED
+            return ExitStatus.INTERRUPTED
 
 
 @dataclass
@@ -139,7 +139,7 @@ class Sent:
         is_wait_reported: whether the wait for a base that cannot be fetched was reported.
     """
 
-    batch: Found
+    batch: FoundBatch
     handle: JobHandle
     job: Job | None = None
     is_wait_reported: bool = False
@@ -164,8 +164,8 @@ class Watch:
     recipe: Any
     quiet_s: float
     sent: dict[str, Sent] = field(default_factory=dict)
-    ends: set[Exit] = field(default_factory=set)
-    stuck: dict[str, Found] = field(default_factory=dict)
+    ends: set[ExitStatus] = field(default_factory=set)
+    stuck: dict[str, FoundBatch] = field(default_factory=dict)
     away: PerennialError | None = None
     heard: float = field(default_factory=time.monotonic)
 
@@ -181,7 +181,7 @@ class Watch:
         return self.away is not None and time.monotonic() - self.heard > PATIENCE_S
 
     @property
-    def exit_status(self) -> Exit:
+    def exit_status(self) -> ExitStatus:
         """Exit status of the worst batch."""
         ends = set(self.ends)
         if self.away is not None:
@@ -190,8 +190,8 @@ class Watch:
             lacking = any(
                 one.job is not None and explain_missing_base(one.job) for one in self.sent.values()
             )
-            ends.add(Exit.NO_BASE if lacking else Exit.STILL_RUNNING)
-        return next((one for one in WORST if one in ends), Exit.DONE)
+            ends.add(ExitStatus.NO_BASE if lacking else ExitStatus.STILL_RUNNING)
+        return next((one for one in WORST if one in ends), ExitStatus.DONE)
 
     def move_and_send_batches(self) -> None:
         """Move settled batches away, and send complete ones."""
@@ -211,9 +211,9 @@ class Watch:
     def report_remaining_batches(self) -> None:
         """Report each batch that stays in the folder, and why."""
         for batch in inbox.find_batches_in_folder(self.folder):
-            self._report_batch_event(batch.path.name, "left", self._explain_why_left(batch))
+            self._report_batch_event(batch.path.name, "left", self._explain_remaining_batch(batch))
 
-    def _explain_why_left(self, batch: Found) -> str:
+    def _explain_remaining_batch(self, batch: FoundBatch) -> str:
         sent = self.sent.get(batch.path.name)
         if sent is not None:
             waits = "waits" if _does_job_need_person(sent.job) else "goes on"
@@ -229,7 +229,11 @@ class Watch:
         )
 
     def _apply_to_each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
-        """Apply `act` to each item; an error with one item does not stop the others."""
+        """Apply `act` to each item.
+
+        A temporary error is reported, and the item waits for the next round. An outage ends this
+        round, since the other items would meet it too. Any other error is raised.
+        """
         for item in items:
             try:
                 act(item)
@@ -240,13 +244,12 @@ class Watch:
                 self._report_batch_event(
                     "", "waits", f"the service does not answer, or is full: {error}"
                 )
-                # The other items would meet the same outage.
                 if may_service_recover(error):
                     return
             else:
                 self.heard = time.monotonic()
 
-    def _is_batch_new(self, batch: Found) -> bool:
+    def _is_batch_new(self, batch: FoundBatch) -> bool:
         name = batch.path.name
         return (
             name not in self.sent
@@ -273,11 +276,11 @@ class Watch:
                 one.batch.path.name, "waits", replace_requests_by_commands(lacking)
             )
 
-    def _send_batch(self, batch: Found) -> None:
+    def _send_batch(self, batch: FoundBatch) -> None:
         path = batch.path
         try:
             if batch.problem is not None:
-                raise inbox.Unsendable(batch.problem)
+                raise inbox.UnsendableBatchError(batch.problem)
             handle = self.client.submit(
                 self.model, path, name=_derive_safe_batch_name(path), recipe=self.recipe
             )
@@ -302,22 +305,24 @@ class Watch:
         self._report_missing_base_once(sent)
 
     def _move_settled_batch(
-        self, batch: Found, error: PerennialError | None, job: Job | None
+        self, batch: FoundBatch, error: PerennialError | None, job: Job | None
     ) -> None:
         try:
             self._move_batch_away(batch, error, job)
         except OSError as problem:
             self._leave_batch_until_changed(batch, "moved", problem)
 
-    def _leave_batch_until_changed(self, batch: Found, what: str, problem: OSError) -> None:
+    def _leave_batch_until_changed(self, batch: FoundBatch, what: str, problem: OSError) -> None:
         """Leave a batch where it is until it changes."""
         self.stuck[batch.path.name] = batch
-        self.ends.add(Exit.ERROR)
+        self.ends.add(ExitStatus.ERROR)
         print_notice(
             make_one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}.")
         )
 
-    def _move_batch_away(self, batch: Found, error: PerennialError | None, job: Job | None) -> None:
+    def _move_batch_away(
+        self, batch: FoundBatch, error: PerennialError | None, job: Job | None
+    ) -> None:
         # Somebody may have changed or removed the batch while its job ran.
         now = inbox.read_batch_state(batch.path)
         if now is None:
@@ -344,7 +349,11 @@ class Watch:
         where = inbox.move_batch_away(batch.path, place, f"{reason}\n{about}")
         status = choose_exit_status(error)
         # A batch that cannot be packed is a ConfigError, whose status would blame the command line.
-        self.ends.add(Exit.FAILED if status is Exit.USAGE or status is Exit.ERROR else status)
+        self.ends.add(
+            ExitStatus.FAILED
+            if status is ExitStatus.USAGE or status is ExitStatus.ERROR
+            else status
+        )
         self._report_batch_event(
             batch.path.name, place, f"{reason.splitlines()[0]} See {where}.txt"
         )

@@ -93,8 +93,8 @@ def read_references(folder: Path, classes: Sequence[str]) -> References:
             part[f"{name}/{number:06}{file.suffix}"] = file
     return References(
         len(held_out) + len(training),
-        _pack({f"test/{name}": file for name, file in held_out.items()}),
-        _pack(
+        _zip_files({f"test/{name}": file for name, file in held_out.items()}),
+        _zip_files(
             {f"train/{name}": file for name, file in training.items()}
             | {f"test/{name}": file for name, file in held_out.items()}
         ),
@@ -129,7 +129,7 @@ def compare_with_closed_form(client: Perennial, model: str, references: Referenc
     return Comparison(model, other, classifier, closed_form, other if is_better else model)
 
 
-def _pack(files: dict[str, Path]) -> bytes:
+def _zip_files(files: dict[str, Path]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name, path in files.items():

@@ -1,6 +1,6 @@
 """Commands for accounts: keys (list, create, revoke), audit, usage.
 
-`Moment` is the type of their options for a time: a date, a time, or a duration from now.
+`TimeParameter` is the type of their options for a time: a date, a time, or a duration from now.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LENGTH = re.compile(r"([0-9]{1,5}) ?([hdw])")
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
 
 
-class Moment(click.ParamType[str]):
+class TimeParameter(click.ParamType[str]):
     """A parameter type for a date or time.
 
     Args:
@@ -62,7 +62,7 @@ class Moment(click.ParamType[str]):
         return time.min if self._is_past else time(23, 59, 59)
 
 
-FUTURE, PAST = Moment(is_past=False), Moment(is_past=True)
+FUTURE, PAST = TimeParameter(is_past=False), TimeParameter(is_past=True)
 
 
 @click.group("keys", cls=Commands)

@@ -9,7 +9,7 @@ import click
 
 from perennial import config
 from perennial.cli.command import Shell, command
-from perennial.cli.exits import Exit
+from perennial.cli.exits import ExitStatus
 from perennial.cli.output import print_fields, print_notice, print_text
 from perennial.errors import APIError, NotFound
 from perennial.shapes import convert_to_json
@@ -104,12 +104,16 @@ def _choose_status_exit_code(ready: str, models: list[ListedModel]) -> int:
     For pending decisions it is the status that a submit would have ended with.
     """
     if ready != "ready":
-        return Exit.UNAVAILABLE
+        return ExitStatus.UNAVAILABLE
     waits = {entry.kind for model in models for entry in model.attention}
-    status_by_kind = {"held": Exit.HELD, "rejected": Exit.REJECTED, "failed": Exit.FAILED}
+    status_by_kind = {
+        "held": ExitStatus.HELD,
+        "rejected": ExitStatus.REJECTED,
+        "failed": ExitStatus.FAILED,
+    }
     return next(
         (status for kind, status in status_by_kind.items() if kind in waits),
-        Exit.ERROR if waits else 0,
+        ExitStatus.ERROR if waits else 0,
     )
 
 

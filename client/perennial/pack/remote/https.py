@@ -141,7 +141,7 @@ class Fetcher:
         return httpcore2.ConnectionPool(
             ssl_context=self._tls_context,
             # Connects to the addresses checked here: a second look-up could give others.
-            network_backend=_Backend(target, self._resolve_allowed(target), deadline),
+            network_backend=_Backend(target, self._resolve_allowed_addresses(target), deadline),
             # No connection is reused, since each belongs to one checked target and one deadline.
             max_keepalive_connections=0,
         )
@@ -151,7 +151,7 @@ class Fetcher:
         """The system's certificates, or those in SSL_CERT_FILE."""
         return httpcore2.default_ssl_context()
 
-    def _resolve_allowed(self, target: Target) -> list[IPAddress]:
+    def _resolve_allowed_addresses(self, target: Target) -> list[IPAddress]:
         """Return the addresses of a target, all of which may be connected to. Raises
         Unfetchable.
         """

@@ -7,7 +7,13 @@ from perennial.pack.rules import foreign, label_files, parts
 from perennial.pack.rules.builder import MOST_NOTES, Builder
 from perennial.pack.rules.choice import Choice, offer_name_pattern
 from perennial.pack.rules.entries import ReadingOptions, RuleError
-from perennial.pack.rules.levels import OUTSIDE, FolderPlace, Known, Outside, find_class_folders
+from perennial.pack.rules.levels import (
+    OUTSIDE,
+    FolderPlace,
+    Known,
+    NoClassReason,
+    find_class_folders,
+)
 from perennial.pack.rules.names import (
     CSV_NAME,
     get_folder,
@@ -138,10 +144,10 @@ class _LeftOut:
         self._outside = self._loose_images = 0
         self._files_by_top: Counter[str] = Counter()
         self._images_by_top: Counter[str] = Counter()
-        self._foreign: Counter[foreign.Foreign] = Counter()
-        self._first: dict[foreign.Foreign, str] = {}
+        self._foreign: Counter[foreign.ForeignFileKind] = Counter()
+        self._first: dict[foreign.ForeignFileKind, str] = {}
 
-    def count_left_out(self, path: str, outside: Outside) -> str:
+    def count_left_out(self, path: str, outside: NoClassReason) -> str:
         """Count a file outside the class folders; return the reason, perhaps with a hint."""
         if outside.top:
             self._files_by_top[outside.top] += 1

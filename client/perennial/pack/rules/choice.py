@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from perennial.pack.rules import label_files
 from perennial.pack.rules.builder import MOST_NOTES, Builder
 from perennial.pack.rules.entries import ReadingOptions, Remedy, RuleError
-from perennial.pack.rules.levels import Known, Levels
+from perennial.pack.rules.levels import FolderLevels, Known
 from perennial.pack.rules.names import CSV_NAME, is_image_path, normalise_label_text, quote_name
 from perennial.pack.rules.sentences import format_count, format_counts_by_name, format_first_names
 from perennial.pack.rules.tables import suggest_name_pattern
@@ -20,7 +20,7 @@ class Choice:
         builder: Builder,
         remaining: Sequence[int],
         options: ReadingOptions,
-        levels: Levels,
+        levels: FolderLevels,
         known: Known,
         tally: Mapping[str, int],
     ) -> None:

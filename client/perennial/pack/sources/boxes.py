@@ -296,7 +296,7 @@ class CropImages(Images):
                     # `_check_image_size` says so.
                     yield _encode_png(image.cut_upright_crop(area)) if area else b""
 
-    def _decode_image(self, number: int, picture: Picture) -> "_Turnable":
+    def _decode_image(self, number: int, picture: Picture) -> "_OrientedPixels":
         """Return the decoded image. Raises _Unusable or SourceChanged."""
         # Through `_seen`, so that a picture that has changed is noticed.
         data = b"".join(self._seen.read_pieces(number, picture.path))
@@ -320,7 +320,7 @@ class CropImages(Images):
         is_turned = self._counted == TURNED if is_guessed else size == turned
         if operation is not None and is_turned:
             pixels, operation = pixels.transpose(self._pillow.Transpose[operation]), None
-        return _Turnable(pixels, operation and self._pillow.Transpose[operation], is_guessed)
+        return _OrientedPixels(pixels, operation and self._pillow.Transpose[operation], is_guessed)
 
 
 class _Unusable(Exception):
@@ -334,7 +334,7 @@ class _ListedPicture(NamedTuple):
     number: int
 
 
-class _Turnable(NamedTuple):
+class _OrientedPixels(NamedTuple):
     """Pixels in the orientation of the boxes, and the operation that turns a crop upright.
 
     Attributes:

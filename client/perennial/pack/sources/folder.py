@@ -15,7 +15,14 @@ from perennial.pack.images import Image
 from perennial.pack.name_patterns import build_table_by_pattern
 from perennial.pack.names import explain_invalid_path, normalise_to_nfc
 from perennial.pack.rules.entries import ReadingOptions, RuleError
-from perennial.pack.rules.plan import IGNORED, LEFT_BEHIND, Plan, Read, plan_batch, plan_table
+from perennial.pack.rules.plan import (
+    IGNORED,
+    LEFT_BEHIND,
+    Plan,
+    Read,
+    plan_batch,
+    plan_table_reading,
+)
 from perennial.pack.sources.csv_file import (
     MOST_ENTRIES,
     describe_left_out_entries,
@@ -137,7 +144,9 @@ def plan_folder_reading(
     try:
         # Without `{label}` it is a regular expression, which only the sender runs.
         if pattern and "{label}" not in pattern:
-            return plan_table(normalized, options, build_table_by_pattern(pattern, list(names)))
+            return plan_table_reading(
+                normalized, options, build_table_by_pattern(pattern, list(names))
+            )
         try:
             return plan_batch(
                 normalized, options, read, lambda: known_classes, most_entries=MOST_ENTRIES
@@ -168,7 +177,7 @@ def do_names_determine_classes(plan: Plan, rows: Sequence[Image]) -> bool:
             [normalise_to_nfc(row.name) for row in rows],
             ReadingOptions(held_out_alone=True),
         )
-        derived = plan_batch(names, options, _read_nothing)
+        derived = plan_batch(names, options, _refuse_file_read)
     except RuleError:
         return False
     labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]
@@ -199,7 +208,7 @@ def describe_reading_plan(plan: Plan, is_listed: bool) -> list[str]:
     return sentences
 
 
-def _read_nothing(number: int) -> bytes:
+def _refuse_file_read(number: int) -> bytes:
     raise LookupError(number)  # A plan of images alone reads no files.
 
 

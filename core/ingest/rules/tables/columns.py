@@ -60,7 +60,7 @@ class Columns(NamedTuple):
     part: int
 
 
-class NotLabels(Exception):
+class NotALabelTable(Exception):
     """The table has no column of images, or no other column: it is not a label table."""
 
 
@@ -72,7 +72,8 @@ def choose_table_columns(
     `find` finds an image by a name as this table writes it. `is_own` is true if the table is named
     as the label table, even if it lists no images.
 
-    Raises NotLabels, and RuleError if several columns fit; the message names them and the option.
+    Raises NotALabelTable, and RuleError if several columns fit; the message names them and the
+    option.
     """
     sample = records.sample_entry_values()
     image, sample_images = _find_image_column(records, options, sample, find)
@@ -80,7 +81,7 @@ def choose_table_columns(
         # A table that is meant must not be passed over because its names are wrong.
         image = _find_named_image_column(records) if is_own else -1
     if image < 0:
-        raise NotLabels
+        raise NotALabelTable
     part = _find_part_column(records, sample, {image})
     label = _find_label_column(
         records,
@@ -115,7 +116,7 @@ def _find_image_column(
     chosen = find_named_column(records, options.image_column) if options.image_column else -1
     # Another table may have the column; the search reports an option that none of them fits.
     if options.image_column and chosen < 0:
-        raise NotLabels
+        raise NotALabelTable
     best, best_found, best_key = -1, list[int](), (0, 0)
     candidates: list[tuple[int, list[int]]] = []
     for at in _find_possible_image_columns(records, sample) if chosen < 0 else [chosen]:
@@ -244,15 +245,15 @@ def _find_label_column(
     if options.label_column:
         chosen = find_named_column(records, options.label_column)
         if chosen < 0:
-            raise NotLabels
+            raise NotALabelTable
         return chosen
     candidates = [at for at in range(len(records.columns)) if at not in excluded]
     if not candidates:
-        raise NotLabels
+        raise NotALabelTable
     named = [at for at in candidates if _is_label_column_name(records.columns[at])]
     fitting = named or candidates
     if are_few and not named:
-        raise NotLabels
+        raise NotALabelTable
     if len(named) > 1:
         fitting = _prefer_text_column(fitting, sample)
     if len(fitting) > 1 or not named:

@@ -58,7 +58,7 @@ class ImageNames:
             return number
         # Made only when a name was not found, since it doubles the memory of the names.
         if self._in_small is None:
-            self._in_small = _Small(self._names, self._among)
+            self._in_small = _LowerCaseNames(self._names, self._among)
         return self._in_small._find_same_case(name.casefold(), folder.casefold(), part)
 
     def _find_same_case(self, name: str, folder: str, part: Part) -> int:
@@ -145,12 +145,12 @@ class ImageNames:
                 )
             number = self._base_stems.get(base, MISSING)
         if number == AMBIGUOUS and part:
-            number = self._find_in_part(base, part)
+            number = self._find_image_in_part(base, part)
         if number == MISSING and _UPLOAD_START.match(base):
             number = self._find_by_name(base[9:], part)
         return number
 
-    def _find_in_part(self, base: str, part: Part) -> int:
+    def _find_image_in_part(self, base: str, part: Part) -> int:
         if not self._in_parts:
             pairs = ((self._get_name(i), i) for i in self._among)
             self._in_parts = _index_unique_keys(
@@ -173,7 +173,7 @@ class ImageNames:
         return _to_nfc(self._names[number])
 
 
-class _Small(ImageNames):
+class _LowerCaseNames(ImageNames):
     """Image names in lower case, without those that differ only by case."""
 
     def __init__(self, names: Sequence[str], among: Sequence[int]) -> None:

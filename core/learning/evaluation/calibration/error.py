@@ -37,7 +37,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Sorted:
+class BinnedPredictions:
     """Predictions sorted by probability and cut into bins.
 
     Attributes:
@@ -158,17 +158,17 @@ def compute_calibration_error(probabilities: Floats, right: Mask, seed: int = _S
     )
 
 
-def sort_predictions_into_bins(probabilities: Floats, right: Mask) -> Sorted:
+def sort_predictions_into_bins(probabilities: Floats, right: Mask) -> BinnedPredictions:
     """Sort predictions and cut them into bins, at most `MOST_BINS`.
 
     Each bin has `LEAST_OF_BIN` images or more, unless there are fewer in total.
     """
     order, n = np.argsort(probabilities, kind="stable"), len(probabilities)
     bins = min(MOST_BINS, max(1, n // LEAST_OF_BIN))
-    return Sorted(probabilities[order], right[order], np.arange(bins) * n // bins)
+    return BinnedPredictions(probabilities[order], right[order], np.arange(bins) * n // bins)
 
 
-def _summarize_bins(found: Sorted) -> list[CalibrationBin]:
+def _summarize_bins(found: BinnedPredictions) -> list[CalibrationBin]:
     """Return each bin's number of images, mean probability and number of correct predictions."""
     parts = zip(
         np.split(found.probabilities, found.starts[1:]),

@@ -14,9 +14,9 @@ from typing import Literal
 from core.learning.class_map import ClassMap
 from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator
-from core.learning.curvature.fisher import log_p_gradients
+from core.learning.curvature.fisher import compute_log_probability_gradients
 from core.learning.curvature.layers import find_measurable_layer, list_layer_names
-from core.learning.methods.method import Accepts, Footprint
+from core.learning.methods.method import AcceptedRecipes, Footprint
 from core.learning.methods.penalties.ewc import Ewc, EwcHyper
 from core.learning.methods.penalties.factored import FactoredImportance
 from core.learning.methods.penalties.quadratic import copy_parameter_values, iterate_example_chunks
@@ -46,7 +46,7 @@ class EwcOnline(Ewc):
     """
 
     name = "ewc-online"
-    accepts = Accepts(unfit={"timm": {"curvature": ("kfac", "tkfac")}})
+    accepts = AcceptedRecipes(unfit={"timm": {"curvature": ("kfac", "tkfac")}})
     footprint = Footprint(
         copies=10.0,
         copies_with={"curvature": {"kfac": 20.0, "tkfac": 20.0}},
@@ -163,6 +163,8 @@ class EwcOnline(Ewc):
             for x, y in iterate_example_chunks(batches, limit):
                 estimator.add_examples(
                     x,
-                    lambda logits, y=y: log_p_gradients(logits, y, kind, generator),  # type: ignore[misc]
+                    lambda logits, y=y: compute_log_probability_gradients(
+                        logits, y, kind, generator
+                    ),  # type: ignore[misc]
                 )
         return Curvature(estimator.build_blocks())

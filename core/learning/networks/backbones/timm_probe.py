@@ -23,7 +23,7 @@ MOST_UNITS = 8
 
 
 @dataclass(frozen=True)
-class Probed:
+class TimmNetworkProperties:
     """Measured properties of a timm network.
 
     parameters, activations, widest: numbers of float32 values, the latter two for one image (see
@@ -39,7 +39,7 @@ class Probed:
     resized_by: str
 
 
-def measure_timm_network(name: str, size: int) -> Probed:
+def measure_timm_network(name: str, size: int) -> TimmNetworkProperties:
     """Measure the network of some weights, whose own images have `size` pixels a side.
 
     Raises:
@@ -49,7 +49,7 @@ def measure_timm_network(name: str, size: int) -> Probed:
     activations, widest = _count_activations(net, size, get_feature_width(net))
     step, smallest, resized_by = _find_accepted_sizes(name, net, size)
     parameters = sum(parameter.numel() for parameter in net.parameters())
-    return Probed(parameters, activations, widest, step, smallest, resized_by)
+    return TimmNetworkProperties(parameters, activations, widest, step, smallest, resized_by)
 
 
 def _build_net(name: str, **arguments: object) -> nn.Module:
@@ -65,7 +65,7 @@ def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]
     sizes: dict[object, int] = {}
     alive: list[Tensor] = []
 
-    def pack(tensor: Tensor) -> Tensor:
+    def record_saved_tensor(tensor: Tensor) -> Tensor:
         source = tensor if tensor._base is None else tensor._base
         if id(source) not in parameter_ids:
             # Views share storage: what backward holds is counted once.
@@ -75,7 +75,7 @@ def _count_activations(net: nn.Module, size: int, width: int) -> tuple[int, int]
         return tensor
 
     net.train()
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(record_saved_tensor, lambda tensor: tensor):
         features = net(torch.empty(BATCH, 3, size, size, device="meta"))
     if tuple(features.shape) != (BATCH, width):
         raise ValueError("its features are not one vector for each image")
@@ -88,7 +88,7 @@ def _find_accepted_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int
     Step 0 means that only its own size works.
     """
     unit, rules = _find_size_unit(net), _RULES.setdefault(type(net), [])
-    plain = _Sized(name, net, "")
+    plain = _ResizableNetwork(name, net, "")
     for rule in rules:
         if rule.takes_no_argument and plain.accepts_size(rule.units * unit):
             return rule.compute_accepted_sizes(unit, size)
@@ -139,7 +139,7 @@ Another network that needs no argument is tried once more.
 def _iterate_fitting_rules(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
     """Yield the rules that fit, of increasing size for each of timm's arguments."""
     for argument in ("", "dynamic_img_size", "img_size"):
-        sized = _Sized(name, net, argument)
+        sized = _ResizableNetwork(name, net, argument)
         for units in (1, 2, MOST_UNITS):
             # Two sizes, since one of them may be the network's own, which always passes.
             if sized.accepts_size((units + 1) * unit) and sized.accepts_size(units * unit):
@@ -157,7 +157,7 @@ def _find_size_unit(net: nn.Module) -> int:
     return int(patch[0]) if patch else 32
 
 
-class _Sized:
+class _ResizableNetwork:
     """A network with one of timm's arguments for images of other sizes; "": no argument."""
 
     def __init__(self, name: str, net: nn.Module, argument: str) -> None:

@@ -33,7 +33,7 @@ class VitVariantHyper(BaseModel):
     patch: Patch = None
 
 
-def _require_multiples(schema: dict[str, Any]) -> None:
+def _add_multiple_of_heads_rule(schema: dict[str, Any]) -> None:
     """Add to a JSON Schema that `hidden` is a multiple of `heads`, which defaults to 3."""
     # JSON Schema cannot compare two fields, so there is a rule for each allowed number of heads.
     rules = [
@@ -51,7 +51,9 @@ def _require_multiples(schema: dict[str, Any]) -> None:
 class VitHyper(BaseModel):
     """Sizes of a transformer: blocks, heads, token width (a multiple of heads), MLP width."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_require_multiples)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", json_schema_extra=_add_multiple_of_heads_rule
+    )
     layers: int = Field(6, ge=1, le=48)
     heads: Literal[1, 2, 3, 4, 6, 8, 12, 16] = 3
     hidden: int = Field(192, ge=1, le=4096)

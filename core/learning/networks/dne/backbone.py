@@ -9,7 +9,7 @@ from torch import Tensor
 
 from core.learning.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, split_evenly
 from core.learning.networks.dne.chain import run_expert_chain
-from core.learning.networks.dne.expert import Expert, Sizes
+from core.learning.networks.dne.expert import Expert, ExpertSizes
 
 STAGES = 4
 
@@ -43,7 +43,7 @@ class DneBackbone(Backbone):
         # A convolution would fail as well, but with a message about kernel sizes.
         if patch > image.size:
             raise ValueError(f"the patch ({patch} pixels) is larger than the image ({image.size})")
-        self.sizes = Sizes(
+        self.sizes = ExpertSizes(
             hyper.layers,
             hyper.head_dim,
             hyper.expansion,

@@ -23,7 +23,7 @@ EPSILON = 1e-5
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ExpertSizes:
     """Sizes that all experts share. `grid`: patches a side. `expansion`: γ, of hidden heads."""
 
     layers: int
@@ -43,7 +43,7 @@ class Sizes:
 class Mlp(nn.Module):
     """Mixing of channels in the first expert: an ordinary MLP."""
 
-    def __init__(self, heads: int, sizes: Sizes) -> None:
+    def __init__(self, heads: int, sizes: ExpertSizes) -> None:
         super().__init__()
         self.inner = nn.Linear(heads * sizes.head_dim, heads * sizes.hidden_channels)
         self.outer = nn.Linear(heads * sizes.hidden_channels, heads * sizes.head_dim)
@@ -63,7 +63,7 @@ class TaskMixing(nn.Module):
     `sources`: number of heads of all experts up to this one.
     """
 
-    def __init__(self, heads: int, sources: int, sizes: Sizes) -> None:
+    def __init__(self, heads: int, sources: int, sizes: ExpertSizes) -> None:
         super().__init__()
         self._narrow, self._wide = sizes.head_dim, sizes.hidden_channels
         self.inner = TaskAttention(heads, sources, self._narrow, self._wide)
@@ -84,7 +84,7 @@ class TaskMixing(nn.Module):
 class Layer(nn.Module):
     """Attention and mixing. `last`: attention is from the class token."""
 
-    def __init__(self, heads: int, earlier: int, sizes: Sizes, last: bool) -> None:
+    def __init__(self, heads: int, earlier: int, sizes: ExpertSizes, last: bool) -> None:
         super().__init__()
         width = heads * sizes.head_dim
         self.last = last
@@ -127,7 +127,7 @@ class Layer(nn.Module):
 class Expert(nn.Module):
     """An expert with `heads` of its own, after `earlier` heads of the experts before it."""
 
-    def __init__(self, heads: int, earlier: int, sizes: Sizes) -> None:
+    def __init__(self, heads: int, earlier: int, sizes: ExpertSizes) -> None:
         super().__init__()
         self.heads, self.earlier, self.width = heads, earlier, heads * sizes.head_dim
         self.patch = nn.Conv2d(sizes.channels, self.width, sizes.patch, stride=sizes.patch)

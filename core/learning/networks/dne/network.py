@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from core.learning.networks.dne.backbone import DneBackbone
 from core.learning.networks.dne.chain import run_expert_chain, run_next_expert
 from core.learning.networks.dne.expert import Expert, fill_expert_module
-from core.learning.networks.dne.packed import Packed
+from core.learning.networks.dne.packed import PackedExperts
 from core.learning.networks.growing import GrowingNetwork, OlderFeatures
 from core.learning.networks.init import fill_weights
 from core.learning.networks.network import Network
@@ -58,15 +58,17 @@ class ExpandedNetwork(GrowingNetwork):
         """Draw a new expert's first weights from the generator."""
         fill_weights(expert, fill_expert_module, generator)
 
-    def pack_older_experts(self) -> Packed:
+    def pack_older_experts(self) -> PackedExperts:
         """Pack the older experts' present weights, for passes in training.
 
         The caller holds the result; the network does not.
         """
         # Without the newest expert, which moves in every step.
-        return Packed(self.list_experts()[:-1])
+        return PackedExperts(self.list_experts()[:-1])
 
-    def compute_older_features(self, x: Tensor, packed: Packed | None = None) -> OlderFeatures:
+    def compute_older_features(
+        self, x: Tensor, packed: PackedExperts | None = None
+    ) -> OlderFeatures:
         """Return outputs of all experts but the newest, without a graph.
 
         packed: used instead of the experts if given.

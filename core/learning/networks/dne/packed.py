@@ -36,7 +36,7 @@ def is_packing_faster(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-class Packed:
+class PackedExperts:
     """Copies of the experts' present weights; later changes of the experts have no effect.
 
     Packed within autocast it holds matrices in autocast's format, and must be used within autocast.
@@ -47,7 +47,7 @@ class Packed:
         """Pack the first experts of a chain; there may be none."""
         # The first expert mixes by an MLP, so it forms a stack of its own.
         alike = groupby(experts, key=lambda e: (e.earlier > 0, e.heads))
-        self._stacks = [_Stack(list(of)) for _, of in alike]
+        self._stacks = [_ExpertStack(list(of)) for _, of in alike]
         self._attentions = [
             _Attention([layer.attention for layer in of])
             for of in _group_layers_by_position(experts)
@@ -91,7 +91,7 @@ class Packed:
         )
 
 
-class _Stack:
+class _ExpertStack:
     """G experts of k heads, d = k D channels. Layers pass on [G, B, N, d]."""
 
     def __init__(self, experts: Sequence[Expert]) -> None:

@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from core.bases.hub import download as process
 from core.bases.hub import guarded_hub
 from core.bases.hub.guarded_hub import GuardedHub, HubRefused
-from core.contract.jobs.hub import DownloadAsked, DownloadedFile
+from core.contract.jobs.hub import DownloadedFile, DownloadRequest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 DATA = b"weights " * 1000
@@ -116,7 +116,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def fetched(folder: Path, repository: str = "timm/net") -> DownloadedFile:
-    asked = DownloadAsked(
+    asked = DownloadRequest(
         repository=repository, file="w.safetensors", folder=folder, max_bytes=1 << 20
     )
     return process.download_file(asked)

@@ -5,7 +5,7 @@ import torch
 import toys
 
 from core.learning.curvature import block as blocks
-from core.learning.curvature.block import Channels, Diagonal, Exact, Gram, Kfac, TKfac
+from core.learning.curvature.block import Channels, Diagonal, ExactBlock, Gram, Kfac, TKfac
 from core.learning.curvature.factor import make_dense
 
 ROWS, COLUMNS = 4, 5
@@ -33,7 +33,7 @@ def made(seed=0):
         "tkfac": TKfac(
             make_dense(a / a.trace() * 3), make_dense(g / g.trace() * 3), torch.tensor(3.0).double()
         ),
-        "exact": Exact(symmetric(ROWS * COLUMNS, seed)),
+        "exact": ExactBlock(symmetric(ROWS * COLUMNS, seed)),
         "gram": Gram(make_dense(a)),
         "channels": Channels(rows),
     }

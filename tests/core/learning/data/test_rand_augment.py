@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from core.learning.data.augment import Augmentation, draw_epoch_table
-from core.learning.data.rand_augment import COLUMNS, OPERATIONS, rand_augment
+from core.learning.data.rand_augment import COLUMNS, OPERATIONS, apply_rand_augment
 from core.learning.torchvision_import import import_torchvision_models
 
 LEVELS = torch.tensor([0.0, 0.5, 0.9, 1.0])
@@ -119,8 +119,8 @@ def test_the_same_table_gives_the_same_images_and_an_image_depends_on_its_own_ro
 ) -> None:
     pictures = images.permute(0, 2, 3, 1)
     table = torch.rand(4, COLUMNS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    together = rand_augment(pictures, table)
-    alone = torch.cat([rand_augment(pictures[i : i + 1], table[i : i + 1]) for i in range(4)])
+    together = apply_rand_augment(pictures, table)
+    alone = torch.cat([apply_rand_augment(pictures[i : i + 1], table[i : i + 1]) for i in range(4)])
     assert torch.equal(together, alone) and together.dtype == torch.uint8
     assert not torch.equal(together, pictures)
 
@@ -129,7 +129,7 @@ def test_all_operations_come_up_equally_often_and_a_quarter_of_images_is_left_al
     n = 4000
     ramp = torch.arange(8 * 8 * 3).reshape(1, 8, 8, 3).mul(7).remainder(251).to(torch.uint8)
     table = draw_epoch_table(0, 1, 0, n, COLUMNS)[:, 1:]
-    found = rand_augment(ramp.expand(n, -1, -1, -1), table)
+    found = apply_rand_augment(ramp.expand(n, -1, -1, -1), table)
     same = (found == ramp).flatten(1).all(1).float().mean()
     assert 0.22 < same < 0.31  # 1/4, and a few operations that change nothing in this image
     drawn = (table[:, [0, 4]] * len(OPERATIONS)).long().flatten().bincount()

@@ -20,7 +20,7 @@ from core.learning.data.augment import draw_epoch_table
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting
 from core.learning.evaluation.anytime import Curve, is_adp_checkpoint, is_validation_step
-from core.learning.evaluation.evaluate import HeldBack
+from core.learning.evaluation.evaluate import EvaluationImages
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.state import load_tensors
 from core.learning.training import job, validation
@@ -83,8 +83,10 @@ def walked(
     )
     images, wanted = torch.zeros(100, 1, 1, 1, dtype=torch.uint8), torch.zeros(100)
     method = SimpleNamespace(predict_logits=None, get_max_loss_forecast=lambda: None)
-    found = Validation(ctx, method, HeldBack(images, wanted), steps, lambda event: None, test)
-    found.validate_start()
+    found = Validation(
+        ctx, method, EvaluationImages(images, wanted), steps, lambda event: None, test
+    )
+    found.validate_before_first_step()
     for step in range(1, steps + 1):
         network.step.data.fill_(step)
         found.validate_after_step(step, 0)
@@ -326,7 +328,7 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
     run = job.Job(JobSpec.from_json(spec), lambda event: None, job.NoControl())
     data = Dataset.read_dataset_file(Path(spec["task"]["train"]), spec["task"]["classes"])
     part = validation_part(data, spec)
-    held_back = HeldBack(data.images[part], data.labels[part])
+    held_back = EvaluationImages(data.images[part], data.labels[part])
     right = validation.score_images(network, held_back, None, type(network).forward, run._inputs)
     assert (int(right.sum()), len(part)) == (
         facts["validation"]["correct"],

@@ -12,7 +12,12 @@ from safetensors.torch import save_file
 
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
-from core.learning.evaluation.predicting import Scoring, load_method, load_network, predict_images
+from core.learning.evaluation.predicting import (
+    SoftmaxScoring,
+    load_method,
+    load_network,
+    predict_images,
+)
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 
 ARCHITECTURE = {"name": "resnet20", "width": 8}
@@ -187,7 +192,9 @@ def test_a_version_of_icarl_answers_with_the_nearest_mean_and_a_softmax_of_its_s
         torch.randn(3, 32, generator=torch.Generator().manual_seed(3))
     )
     method = icarl(means, tmp_path)
-    labels, probabilities = predict_images(network, IMAGES, scoring=Scoring(method.predict_logits))
+    labels, probabilities = predict_images(
+        network, IMAGES, scoring=SoftmaxScoring(method.predict_logits)
+    )
     x = (torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255 - 0.5) / 0.25
     features = torch.nn.functional.normalize(network.features(x).detach()).double()
     distances = torch.cdist(features, means.double())
@@ -207,7 +214,9 @@ def test_only_the_state_that_answers_is_loaded(tmp_path: Path) -> None:
 
 def test_a_version_of_icarl_without_means_answers_by_its_head(tmp_path: Path) -> None:
     network = trained()
-    found = predict_images(network, IMAGES, scoring=Scoring(icarl(None, tmp_path).predict_logits))
+    found = predict_images(
+        network, IMAGES, scoring=SoftmaxScoring(icarl(None, tmp_path).predict_logits)
+    )
     np.testing.assert_array_equal(found[1], predict_images(network, IMAGES)[1])
 
 

@@ -37,7 +37,7 @@ from core.learning.evaluation import predicting
 from core.learning.export import graph
 from core.learning.export.answers import Answers
 from core.learning.export.check import (
-    Checked,
+    ExportCheckResult,
     compare_graph_with_version,
     compute_allowed_differences,
 )
@@ -75,7 +75,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
     return lambda name: (OFTEN[name].build_answers(), write(name))
 
 
-def check_graph(path: Path, case: Case) -> Checked:
+def check_graph(path: Path, case: Case) -> ExportCheckResult:
     """Show that it answers alike, in batches of 1, 3 and 17 images."""
     found = compare_graph_with_version(
         path, case.build_answers(), (case.size, CHANNELS), {}, threads=1
@@ -90,7 +90,7 @@ def test_a_graph_answers_as_the_version_does(name: str, exported) -> None:
     check_graph(exported(name)[1], OFTEN[name])
 
 
-def write_and_check(case: Case, folder: Path) -> Checked:
+def write_and_check(case: Case, folder: Path) -> ExportCheckResult:
     (name,) = graph.write_onnx_graph(case.build_answers(), CHANNELS, case.size, folder)
     return check_graph(folder / name, case)
 
@@ -309,6 +309,6 @@ def test_pixels_are_normalised_as_in_a_prediction(temperature: float) -> None:
         images,
         None,
         NORMALISE,
-        scoring=predicting.Scoring(temperature=temperature),
+        scoring=predicting.SoftmaxScoring(temperature=temperature),
     )
     assert np.array_equal(ours.numpy(), theirs)

@@ -14,7 +14,7 @@ from core.learning.analytic import balance, discriminant, ridge
 from core.learning.analytic.linear import append_ones
 from core.learning.analytic.sums import Sums
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import HeldBack, score_images
+from core.learning.evaluation.evaluate import EvaluationImages, score_images
 from core.learning.evaluation.probe import compute_features
 from core.learning.methods.analytic import UNTRAINED, Analytic
 from core.learning.networks import Network
@@ -31,7 +31,7 @@ def accuracy(learned: Learned, bench: Bench, task: int) -> float:
     network, method = learned.deployed()
     data = Dataset.read_dataset_file(bench.dataset(task, "held_out"), bench.task_classes(task))
     head = task if bench.scenario == "task" else None
-    part = HeldBack(data.images, data.convert_labels_to_targets(network.list_classes(head)))
+    part = EvaluationImages(data.images, data.convert_labels_to_targets(network.list_classes(head)))
     right = score_images(network, part, head, method.predict_logits, INPUTS)
     return float(right.float().mean())
 

@@ -13,7 +13,7 @@ import torch
 from linear import Hand, flat, minimise, place
 from torch import nn
 
-from core.learning.curvature.block import Exact
+from core.learning.curvature.block import ExactBlock
 from core.learning.curvature.curvature import Curvature
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import make_basis_cotangents
@@ -52,7 +52,7 @@ class Linear:
 
     @property
     def curvature(self):
-        return Curvature({"all": Exact(self.h)})
+        return Curvature({"all": ExactBlock(self.h)})
 
 
 def tasks_of(parameters, sizes):

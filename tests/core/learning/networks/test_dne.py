@@ -19,16 +19,16 @@ from core.learning.networks.dne.chain import (
     run_expert_chain,
     run_next_expert,
 )
-from core.learning.networks.dne.expert import Expert, Sizes, fill_expert_module
+from core.learning.networks.dne.expert import Expert, ExpertSizes, fill_expert_module
 from core.learning.networks.dne.network import ExpandedNetwork
-from core.learning.networks.dne.packed import Packed
+from core.learning.networks.dne.packed import PackedExperts
 from core.learning.networks.dne.spatial import SpatialAttention, compute_patch_offsets
 from core.learning.networks.dne.task_attention import TaskAttention
 from core.learning.networks.families import rebuild_network
 from core.learning.networks.init import fill_weights
 
 SMALL = {"name": "dne", "layers": 2, "head_dim": 8, "heads": 3, "patch": 2}
-FULL = Sizes(layers=6, head_dim=32, expansion=4, channels=3, patch=4, grid=8, gated=True)
+FULL = ExpertSizes(layers=6, head_dim=32, expansion=4, channels=3, patch=4, grid=8, gated=True)
 IMAGE = ImageSpec(8, 3)
 
 
@@ -347,7 +347,7 @@ def test_a_packed_pass_is_the_formula_of_the_chain(heads, attention, dtype, by, 
     with torch.no_grad():
         wanted, found = (
             run_expert_chain(net.list_experts(), x),
-            Packed(net.list_experts()).run_packed_chain(x),
+            PackedExperts(net.list_experts()).run_packed_chain(x),
         )
     torch.testing.assert_close(
         everything(found), everything(wanted), rtol=tolerance, atol=tolerance
@@ -367,7 +367,7 @@ def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
         fill_weights(expert, fill_expert_module, seeded(t))
     x = torch.randn(2, 3, 32, 32, generator=seeded())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        wanted, found = run_expert_chain(experts, x), Packed(experts).run_packed_chain(x)
+        wanted, found = run_expert_chain(experts, x), PackedExperts(experts).run_packed_chain(x)
     for a, b in zip(everything(found), everything(wanted), strict=True):
         assert (a - b).norm() <= 2e-2 * b.norm()
 
@@ -396,7 +396,7 @@ class Operations(TorchDispatchMode):
 def test_a_packed_pass_has_as_many_operations_for_any_number_of_equal_experts() -> None:
     counts = []
     for experts in (2, 5):
-        packed = Packed(network((1,) * experts).list_experts())
+        packed = PackedExperts(network((1,) * experts).list_experts())
         with Operations() as operations:
             packed.run_packed_chain(images())
         counts.append(operations.count)

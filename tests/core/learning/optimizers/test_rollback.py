@@ -10,7 +10,7 @@ from recipes import resolve
 from torch import nn
 
 from core.learning.optimizers.build import NamedOptimizer
-from core.learning.optimizers.olor import Anchored
+from core.learning.optimizers.olor import AnchoredParameter
 from core.learning.optimizers.rollback import StageSteps, resolve_olor_settings
 from core.learning.recipe import Recipe
 
@@ -26,7 +26,7 @@ def rolled_back(of: Recipe, iota: float, steps: int) -> float:
     parameter = nn.Parameter(torch.ones(1, dtype=torch.float64))
     anchor = torch.zeros(1, dtype=torch.float64)
     optimizer = NamedOptimizer(
-        of.optimizer, {"backbone.w": parameter}, steps, [Anchored(parameter, anchor, iota)]
+        of.optimizer, {"backbone.w": parameter}, steps, [AnchoredParameter(parameter, anchor, iota)]
     )
     for step in range(steps):
         optimizer.set_rates_for_step(step)

@@ -62,4 +62,4 @@ def test_a_name_is_given_once() -> None:
 
 def test_a_method_says_if_it_can_learn_what_is_no_class() -> None:
     assert Method.needs_classes
-    assert CLASSIFICATION.refuse_method(Method) == ""
+    assert CLASSIFICATION.explain_unsupported_method(Method) == ""

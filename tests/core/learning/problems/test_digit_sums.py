@@ -206,8 +206,10 @@ def test_other_methods_say_that_they_are_of_classes(tmp_path: Path) -> None:
     refused = sorted(set(registry.METHODS) - set(METHODS))
     assert refused
     for name in refused:
-        assert PROBLEM.refuse_method(registry.get_method(name))
-        assert PROBLEMS["classification"].refuse_method(registry.get_method(name)) == ""
+        assert PROBLEM.explain_unsupported_method(registry.get_method(name))
+        assert (
+            PROBLEMS["classification"].explain_unsupported_method(registry.get_method(name)) == ""
+        )
     with pytest.raises(DataError, match="lwf does not learn digit-sums: its loss or its memory"):
         bench.learn_task(1, method="lwf")
 
@@ -244,8 +246,8 @@ def test_the_engine_names_no_problem_of_its_own() -> None:
 
 def test_every_problem_is_complete() -> None:
     for problem, method in itertools.product(PROBLEMS.values(), registry.METHODS.values()):
-        assert isinstance(problem.refuse_method(method), str)
-        assert problem.refuse_optimizer("sgd") == ""
+        assert isinstance(problem.explain_unsupported_method(method), str)
+        assert problem.explain_unsupported_optimizer("sgd") == ""
     for name, problem in PROBLEMS.items():
         assert problem.name == name
         assert problem.description.endswith(".") and problem.source

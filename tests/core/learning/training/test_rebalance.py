@@ -9,7 +9,7 @@ import pytest
 import torch
 from streams import Bench, Learned
 
-from core.learning.methods.expanding import Expanding
+from core.learning.methods.expanding import ExpandingMethod
 from core.learning.methods.replay.icarl import Icarl
 from core.learning.training import rebalance
 
@@ -124,7 +124,7 @@ def test_without_remembered_images_the_stage_is_left_out_with_a_warning(tmp_path
 
 def test_methods_are_rebalanced_by_the_loss_of_their_own_classifier(tmp_path, monkeypatch) -> None:
     used: list[str] = []
-    for kind, name in ((Icarl, "icarl"), (Expanding, "expanding")):
+    for kind, name in ((Icarl, "icarl"), (ExpandingMethod, "expanding")):
         monkeypatch.setattr(
             kind, "compute_tuning_loss", _noted(kind.compute_tuning_loss, name, used), raising=True
         )

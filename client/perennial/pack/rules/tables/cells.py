@@ -35,7 +35,7 @@ class Record(NamedTuple):
 
 
 def open_bytes_as_text(data: bytes) -> io.TextIOWrapper:
-    """Open the bytes of a file as text; bytes that are not UTF-8 become surrogates.
+    """Open a file's bytes as text in its detected encoding; other bytes become surrogates.
 
     The text is decoded line by line, because one rare character would make a whole text four times
     its bytes.

@@ -3,7 +3,7 @@
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.columns import (
     Columns,
-    NotLabels,
+    NotALabelTable,
     choose_table_columns,
     find_named_column,
     is_image_column_name,
@@ -43,7 +43,7 @@ def read_plain_table(source: Source) -> bool:
         columns = choose_table_columns(
             records, source.options, source.find_image, source.images, is_own=source.is_own
         )
-    except NotLabels:
+    except NotALabelTable:
         return False
     _read_labelled_rows(source, records, columns)
     return True

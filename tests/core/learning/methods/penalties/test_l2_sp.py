@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from core.learning.methods.penalties.l2_sp import L2Sp
-from core.learning.optimizers.olor import Anchored, Olor
+from core.learning.optimizers.olor import AnchoredParameter, Olor
 from core.learning.state import State
 
 
@@ -89,7 +89,7 @@ def test_a_step_of_sgd_differs_from_olors_by_the_share_of_the_gradient_alone() -
     rolled.grad = gradient.clone()
     method(alpha=alpha).add_penalty_gradients(ctx)
     torch.optim.SGD([ours], rate).step()
-    pull = Anchored(rolled, start, rate * alpha)
+    pull = AnchoredParameter(rolled, start, rate * alpha)
     Olor(torch.optim.SGD([rolled], rate), [rate], [pull], lambda message: None).step()
     wanted = before - rate * gradient - rate * alpha * (before - start)
     torch.testing.assert_close(ours.detach(), wanted, rtol=0, atol=1e-15)

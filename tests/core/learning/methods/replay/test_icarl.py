@@ -9,7 +9,7 @@ from streams import Bench, spied, watched
 from torch.nn import functional
 
 from core.learning.evaluation import predicting
-from core.learning.evaluation.evaluate import HeldBack, score_images
+from core.learning.evaluation.evaluate import EvaluationImages, score_images
 from core.learning.memory.exemplars import Exemplars
 from core.learning.methods.replay import icarl
 from core.learning.methods.replay.icarl import Icarl
@@ -58,7 +58,7 @@ def right_answers(learned, spec, *, head=False):
     net, method = learned.deployed()
     task = spec["task"]["number"] if spec["scenario"] == "task" else None
     held_out = load_tensors(Path(spec["task"]["held_out"]))
-    scoring = {} if head else {"scoring": predicting.Scoring(method.predict_logits)}
+    scoring = {} if head else {"scoring": predicting.SoftmaxScoring(method.predict_logits)}
     labels, _ = predicting.predict_images(net, held_out["images"].numpy(), task, **scoring)
     wanted = [spec["task"]["classes"][i] for i in held_out["labels"].tolist()]
     return sum(a == b for a, b in zip(labels, wanted, strict=True))
@@ -236,7 +236,7 @@ def test_evaluating_changes_no_exemplar_and_no_mean() -> None:
         for kind, named in method.state.collect_tensors_by_type().items()
     }
     for _ in range(2):
-        score_images(net, HeldBack(images, labels), None, method.predict_logits, INPUTS)
+        score_images(net, EvaluationImages(images, labels), None, method.predict_logits, INPUTS)
     after = method.state.collect_tensors_by_type()
     assert after.keys() == before.keys() == {"exemplars", "own"}
     for kind, named in before.items():
