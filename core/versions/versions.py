@@ -172,7 +172,8 @@ def _read_mean_accuracies(
         )
         .group_by(Result.version)
     )
-    return {version: (mean, images) for version, mean, images in session.execute(query)}
+    # PostgreSQL adds up integers of 64 bits as a decimal number.
+    return {version: (mean, int(images)) for version, mean, images in session.execute(query)}
 
 
 def get_version(db: Database, actor: Actor, model: str, version: str) -> VersionOut:
