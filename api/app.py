@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from api import problems
-from api.authentication.access import Access
+from api.authentication.access import Authenticator
 from api.authentication.guard import GuardServices, wrap_route_in_guard
 from api.authentication.key_use import KeyUse
 from api.damage import Damage
@@ -279,7 +279,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     await to_thread.run_sync(spool.remove_abandoned_uploads, settings.make_folder("spool"))
     await app.state.polling.prepare_reads()
     anyone = await to_thread.run_sync(_find_administrator, db) if settings.auth == "off" else None
-    app.state.access = Access(app.state.polling, anyone)
+    app.state.access = Authenticator(app.state.polling, anyone)
     app.state.rate = (
         Rate(settings.max_requests_per_s, settings.resolved_broker_url)
         if settings.max_requests_per_s

@@ -14,7 +14,7 @@ from fastapi import Header
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from api.authentication.access import Access
+from api.authentication.access import Authenticator
 from api.server.stopping import StopFlag
 from core.errors import Invalid, NotAuthenticated, NotFound, Unavailable
 
@@ -92,7 +92,7 @@ async def _iterate_stream_events(
     request: Request, look: Callable[[int], Awaitable[Look]], after: int
 ) -> AsyncIterator[bytes]:
     stopping: StopFlag = request.app.state.stopping
-    access: Access = request.app.state.access
+    access: Authenticator = request.app.state.access
     waited, lived = 0.0, 0.0
     # The id at once: a client that is cut before any event continues at the same place.
     yield b"retry: 1000\n\n" if not after else f"retry: 1000\nid: {after}\n\n".encode()

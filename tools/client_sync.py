@@ -89,10 +89,12 @@ def generate_blocking_modules() -> dict[str, str]:
         for file in sorted(SOURCE.rglob("*.py"))
         if str(file.relative_to(SOURCE)) not in BY_HAND
     )
-    return {str(file.relative_to(SOURCE)): convert_to_blocking(file.read_text()) for file in files}
+    return {
+        str(file.relative_to(SOURCE)): convert_source_to_sync(file.read_text()) for file in files
+    }
 
 
-def convert_to_blocking(text: str) -> str:
+def convert_source_to_sync(text: str) -> str:
     """Return a module without `async` and `await`."""
     for pattern, by in CHANGES:
         text = re.sub(pattern, by, text)

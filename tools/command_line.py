@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from perennial.cli.exits import MEANINGS
-from perennial.cli.main import COMMANDS, Perennial, cli
+from perennial.cli.main import COMMANDS, LazyCommandGroup, cli
 from tools import commands
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "command-line.md"
@@ -73,7 +73,7 @@ def main() -> None:
 def render_command_reference() -> str:
     """Return the whole document."""
     root = click.Context(cli, info_name="perennial")
-    assert isinstance(cli, Perennial)
+    assert isinstance(cli, LazyCommandGroup)
     client_commands = [(name, cli.get_command(root, name)) for name in COMMANDS]
     service = [(name, getattr(commands, name.replace("-", "_"))) for name in SERVICE]
     statuses = [f"| {status.value} | {text} |" for status, text in MEANINGS.items()]

@@ -299,7 +299,9 @@ def read_avif(data: bytes) -> Pixels:
 
 
 def encode_tiff(samples: Pixels, **options: Any) -> bytes:
-    """Return the file that tifffile writes, after checking that it reads the same samples."""
+    """Encode samples as a TIFF with tifffile, check that lossless kinds read back equal, and return
+    the bytes.
+    """
     import tifffile
 
     out = io.BytesIO()

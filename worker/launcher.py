@@ -174,7 +174,7 @@ class Launcher:
         return 0 if clean else 1
 
 
-def build_service_parts(prepared: PreparedService, port: int) -> list[Part]:
+def build_service_processes(prepared: PreparedService, port: int) -> list[Part]:
     """Return the API and the worker that fit the settings from `worker.setup`."""
     environment = {
         **os.environ,
@@ -332,7 +332,7 @@ def _run_service(lock: Lock | None) -> int:
         print_line(f"Admin key: {location}")
     grace_s = float(prepared["grace_s"])
     tell_end = (lambda: None) if lock is None else (lambda: lock.mark_stopping(grace_s))
-    launcher = Launcher(build_service_parts(prepared, port), grace_s, tell_end)
+    launcher = Launcher(build_service_processes(prepared, port), grace_s, tell_end)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, launcher.request_stop)
     with contextlib.suppress(KeyboardInterrupt):

@@ -85,7 +85,7 @@ class Keys(Protocol):
         """Return the session whose cookie has this SHA-256 in hex, or None."""
 
 
-class Access:
+class Authenticator:
     """Authenticates requests.
 
     Args:

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.authentication.access import Access
+from api.authentication.access import Authenticator
 from api.authentication.key_watch import KeyWatch
 from api.dependencies import ScopeDependency
 from api.limits.fair_share import FairShare, SlotHolder, release_current_slot, retake_current_slot
@@ -71,7 +71,7 @@ class GuardServices:
         share: divides the process fairly between owners.
     """
 
-    access: Callable[[], Access]
+    access: Callable[[], Authenticator]
     rate: Callable[[], Rate | None]
     limits: Callable[[], PredictLimits]
     share: FairShare
@@ -202,7 +202,7 @@ class _GuardedApp:
         if scope["query_string"]:
             self._check_query_names(scope["query_string"])
         if self.json_body:
-            receive = await self._read_json_body(scope, receive)
+            receive = await self._check_json_body(scope, receive)
         if self.polled is not None and actor is not None:
             response = await self.polled(
                 request=Request(scope, receive, send), actor=actor, **scope["path_params"]
@@ -248,7 +248,7 @@ class _GuardedApp:
                     fields=[{"field": name, "message": "holds a NUL character"}],
                 )
 
-    async def _read_json_body(self, scope: Scope, receive: Receive) -> Receive:
+    async def _check_json_body(self, scope: Scope, receive: Receive) -> Receive:
         headers = Request(scope).headers
         length = read_declared_length(headers.get("content-length"))
         if length is not None and length > MAX_JSON_BYTES:

@@ -9,7 +9,7 @@ from anyio import to_thread
 from sqlalchemy import update
 from sqlalchemy.exc import SQLAlchemyError
 
-from api.authentication.access import Access
+from api.authentication.access import Authenticator
 from core.database.session import Database
 from core.database.tables import Key, UserSession
 
@@ -22,7 +22,7 @@ PERIOD_S = 30.0
 class KeyUse:
     """A background task that regularly stores the last-use times of keys and sessions."""
 
-    def __init__(self, db: Database, access: Access) -> None:
+    def __init__(self, db: Database, access: Authenticator) -> None:
         self._db = db
         self._access = access
         self._task: asyncio.Task[None] | None = None

@@ -11,7 +11,7 @@ import asyncio
 
 from starlette.types import Message, Receive, Scope, Send
 
-from api.authentication.access import Access
+from api.authentication.access import Authenticator
 from core.errors import Unavailable
 
 LOOK_S = 2.0
@@ -26,7 +26,7 @@ class KeyWatch:
         scope: ASGI scope of the request.
     """
 
-    def __init__(self, access: Access, scope: Scope) -> None:
+    def __init__(self, access: Authenticator, scope: Scope) -> None:
         self._access = access
         self._scope = scope
         self._now = asyncio.get_running_loop().time

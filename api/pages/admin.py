@@ -11,7 +11,7 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.authentication.access import Access
+from api.authentication.access import Authenticator
 from api.dependencies import Admin, Cursor, Db
 from api.pages.parts import forms
 from api.pages.parts.render import render_page, root_of
@@ -114,7 +114,7 @@ async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Re
     await forms.read_form_values(request)
     await to_thread.run_sync(keys.revoke_key, db, actor, key)
     # This process would otherwise accept the key from its cache for another second.
-    access: Access = request.app.state.access
+    access: Authenticator = request.app.state.access
     access.forget_cached_key(key)
     return RedirectResponse(f"{root_of(request.scope)}/ui/admin/keys", 303)
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
 from api.authentication import session
-from api.authentication.access import Access
+from api.authentication.access import Authenticator
 from api.dependencies import Db
 from api.pages.errors import LOGIN, get_own_path
 from api.pages.parts.forms import read_form_values
@@ -71,7 +71,7 @@ async def log_out(request: Request, db: Db) -> Response:
     token = session.find_session_token(request.scope)
     if token is not None:
         await to_thread.run_sync(sessions.end_session, db, token)
-        access: Access = request.app.state.access
+        access: Authenticator = request.app.state.access
         access.forget_cached_session(token)
     response = RedirectResponse(f"{root_of(request.scope)}{LOGIN}", 303)
     session.delete_session_cookie(request, response)

@@ -126,7 +126,7 @@ class Connections:
         self._by_address[key] = count + 1
 
     def decrement_address_count(self, key: str) -> None:
-        """Count one connection or request less for an address."""
+        """Subtract one connection or request from an address's count."""
         self._by_address[key] -= 1
         if not self._by_address[key]:
             del self._by_address[key]

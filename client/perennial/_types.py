@@ -2899,7 +2899,8 @@ class TaskMemory(Shape):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult(Shape):
-    """A version's answers on the held-out images of one task: correct ones, and all images.
+    """A version's result on the held-out images of one task: the number of correct predictions,
+    and of all images.
 
     `per_class`: label → [correct, total].
     """

@@ -67,7 +67,9 @@ class Retries:
 
 
 def may_service_recover(error: PerennialError) -> bool:
-    """Return True if the service may recover by itself, as it or its proxy does after a restart."""
+    """Return True if the error may pass by itself, as during a restart of the service or its
+    proxy.
+    """
     if not isinstance(error, APIError):
         return isinstance(error, ServiceUnreachable)
     return error.status in ALWAYS | IF_REPLAYABLE and error.code not in LASTING

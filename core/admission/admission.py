@@ -201,7 +201,7 @@ class Estimate:
         return (SOLVING * self.columns + JUDGING * LEFT_OUT) * self.columns * DOUBLE_BYTES
 
     @property
-    def closed_form_bytes(self) -> int:
+    def closed_form_memory_bytes(self) -> int:
         """Bytes of the second moments of all tasks and of the solve for a closed-form classifier."""
         return self.tasks * self.second_moment_bytes + self.solve_bytes
 
@@ -211,7 +211,7 @@ class Estimate:
         return (
             self.weight_bytes
             + self.activation_bytes
-            + self.closed_form_bytes
+            + self.closed_form_memory_bytes
             + self.image_bytes
             + FIXED_BYTES
         )
@@ -221,7 +221,7 @@ class Estimate:
         sums = (
             f"sums of {self.tasks:,} tasks × {_format_megabytes(self.second_moment_bytes)} ({self.columns:,} "
             f"columns) and their solution "
-            f"{_format_megabytes(self.solve_bytes)} = {_format_gigabytes(self.closed_form_bytes)}; "
+            f"{_format_megabytes(self.solve_bytes)} = {_format_gigabytes(self.closed_form_memory_bytes)}; "
             if self.columns
             else ""
         )
@@ -291,7 +291,7 @@ def estimate_memory(
 def _suggest_smaller_job(estimate: Estimate) -> str:
     """Suggest a change that makes the job smaller."""
     # Smaller images or batches do not help where second moments take most of the memory.
-    if 2 * estimate.closed_form_bytes > estimate.total_bytes:
+    if 2 * estimate.closed_form_memory_bytes > estimate.total_bytes:
         return (
             "Take fewer columns in a new model (recipe.method.projection, or an architecture with "
             "fewer features), or another method."

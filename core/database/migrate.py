@@ -131,7 +131,7 @@ def prepare_upgrade(connection: Connection, backups: Path | None) -> Path | None
     revision = _read_revision(connection)
     if revision in (None, find_head_revision()):
         return None
-    _require_known_schema(revision)
+    _require_upgradable_schema(revision)
     name = f"{COPY_PREFIX}{find_head_revision()}"
     copy = backups and copy_before_upgrade(connection.engine.url, backups, name)
     if revision == FORMER[-1]:
@@ -150,14 +150,14 @@ def require_current_schema(db: Database) -> None:
     if revision == needed:
         return
     if revision is not None:
-        _require_known_schema(revision)
+        _require_upgradable_schema(revision)
     raise SchemaOutdated(
         f"The database schema is {revision or 'empty'}, this code needs {needed}: "
         "run `perennial migrate` first."
     )
 
 
-def _require_known_schema(revision: str | None) -> None:
+def _require_upgradable_schema(revision: str | None) -> None:
     """Check that this code can upgrade a schema.
 
     Raises:

@@ -207,7 +207,7 @@ def _check_edit(session: Session, model: Model, operations: Sequence[Operation])
             )
     way, again = _choose_edit_strategy(session, model, head, changes, list(taught), edited)
     if way == "patch":
-        changes = changes.drop_empty_tasks(taught)
+        changes = changes.drop_tasks_without_classes(taught)
     return _Checked(head, changes, edited, again, way)
 
 

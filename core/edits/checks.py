@@ -83,7 +83,7 @@ class Changes:
             if new is not None and len(sources.get(new, [])) == 1
         }
 
-    def drop_empty_tasks(self, tasks: Mapping[int, TaughtTask]) -> "Changes":
+    def drop_tasks_without_classes(self, tasks: Mapping[int, TaughtTask]) -> "Changes":
         """Return the changes with those tasks dropped that would have no class left."""
         empty = {
             number

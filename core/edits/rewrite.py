@@ -139,9 +139,9 @@ def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
 def write_edited_traces(
     source: Path, target: Path, train: EditedLabels, held_out: EditedLabels
 ) -> bool:
-    """Write the traces of the remaining images with their new labels.
+    """Write the hashes of the remaining images (`Traces`) with their new labels to `target`.
 
-    Return False without a file if the traces do not belong to these parts.
+    Return False and write nothing if the number of hashes in `source` does not match the parts.
     """
     traces = read_traces(source)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):

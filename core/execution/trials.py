@@ -137,7 +137,7 @@ class Trials:
             job_log.add_log_line(session, job.id, ("info", text), now)
             return chosen.number
 
-    def fetch_result(self, number: int, folder: Path) -> Path:
+    def copy_trial_result(self, number: int, folder: Path) -> Path:
         """Copy the stored result of a trial to a folder, and return the folder.
 
         Raises:

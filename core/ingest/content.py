@@ -24,14 +24,14 @@ from collections.abc import Callable, Iterable, Iterator
 from core.contract.reports.report import DuplicatesPolicy
 from core.ingest.layout import IGNORED
 from core.ingest.limits import Limits
-from core.ingest.members import ArchiveMembers, Unpackable
+from core.ingest.members import ArchiveMembers, UnpackError
 from core.ingest.reader import Contents, ImageArray
 
 BLOCK = 1 << 20
 _FORM = b"content 1\n"
 """Begins what is hashed: another form would have other digests."""
 Blocks = Callable[[int], Iterator[bytes]]
-"""The unpacked bytes of a member by its number, in blocks; raises Unpackable."""
+"""The unpacked bytes of a member by its number, in blocks; raises UnpackError."""
 
 
 def digest_batch_content(
@@ -84,7 +84,7 @@ def _digest_image_files(
         try:
             for block in blocks(i):
                 digest.update(block)
-        except Unpackable:
+        except UnpackError:
             yield i, _digest_packed_bytes(fd, members, i)
         else:
             yield i, digest.digest()
@@ -102,8 +102,8 @@ def _iterate_array_rows(fd: int, contents: Contents, blocks: Blocks) -> Iterator
             # bytes.
             digests = list(_digest_array_rows(array, blocks))
             if len(digests) != count:
-                raise Unpackable
-        except Unpackable:
+                raise UnpackError
+        except UnpackError:
             digests = [_digest_packed_bytes(fd, contents.members, array.member)] * count
         yield from enumerate(digests, first)
         first += count

@@ -24,7 +24,7 @@ class KeptTables:
         self._alike: dict[tuple[str, str], list[int]] = {}
         self._own_bytes = self._other_bytes = 0
 
-    def can_retain_file(self, name: str, size: int) -> bool:
+    def can_retain_table(self, name: str, size: int) -> bool:
         """Return whether a file is a possible label table that is to be retained."""
         if _is_own_label_table(name):
             return self._own_bytes + size <= MAX_TABLE_BYTES
@@ -32,18 +32,18 @@ class KeptTables:
             may_be_table_name(name)
             and name.count("/") <= _MOST_DEPTH
             # One more than is retained, by which `retain_file` notices that there are too many.
-            and len(self._alike.get(_build_similarity_key(name), ())) <= _MOST_ALIKE
+            and len(self._alike.get(_build_folder_extension_key(name), ())) <= _MOST_ALIKE
             and len(self._data) < _MOST_FILES
             and self._other_bytes + size <= MAX_TABLE_BYTES
         )
 
     def retain_file(self, number: int, name: str, data: bytes) -> None:
-        """Retain a possible label table for which `can_retain_file` is true."""
+        """Retain a possible label table for which `can_retain_table` is true."""
         if _is_own_label_table(name):
             self._own_bytes += len(data)
             self._data[number] = data
             return
-        alike = self._alike.setdefault(_build_similarity_key(name), [])
+        alike = self._alike.setdefault(_build_folder_extension_key(name), [])
         # Dropped files still count, so that no further ones of the kind are retained.
         alike.append(number)
         if len(alike) <= _MOST_ALIKE:
@@ -67,6 +67,6 @@ def _is_own_label_table(name: str) -> bool:
     return name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1
 
 
-def _build_similarity_key(name: str) -> tuple[str, str]:
+def _build_folder_extension_key(name: str) -> tuple[str, str]:
     folder, _, base = name.rpartition("/")
     return folder, base[base.rfind(".") :].lower()

@@ -64,7 +64,9 @@ class BatchReading:
     former_names: Callable[[], FormerNames] = get_no_former_names
 
     def build_reading_options(self, names: Sequence[str]) -> ReadingOptions:
-        """Return the options for a batch of the files `names`."""
+        """Return the options for reading a batch with the files `names`; an old batch without
+        labels.csv is read as folders.
+        """
         has_list = any(name == CSV_NAME or name.endswith(f"/{CSV_NAME}") for name in names)
         return (
             replace(self.options, layout="folders")

@@ -64,14 +64,14 @@ class SizeMismatch(Exception):
     """A file that unpacks to another size than its archive declares."""
 
 
-class Unpackable(Exception):
+class UnpackError(Exception):
     """A member that does not unpack to what its archive declares."""
 
 
 def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
     """Return the unpacked bytes of an archive's file; at most `size` + 1 of them are held.
 
-    Raises Damaged for a broken stream or checksum, SizeMismatch if the size is not the declared
+    Raises DamagedFile for a broken stream or checksum, SizeMismatch if the size is not the declared
     one.
     """
     data = os.pread(fd, packed, offset)
@@ -123,7 +123,7 @@ def read_member_start(fd: int, members: ArchiveMembers, i: int, most: int) -> by
 def unpack_member_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
     """Yield the unpacked bytes of a member in blocks, checked against its size and checksum.
 
-    Raises Unpackable if the bytes are not as the archive declares.
+    Raises UnpackError if the bytes are not as the archive declares.
     """
     size, crc, total = members.sizes[i], 0, 0
     for block in (
@@ -133,11 +133,11 @@ def unpack_member_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[b
     ):
         total += len(block)
         if total > size:
-            raise Unpackable
+            raise UnpackError
         crc = zlib.crc32(block, crc)
         yield block
     if total != size or members.crcs[i] not in (NO_CRC, crc):
-        raise Unpackable
+        raise UnpackError
 
 
 def _read_raw_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]:
@@ -145,7 +145,7 @@ def _read_raw_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes
     while at < end:
         block = os.pread(fd, min(_BLOCK, end - at), at)
         if not block:
-            raise Unpackable
+            raise UnpackError
         at += len(block)
         yield block
 
@@ -160,10 +160,10 @@ def _inflate_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]
                 yield unpacker.decompress(remaining, _BLOCK)
                 remaining = unpacker.unconsumed_tail
                 if unpacker.unused_data:
-                    raise Unpackable
+                    raise UnpackError
         yield unpacker.flush()
     except zlib.error as error:
-        raise Unpackable from error
+        raise UnpackError from error
 
 
 def copy_unpacked_member(fd: int, members: ArchiveMembers, i: int, out: int) -> None:

@@ -133,7 +133,7 @@ class Reader:
     ) -> Callable[[int], Iterator[bytes]]:
         """Return a function that yields the unpacked bytes of a file in blocks, by its number.
 
-        If the archive is packed as a whole, numbers must rise. Its iterators raise Unpackable.
+        If the archive is packed as a whole, numbers must rise. Its iterators raise UnpackError.
         """
         del limits
         return lambda number: unpack_member_blocks(fd, contents.members, number)

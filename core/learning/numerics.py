@@ -94,7 +94,9 @@ class Numerics:
 
     @contextmanager
     def _record_nondeterministic_operations(self) -> Iterator[None]:
-        """Record torch's warnings of operations without a deterministic kernel; show all others."""
+        """Context manager that appends to `operations` each operation that torch warns has no
+        deterministic kernel; other warnings are shown as usual.
+        """
         with warnings.catch_warnings():
             show = warnings.showwarning
 

@@ -206,7 +206,7 @@ def sync_path_to_disk(path: Path) -> None:
 def renumber_task_tensors(
     tensors: Mapping[str, Tensor], numbers: Sequence[int]
 ) -> dict[str, Tensor]:
-    """Return the tensors of a part with sums or features under other numbers of the classes.
+    """Return the tensors of a part with sums or features, with the classes renumbered.
 
     Args:
         tensors: of the type statistics (`<task>.rows`) or features (`<task>.classes`).

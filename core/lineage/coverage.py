@@ -18,7 +18,7 @@ S = Standing
 
 
 @dataclass(frozen=True)
-class LostTasks:
+class MissingTasks:
     """Tasks that a version must cover but does not, and classes that it therefore cannot name."""
 
     tasks: tuple[int, ...] = ()
@@ -45,7 +45,7 @@ def list_tasks_after_learning(manifest: Manifest, number: int) -> list[int]:
 
 def find_lost_tasks(
     session: Session, model: Model, tasks: Collection[int], *, again: bool
-) -> LostTasks:
+) -> MissingTasks:
     """Return learned or rolled-back tasks that a version taught `tasks` lacks, and their classes.
 
     In the data scenario all tasks share the model's classes, so a class is lost only if no other
@@ -61,7 +61,7 @@ def find_lost_tasks(
     if missing and again:
         missing -= read_open_task_states(session, model.id).keys()
     if not missing:
-        return LostTasks()
+        return MissingTasks()
     labels_of_missing, known_labels = (
         _read_classes(session, model, missing),
         _merge_class_names(_read_classes(session, model, tasks)),
@@ -76,7 +76,7 @@ def find_lost_tasks(
         if model.scenario == "task"
         else _merge_class_names(labels_of_missing) - known_labels
     )
-    return LostTasks(tuple(sorted(labels_of_missing)), tuple(sorted(labels)))
+    return MissingTasks(tuple(sorted(labels_of_missing)), tuple(sorted(labels)))
 
 
 PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)

@@ -13,7 +13,7 @@ from core.contract.features import FeatureCount
 from core.contract.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 from core.contract.losses import Losses
 from core.lineage.checks import check_losses
-from core.lineage.coverage import LostTasks
+from core.lineage.coverage import MissingTasks
 from core.lineage.visible_losses import describe_visible_losses
 
 
@@ -31,7 +31,7 @@ class LineagePlace:
 
     parent: int
     head: int
-    lacking: LostTasks = field(default_factory=LostTasks)
+    lacking: MissingTasks = field(default_factory=MissingTasks)
     may_lose: bool = False
     model: str = ""
 

@@ -88,7 +88,7 @@ def _build_task_request(model: Model, task: int, verb: str) -> Step:
     return Step("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
 
 
-def describe_gate_rule(model: Model) -> str:
+def describe_gate_rule_for_missing_task(model: Model) -> str:
     """Return the gate's rule for a version that lacks a task which was rolled back, as a clause."""
     if model.allow_lost_classes:
         return "the model allows versions without it (`allow_lost_classes`)"
@@ -108,7 +108,7 @@ def describe_missing_task(
     if standing is Standing.SKIPPED:
         return f"{sentence}, which was skipped. {describe_settling_requests(model, task)}"
     return (
-        f"{sentence}, which was rolled back: {describe_gate_rule(model)}. "
+        f"{sentence}, which was rolled back: {describe_gate_rule_for_missing_task(model)}. "
         f"{describe_settling_requests(model, task)}"
     )
 

@@ -291,7 +291,7 @@ def _describe_rolled_back_task(waiting: WaitingTask) -> tuple[str, list[ActionOu
     until = words.describe_retention(model, task)
     detail = (
         f"Production was rolled back over {words.describe_task(task)}: version {model.head}, from "
-        f"which the next batch starts, was not taught it, and {words.describe_gate_rule(model)}. "
+        f"which the next batch starts, was not taught it, and {words.describe_gate_rule_for_missing_task(model)}. "
         f"{until[0].upper()}{until[1:]}."
     )
     actions: list[ActionOut] = []

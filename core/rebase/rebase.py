@@ -317,7 +317,8 @@ def _add_model_and_jobs(
 
 
 def _queue_retained_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[str]:
-    """Queue every task for the new model whose images are stored in the form that it reads.
+    """Queue for the new model each task of the old one whose images are still stored, if both models
+    read images of the same form.
 
     Returns:
         Ids of the jobs that learn them.

@@ -283,7 +283,7 @@ def _describe_task_state(
     old, new, standings = rebase.old, rebase.new, rebase.standings
     arrived, detail, by_image = twin is not None and twin.number in rebase.taught, "", False
     if twin is None:
-        missing = _describe_archive_request(old, new, task)
+        missing = _describe_archive_resending(old, new, task)
     elif not arrived:
         missing = _describe_next_task_step(new, twin, standings[twin.number])
     else:
@@ -314,7 +314,7 @@ def _describe_task_state(
     )
 
 
-def _describe_archive_request(old: Model, new: Model, task: Task) -> str:
+def _describe_archive_resending(old: Model, new: Model, task: Task) -> str:
     """Say that the task's archive must be sent again."""
     name = words.describe_task(task)
     gone = (

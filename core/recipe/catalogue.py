@@ -35,7 +35,7 @@ def load_catalogue(settings: Settings) -> Content:
     try:
         return _read_catalogue(path)
     except FileNotFoundError:
-        _write_catalogue(path)
+        _generate_recipe_catalogue(path)
         return _read_catalogue(path)
 
 
@@ -55,7 +55,7 @@ def _parse_catalogue(path: Path) -> Content:
     return value
 
 
-def _write_catalogue(path: Path) -> None:
+def _generate_recipe_catalogue(path: Path) -> None:
     # Written beside its place and renamed: processes that start at the same time must not read half
     # a file.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-", suffix=".json")

@@ -366,7 +366,7 @@ def find_single_class_tasks(stages: Stages, classes: Mapping[int, Collection[str
     return tasks if len(labels) == 1 else []
 
 
-def find_classes_without_images(
+def find_classes_without_test_images(
     stages: Stages,
     per_class: ClassCells,
     classes: Mapping[int, Collection[str]],

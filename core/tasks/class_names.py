@@ -153,10 +153,10 @@ class _Index:
         if len(undoubled) >= MIN_SLIPPED and undoubled in self._undoubled:
             return self._undoubled[undoubled]
         if len(word) < MIN_EDITED:
-            return self._find_name_by_swap(word)
+            return self._find_name_with_swapped_letters(word)
         return self._find_name_by_edit(word)
 
-    def _find_name_by_swap(self, word: str) -> str | None:
+    def _find_name_with_swapped_letters(self, word: str) -> str | None:
         """Return an indexed name that is this word with two adjacent letters swapped, or None."""
         swapped_words = (
             word[: at - 1] + word[at] + word[at - 1] + word[at + 1 :]

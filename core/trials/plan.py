@@ -118,7 +118,7 @@ def has_left_out_answers(method: Mapping[str, Any], is_first: bool) -> bool:
 
 
 def describe_plan(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
-    """Return the candidates as a response shows them."""
+    """Return the planned trials as a response lists them: number, recipe override and reason."""
     return [
         {"trial": number, "recipe": trial.override, "reason": trial.reason}
         for number, trial in enumerate(planned, start=1)

@@ -98,7 +98,7 @@ def list_sweep_removals(
         folder = Path(name)
         copy = _Copy(db, folder, late_s)
         try:
-            noted = _RecordingStore(store)
+            noted = _DryRunStore(store)
             # A cache of its own, so that no copy of this machine is deleted.
             blobs = Blobs(noted, folder / "cache")
             extent = sweep.SweepExtent(grace_days, whole=True)
@@ -154,7 +154,7 @@ class _Copy(Database):
             }
 
 
-class _RecordingStore:
+class _DryRunStore:
     """A store in which deletions are only recorded."""
 
     def __init__(self, store: Store) -> None:

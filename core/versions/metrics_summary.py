@@ -148,7 +148,7 @@ def build_version_summary(
         "degenerate": matrix.find_single_class_tasks(stages, classes),
         "unmeasured_classes": []
         if model.problem is not None  # its labels are no classes
-        else matrix.find_classes_without_images(stages, per_class, classes, ever),
+        else matrix.find_classes_without_test_images(stages, per_class, classes, ever),
     }
 
 

@@ -131,7 +131,7 @@ class Deliverer:
         while not self._end.is_set() and time.monotonic() < until:
             outgoing = outbox.lease_next_delivery(self._db, lease, self._lease_s)
             if outgoing is None:
-                return  # nothing is due, and `next_of` has released the webhook
+                return  # nothing is due, and `lease_next_delivery` has released it
             outcome = self._attempt_delivery(lease, outgoing)
             hit_failpoint("delivery-sent")
             outbox.record_delivery_outcome(self._db, lease, outgoing, outcome)

@@ -43,6 +43,7 @@ def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.campaign  # tests/tools/compare_methods/test_command.py has a whole run
 def test_every_row_is_measured_on_the_same_held_out_images(
     colours: Path, client: Perennial
 ) -> None:

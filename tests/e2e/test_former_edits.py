@@ -53,6 +53,7 @@ def test_sums_that_a_former_edit_stored_again_are_read_as_they_are(client: Rest)
     assert_same(client, MODEL, other)
 
 
+@pytest.mark.campaign  # the test above reads the same sums; test_edits.py undoes
 def test_a_former_edit_is_undone_and_its_versions_predict(client: Rest) -> None:
     client.call("POST", f"/v1/models/{MODEL}/edits/1/undo")
     learn(client, MODEL, WEEKS[3])

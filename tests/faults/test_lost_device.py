@@ -40,6 +40,7 @@ def check_health(backend: Backend) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.campaign  # tests/worker/devices/test_device.py shows it
 def test_jobs_of_a_dead_device_end_on_the_other_worker_without_a_strike(
     backend: Backend, batches: list[bytes], tmp_path: Path
 ) -> None:

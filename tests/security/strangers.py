@@ -26,7 +26,7 @@ from pathlib import Path
 import psutil
 
 from tools.service import find_free_port
-from worker.launcher import build_service_parts
+from worker.launcher import build_service_processes
 
 ROOT = Path(__file__).parents[2]
 DESCRIPTORS = 256
@@ -252,7 +252,7 @@ def serving(
     descriptors.
     """
     port = find_free_port()
-    command = build_service_parts(
+    command = build_service_processes(
         {"host": "127.0.0.1", "data_dir": str(folder), "embedded": True}, port
     )[0].command
     environment = {

@@ -37,6 +37,7 @@ def test_bases_without_a_body_start_no_process(running: service.Service) -> None
     assert cost.others == 0
 
 
+@pytest.mark.campaign  # tests/api/limits/test_heavy_work.py shows turns
 def test_bases_of_many_architectures_start_one_process_of_an_owner_at_once(
     running: service.Service,
 ) -> None:

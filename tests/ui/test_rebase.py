@@ -11,6 +11,7 @@ from tests.ui.test_pages import find_faults
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.campaign  # tests/api/pages/test_rebase.py shows it
 def test_both_models_are_compared_on_a_page_that_moves_production(
     site: Site, open_page: OpenPage
 ) -> None:

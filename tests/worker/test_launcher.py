@@ -21,7 +21,7 @@ from worker.launcher import (
     WORKER,
     Launcher,
     Part,
-    build_service_parts,
+    build_service_processes,
     find_free_port,
     wait_for_free_port,
 )
@@ -145,11 +145,11 @@ def test_a_killed_launcher_leaves_no_process(
 
 def test_the_worker_is_a_celery_worker_when_there_is_a_broker() -> None:
     told = {"host": "127.0.0.1", "data_dir": "/x", "embedded": False}
-    api, worker = build_service_parts(told, 9)
+    api, worker = build_service_processes(told, 9)
     assert (api.name, worker.name) == (API, WORKER)
     assert "perennial_service.celery_app" in worker.command
     assert "solo" in worker.command
-    _, worker = build_service_parts({**told, "embedded": True}, 9)
+    _, worker = build_service_processes({**told, "embedded": True}, 9)
     assert worker.command[-1] == "worker.loop"
 
 

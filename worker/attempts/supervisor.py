@@ -56,7 +56,7 @@ class Recorder(Protocol):
         """
 
 
-class Beat(Protocol):
+class HeartbeatState(Protocol):
     """The part of the heartbeat that the supervisor needs."""
 
     @property
@@ -102,7 +102,11 @@ class Outcome:
 
 
 def supervise_child(
-    child: Child, beat: Beat, recorder: Recorder, periods: Periods, stop: Callable[[], bool]
+    child: Child,
+    beat: HeartbeatState,
+    recorder: Recorder,
+    periods: Periods,
+    stop: Callable[[], bool],
 ) -> Outcome:
     """Run `child` to its end.
 
@@ -116,7 +120,7 @@ class _Watch:
     def __init__(
         self,
         child: Child,
-        beat: Beat,
+        beat: HeartbeatState,
         recorder: Recorder,
         periods: Periods,
         stop: Callable[[], bool],

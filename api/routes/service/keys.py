@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 
 from api.answers import build_json_response
-from api.authentication.access import Access
+from api.authentication.access import Authenticator
 from api.dependencies import Admin, Config, Db, Page, Read
 from api.description.described import make_router
 from api.problems import describe_problem_responses
@@ -58,7 +58,7 @@ def revoke_key(
     """Revoke a key and stop its requests in progress; other API processes notice within seconds."""
     keys.revoke_key(db, actor, key)
     # This process would otherwise accept the key from its cache for another second.
-    access: Access = request.app.state.access
+    access: Authenticator = request.app.state.access
     access.forget_cached_key(key)
     return Response(status_code=204)
 

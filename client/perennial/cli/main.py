@@ -69,7 +69,7 @@ COMMANDS = {
 }
 
 
-class Perennial(Commands):
+class LazyCommandGroup(Commands):
     """Loads the module of a command on first use, so that `perennial --help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -106,7 +106,7 @@ def _find_command_plugins() -> dict[str, EntryPoint]:
 
 
 @click.command(
-    cls=Perennial,
+    cls=LazyCommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help=f"Perennial keeps deployed image classifiers current.\n\nExit status: "
     f"{describe_statuses()}.",

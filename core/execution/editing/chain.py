@@ -190,7 +190,7 @@ class EditChain:
         if any(part.type in PER_TASK for part in line.parts.values()):
             self._record_class_numbers(number_former_classes(list(sources.values()), len(known)))
         spec = PatchSpec(
-            **self._build_spec(line, recipe, task, others, folder).get_set_fields(),
+            **self._build_job_spec(line, recipe, task, others, folder).get_set_fields(),
             work=PATCH,
             names=list(sources),
             sources=list(sources.values()),
@@ -213,10 +213,11 @@ class EditChain:
         is_last = number == self.relearned_tasks[-1]
         history = self._list_other_tasks(number) if is_last else []
         return _write_spec(
-            folder, self._build_spec(line, self._find_task_recipe(number), task, history, folder)
+            folder,
+            self._build_job_spec(line, self._find_task_recipe(number), task, history, folder),
         )
 
-    def _build_spec(
+    def _build_job_spec(
         self,
         line: Line,
         recipe: Recipe,
@@ -383,6 +384,7 @@ class EditChain:
         )
 
     def _find_task_recipe(self, number: int) -> Recipe:
+        """Return the recipe of a task; the newest one if the task has none."""
         recipes = self._facts.recipes
         return recipes.get(number) or next(reversed(recipes.values()))
 

@@ -178,7 +178,7 @@ def _check_operations_again(session: Session, model: Model, edit: Edit, head: Ve
             f"The edit was accepted for tasks {edit.tasks}, and would change {edited} now. Send it "
             f"again."
         )
-    return changes.drop_empty_tasks(taught) if edit.way == "patch" else changes
+    return changes.drop_tasks_without_classes(taught) if edit.way == "patch" else changes
 
 
 def _count_held_out(session: Session, head: Version) -> dict[int, dict[str, int]]:

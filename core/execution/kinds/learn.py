@@ -63,7 +63,7 @@ def _learn_trials(work: Work) -> None:
         return
     hit_failpoint("trial-chosen")
     digests = trials.list_digests()
-    work.publish(trials.fetch_result(chosen, work.folder / "chosen"))
+    work.publish(trials.copy_trial_result(chosen, work.folder / "chosen"))
     trials.delete_results(digests)
 
 

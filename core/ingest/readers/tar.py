@@ -16,7 +16,7 @@ from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
 from core.ingest.kept_tables import KeptTables
 from core.ingest.layout import Layout
 from core.ingest.limits import Limits
-from core.ingest.members import NO_CRC, STORED, ArchiveMembers, Unpackable, write_all_bytes
+from core.ingest.members import NO_CRC, STORED, ArchiveMembers, UnpackError, write_all_bytes
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
 from core.ingest.reader import Contents, Reader, read_small_file
 from core.ingest.readers.tar_header import (
@@ -92,7 +92,7 @@ class GzipReader(Reader):
             while left:
                 block = source.read_bytes(min(left, _READ))
                 if not block:
-                    raise Unpackable
+                    raise UnpackError
                 left -= len(block)
                 yield block
 
@@ -348,7 +348,11 @@ class _TarScan:
         return ArchiveTooLarge(f"The tar has more than {self._limits.entries} entries.")
 
     def _read_extended_header(self, kind: bytes, size: int) -> None:
-        """Read a header with a long name or pax records."""
+        """Read the body of a GNU long-name or pax header, and store its name or records for the
+        next entry.
+
+        Raises ArchiveHostile if it is too large, or global with a path or a size.
+        """
         if size > _PAX_BYTES:
             raise ArchiveHostile(
                 f"A header of the tar takes {size} bytes; at most {_PAX_BYTES} are accepted."
@@ -395,7 +399,7 @@ class _TarScan:
             )
         offset = self._source.position
         is_gone = isinstance(self._source, GzipSource)  # a gzip cannot go back to it
-        if is_gone and self.tables.can_retain_file(name, size):
+        if is_gone and self.tables.can_retain_table(name, size):
             data = _read_exactly(self._source, size)
             self.tables.retain_file(len(self.members), name, data)
         else:

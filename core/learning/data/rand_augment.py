@@ -105,7 +105,7 @@ def _solarize(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
 
 
 def _solarize_add(x: Tensor, level: Tensor, sign: Tensor) -> Tensor:
-    """Lighten the darker half of the values."""
+    """Add 110 × `level` to values below 128."""
     return torch.where(x < 128, x + (110 * level).floor()[:, None, None, None], x)
 
 

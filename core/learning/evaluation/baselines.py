@@ -43,7 +43,7 @@ WIDEST = 2048
 
 
 NO_ROW = torch.iinfo(torch.int64).max
-"""Value of `Answers.first` for an image that is classified correctly among all classes."""
+"""Value of `BaselineMasks.first` for an image that is classified correctly among all classes."""
 
 
 class Baselines(NamedTuple):
@@ -59,7 +59,7 @@ class Baselines(NamedTuple):
     later: dict[str, dict[str, int]] | None = None
 
 
-class Answers(NamedTuple):
+class BaselineMasks(NamedTuple):
     """Masks of the images that each classifier gets right, bool [n]; `lda` None for too many
     features.
 
@@ -204,7 +204,7 @@ def _assign_folds_by_class(labels: Tensor) -> Tensor:
 
 def classify_by_cross_validation(
     features: Tensor, labels: Tensor, rows: Tensor | None = None, groups: Tensor | None = None
-) -> Answers:
+) -> BaselineMasks:
     """Classify each image by classifiers that were fitted without its fold.
 
     Args:
@@ -235,8 +235,8 @@ def classify_by_cross_validation(
             lda[out] = scores.argmax(1)
             first[out] = find_first_better_row(scores, label[out], of_head)
     if wide:
-        return Answers((ncm == label).cpu(), None, None)
-    return Answers((ncm == label).cpu(), (lda == label).cpu(), first.cpu())
+        return BaselineMasks((ncm == label).cpu(), None, None)
+    return BaselineMasks((ncm == label).cpu(), (lda == label).cpu(), first.cpu())
 
 
 def find_first_better_row(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:

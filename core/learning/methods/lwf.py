@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from core.learning.methods.method import Footprint, Method, Stage
 from core.learning.methods.registration import register
-from core.learning.methods.teacher import count_rows_before_task, get_teacher_network
+from core.learning.methods.teacher import count_parameter_rows_before_task, get_teacher_network
 from core.learning.recipe import NotNegative, Strict
 from core.learning.training.context import Batch, Context
 
@@ -97,7 +97,7 @@ class Lwf(Method):
                         self._compute_distillation(network.logits(features, task), target)
                     )
         else:
-            rows = count_rows_before_task(ctx, "head.weight")
+            rows = count_parameter_rows_before_task(ctx, "head.weight")
             target = old.logits(old_features)
             if self.hyper.weight == "by-classes":
                 return self._weight_losses_by_classes(ctx, batch, logits, target, rows)
@@ -130,7 +130,7 @@ class Lwf(Method):
         if ctx.stage != WARM_UP or ctx.first:
             return
         old = {
-            name: (count_rows_before_task(ctx, name), parameter)
+            name: (count_parameter_rows_before_task(ctx, name), parameter)
             for name, parameter in ctx.trainable.items()
         }
         if all(rows == parameter.shape[0] for rows, parameter in old.values()):

@@ -82,7 +82,7 @@ class NamedOptimizer:
             torch.nn.utils.clip_grad_norm_(self._parameters.values(), self.recipe.clip)
         self._step()
 
-    def iter_state(self) -> Iterator[tuple[str, Tensor]]:
+    def iterate_state(self) -> Iterator[tuple[str, Tensor]]:
         """Yield all optimizer state as pairs (`<parameter>|<slot>`, tensor)."""
         for name, parameter in self._parameters.items():
             # Sorted, so that two runs write the same order of tensors.
@@ -91,7 +91,7 @@ class NamedOptimizer:
                     yield f"{name}|{slot}", value
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Load state that `iter_state` returned, in the memory layout of each parameter.
+        """Load state that `iterate_state` returned, in the memory layout of each parameter.
 
         Rows that a parameter has gained start at zero. Parameters that are not trained now are
         skipped. State of another kind of optimizer is skipped with a warning.

@@ -166,7 +166,9 @@ class Job:
         for text in self.numerics.iterate_log_remarks():
             self._report_log(text)
         if self._recipe.shards > 1:
-            self._report_log(log_lines.describe_sharding(self._recipe.shards, self._ranks.count))
+            self._report_log(
+                log_lines.describe_batch_sharding(self._recipe.shards, self._ranks.count)
+            )
         try:
             run.loop.run_training_stages()
         except Stopped:

@@ -43,7 +43,7 @@ def describe_parent_measuring(version: int) -> str:
     )
 
 
-def describe_sharding(shards: int, ranks: int) -> str:
+def describe_batch_sharding(shards: int, ranks: int) -> str:
     """Return the line about the slices of a batch, and the processes that compute them."""
     by = (
         "one after the other"

@@ -182,7 +182,7 @@ class Loop:
 
     def collect_optimizer_state(self) -> dict[str, Tensor]:
         """Return the optimizer's state at the end, for `carry_state`; {} before the first step."""
-        return dict(self._optimizer.iter_state()) if self._optimizer else {}
+        return dict(self._optimizer.iterate_state()) if self._optimizer else {}
 
     def run_training_stages(self) -> None:
         """Run all stages. Raises NonFinite, and Stopped after a snapshot that was to stop
@@ -400,7 +400,7 @@ class Loop:
         tensors |= {f"net/{name}": t for name, t in self.ctx.network.state_dict().items()}
         tensors |= {f"best/{name}": t for name, t in self.validation.best.tensors.items()}
         if self._optimizer is not None:
-            tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.iter_state()}
+            tensors |= {f"optimizer/{key}": t for key, t in self._optimizer.iterate_state()}
         frozen = self.method.frozen_until_end_task  # these are stored with the parent, and large
         for kind, named in self.method.state.collect_tensors_by_type(without=frozen).items():
             tensors |= {f"state/{kind}/{name}": t for name, t in named.items()}

@@ -167,7 +167,9 @@ def _list_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
 
 
 def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda event: None) -> int:
-    """Patch as a spec file says, with events to `out_fd`; return the exit status.
+    """Run the patch that a spec file describes, which merges or drops classes of a version.
+
+    Write events to `out_fd`, and return the exit status.
 
     The process ends on a stop request, and when the control pipe closes.
     """

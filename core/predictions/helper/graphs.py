@@ -175,7 +175,9 @@ class GraphMaker:
             self._end_graph_making()
 
     def adopt_finished_graph(self) -> None:
-        """Adopt a finished graph of a version, and begin to make the next one."""
+        """Adopt the graph that the process has finished, if any, abandon one that takes too long,
+        and start the next one.
+        """
         making = self._making
         if making is not None and making.process.poll() is not None:
             self._adopt_graph(making)

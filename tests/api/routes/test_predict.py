@@ -481,6 +481,7 @@ def test_a_helper_has_a_folder_that_goes_when_it_is_killed(client):
 
 
 @pytest.mark.slow
+@pytest.mark.campaign  # tests/core/predictions/helper/test_graphs.py shows it
 def test_a_version_that_is_asked_often_says_that_its_graph_answers_and_answers_the_same(
     client, model, publish
 ):

@@ -20,7 +20,7 @@ import pytest
 from core.settings import Settings
 from tests.api.conftest import Make, serving
 from tools.service import find_free_port
-from worker.launcher import build_service_parts
+from worker.launcher import build_service_processes
 
 ROOT = Path(__file__).parents[3]
 GIB = 1 << 30
@@ -112,7 +112,7 @@ def send_until_ended(connection: socket.socket) -> bytes:
 
 def launched() -> list[str]:
     """The options that the launcher gives the API beyond host and port."""
-    command = build_service_parts({"host": "127.0.0.1", "data_dir": "", "embedded": True}, 0)[
+    command = build_service_processes({"host": "127.0.0.1", "data_dir": "", "embedded": True}, 0)[
         0
     ].command
     return command[command.index("--http") :]

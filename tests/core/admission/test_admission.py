@@ -95,7 +95,7 @@ def test_second_moments_of_all_tasks_that_a_job_loads_count(
     method = {"name": "analytic", "projection": projection}
     few, many = (estimate(ANALYTIC, work=Work(tasks), method=method) for tasks in (1, 1001))
     assert many.total_bytes - few.total_bytes == 1000 * 8 * columns * (columns + 1) // 2
-    assert few.closed_form_bytes == 8 * (
+    assert few.closed_form_memory_bytes == 8 * (
         columns * (columns + 1) // 2 + (6 * columns + 5 * 4000) * columns
     )
 

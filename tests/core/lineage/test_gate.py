@@ -6,7 +6,7 @@ import pytest
 
 from core.contract.figures import Figures
 from core.database import measurements
-from core.lineage.coverage import LostTasks
+from core.lineage.coverage import MissingTasks
 from core.lineage.gate import LineagePlace, Metrics, judge_metrics
 from core.lineage.judgement import read_forecast_rise
 from tests.core.desk import Desk
@@ -39,7 +39,7 @@ def test_without_limits_a_version_of_the_line_that_lost_nothing_passes() -> None
 
 
 def test_a_version_that_lost_a_task_is_held_and_names_it_with_its_classes() -> None:
-    found = judged({}, place=LineagePlace(1, 1, LostTasks((2, 5), ("hat",))))
+    found = judged({}, place=LineagePlace(1, 1, MissingTasks((2, 5), ("hat",))))
     assert not found["passed"]
     assert found["checks"][0] == {
         "name": "lost_tasks", "limit": 0, "value": 2, "passed": False, "tasks": [2, 5], "classes": ["hat"],
@@ -47,7 +47,7 @@ def test_a_version_that_lost_a_task_is_held_and_names_it_with_its_classes() -> N
 
 
 def test_a_model_that_allows_losses_still_names_them() -> None:
-    found = judged({}, place=LineagePlace(1, 1, LostTasks((2,), ("hat",)), may_lose=True))
+    found = judged({}, place=LineagePlace(1, 1, MissingTasks((2,), ("hat",)), may_lose=True))
     assert found["passed"] and found["checks"][0]["tasks"] == [2]
 
 

@@ -239,7 +239,9 @@ def slowly(
             "seconds": [None for _ in stages.line[1:]],
             "bytes": [size[row.version] for row in stages.line[1:]],
             "degenerate": matrix.find_single_class_tasks(stages, classes),
-            "unmeasured_classes": matrix.find_classes_without_images(stages, per_class, classes),
+            "unmeasured_classes": matrix.find_classes_without_test_images(
+                stages, per_class, classes
+            ),
         },
         "definitions": matrix.DEFINITIONS,
     }

@@ -36,6 +36,6 @@ def test_a_catalogue_that_was_deleted_is_written_again(
         written.append(target)
         target.write_text(json.dumps({"methods": {}}))
 
-    monkeypatch.setattr(catalogue, "_write_catalogue", write)
+    monkeypatch.setattr(catalogue, "_generate_recipe_catalogue", write)
     assert catalogue.load_catalogue(settings) == {"methods": {}}
     assert written == [path]

@@ -15,7 +15,7 @@ from sqlalchemy.orm import aliased
 from core.database.jobs import is_unfinished
 from core.database.tables import Job
 from core.lineage import judgement
-from core.lineage.coverage import LostTasks
+from core.lineage.coverage import MissingTasks
 from core.scheduling import claim as claims
 from core.scheduling import eligible
 from core.versions import aliases
@@ -62,7 +62,7 @@ def by_place(now: float) -> Any:
 
 
 PLANTED: dict[str, tuple[tuple[Any, str, Any], int]] = {
-    "a gate without coverage": ((judgement, "find_lost_tasks", lambda *_, **__: LostTasks()), 4),
+    "a gate without coverage": ((judgement, "find_lost_tasks", lambda *_, **__: MissingTasks()), 4),
     "a rollback to a version that cannot answer": (
         (aliases, "list_taught_tasks", lambda _manifest: [0]),
         3,

@@ -13,7 +13,7 @@ from core.statistics.matrix import (
     build_accuracy_matrix,
     compute_change_rates,
     compute_last_stage_figures,
-    find_classes_without_images,
+    find_classes_without_test_images,
     find_single_class_tasks,
     list_lineage_rows,
 )
@@ -191,7 +191,7 @@ def test_classes_without_test_images_are_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}, (2, 2): {"cat": [10, 100], "dog": [0, 0]}}
     classes = {1: ["bee", "ant"], 2: ["bee", "cat", "dog"], 3: ["never learned here"]}
     stages = Stages(ROWS[:3], CELLS, 2, "class")
-    assert find_classes_without_images(stages, counts, classes) == [
+    assert find_classes_without_test_images(stages, counts, classes) == [
         {"task": 1, "class": "bee"},
         {"task": 2, "class": "dog"},
     ]
@@ -201,8 +201,10 @@ def test_classes_of_a_task_without_any_test_image_are_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}}
     classes = {1: ["ant"], 2: ["bee", "ant"]}
     stages = Stages(ROWS[:3], CELLS, 2, "class")
-    assert find_classes_without_images(stages, counts, classes) == [{"task": 2, "class": "bee"}]
-    assert find_classes_without_images(stages, counts | {(2, 2): {}}, classes) == [
+    assert find_classes_without_test_images(stages, counts, classes) == [
+        {"task": 2, "class": "bee"}
+    ]
+    assert find_classes_without_test_images(stages, counts | {(2, 2): {}}, classes) == [
         {"task": 2, "class": "bee"}
     ]
 
@@ -210,7 +212,7 @@ def test_classes_of_a_task_without_any_test_image_are_listed() -> None:
 def test_a_task_that_was_measured_before_its_test_images_went_is_not_listed() -> None:
     counts = {(1, 1): {"ant": [9, 10]}, (2, 2): {"bee": [1, 2]}}
     assert (
-        find_classes_without_images(
+        find_classes_without_test_images(
             Stages(ROWS[:3], CELLS, 2, "class"), counts, {1: ["ant"], 2: ["bee"]}
         )
         == []
@@ -220,10 +222,12 @@ def test_a_task_that_was_measured_before_its_test_images_went_is_not_listed() ->
 def test_a_class_that_another_task_measures_is_not_listed() -> None:
     counts = {(2, 1): {"ant": [9, 10]}, (2, 2): {"bee": [1, 2]}}
     classes = {1: ["ant", "bee"], 2: ["bee"]}
-    assert find_classes_without_images(Stages(ROWS[:3], CELLS, 2, "class"), counts, classes) == []
-    assert find_classes_without_images(Stages(ROWS[:3], CELLS, 2, "task"), counts, classes) == [
-        {"task": 1, "class": "bee"}
-    ]
+    assert (
+        find_classes_without_test_images(Stages(ROWS[:3], CELLS, 2, "class"), counts, classes) == []
+    )
+    assert find_classes_without_test_images(
+        Stages(ROWS[:3], CELLS, 2, "task"), counts, classes
+    ) == [{"task": 1, "class": "bee"}]
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_each_trial_lends_the_job_its_recipe_and_the_best_one_does_at_last(desk:
     assert trials.begin_next() is None
     assert trials.choose_trial() == 1
     assert desk.job(job_id).recipe == RECIPES[0]
-    folder = trials.fetch_result(1, desk.folder / "chosen")
+    folder = trials.copy_trial_result(1, desk.folder / "chosen")
     assert (folder / "parts" / "head.safetensors").read_text() == "head 1"
     digests = trials.list_digests()
     assert used(desk, digests) == set(digests)

@@ -26,7 +26,7 @@ LONG = {"method": "er", "shards": 2, "epochs": 60}
 """360 steps: they take longer on two ranks than a snapshot takes to be heard of."""
 
 
-class Beat:
+class HeartbeatState:
     """A lease that holds, and nobody asks for anything."""
 
     is_lease_lost = False
@@ -94,7 +94,7 @@ def _environment(pid: str) -> list[str]:
 
 def watched(child: Child, recorder: Recorder, snapshot_s: float) -> Outcome:
     return supervise_child(
-        child, Beat(), recorder, Periods(snapshot_s, 60.0, 120.0, 30.0), lambda: False
+        child, HeartbeatState(), recorder, Periods(snapshot_s, 60.0, 120.0, 30.0), lambda: False
     )
 
 

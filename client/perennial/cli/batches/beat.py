@@ -18,8 +18,8 @@ EVERY_S = 15.0
 """Longest silence between two lines, in seconds."""
 
 
-class Beat:
-    """Context manager that repeats the last text while no newer one arrives."""
+class StatusRepeater:
+    """Context manager that prints the last status again after each silent interval."""
 
     def __init__(self) -> None:
         self._text = ""
@@ -55,7 +55,7 @@ class Beat:
                     print_notice(self._text)
 
 
-class JobLines(Beat):
+class JobLines(StatusRepeater):
     """Lines of a job: one at each change of state or phase, and one every 15 seconds with the share
     done."""
 
@@ -81,7 +81,7 @@ class JobLines(Beat):
         )
 
 
-class SentLines(Beat):
+class SentLines(StatusRepeater):
     """Lines of a transfer, one every 15 seconds."""
 
     def __init__(self) -> None:

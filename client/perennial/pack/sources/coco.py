@@ -70,7 +70,7 @@ def open_coco(
             images_root.folder if images is not None else _find_image_folder(root, file, document)
         )
         pictures += _iterate_annotated_images(
-            _Document(file, document, bad), base.absolute(), images_root, as_taken[part]
+            _AnnotationFile(file, document, bad), base.absolute(), images_root, as_taken[part]
         )
     notices = [f"{format_count(crowds, 'annotation')} of crowds left out."] if crowds else []
     return open_boxed_images(pictures, origin, options, bad, notices)
@@ -159,7 +159,7 @@ def _find_image_folder(root: Root, file: str, document: dict[str, Any]) -> Path:
     )
 
 
-class _Document(NamedTuple):
+class _AnnotationFile(NamedTuple):
     """An annotation file: its path in the source, its lists, and its bad entries."""
 
     file: str
@@ -168,7 +168,7 @@ class _Document(NamedTuple):
 
 
 def _iterate_annotated_images(
-    document: _Document, base: Path, root: Root, part: str
+    document: _AnnotationFile, base: Path, root: Root, part: str
 ) -> Iterator[Picture]:
     """Yield every image of a document with its boxes, adding inconsistencies as bad. Raises
     PackError.
@@ -198,7 +198,7 @@ def _iterate_annotated_images(
             )
 
 
-def _read_boxes_by_image(document: _Document) -> dict[object, list[Box]]:
+def _read_boxes_by_image(document: _AnnotationFile) -> dict[object, list[Box]]:
     """Return the boxes of each image by its id, ordered by annotation id."""
     names: dict[object, str] = {}
     for number, row in enumerate(document.lists["categories"], start=1):

@@ -81,7 +81,8 @@ class VersionPage(TypedDict):
 
 
 class TaskResult(TypedDict):
-    """A version's answers on the held-out images of one task: correct ones, and all images.
+    """A version's result on the held-out images of one task: the number of correct predictions,
+    and of all images.
 
     `per_class`: label → [correct, total].
     """

@@ -54,7 +54,7 @@ class JsonText:
                     raise NotJson(self._describe_json_error(is_last))
             size = min(16 * size, MAX_ENTRY_CHARS)
 
-    def iterate_list_items(self) -> Iterator[int]:
+    def iterate_array_positions(self) -> Iterator[int]:
         """Yield the number of each item of a list, from 1.
 
         The caller must read the item before requesting the next one.
@@ -97,7 +97,7 @@ class JsonText:
             self._at = at
             first = self.peek_character()
             if first == "[":
-                for _ in self.iterate_list_items():
+                for _ in self.iterate_array_positions():
                     self.read_value()
             elif first == "{":
                 for _ in self.iterate_object_keys():

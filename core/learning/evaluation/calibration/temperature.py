@@ -108,7 +108,9 @@ def _compute_moments(z: Tensor, beta: float) -> tuple[Tensor, Tensor]:
 
 
 def _find_rows_to_fit(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the rows that a temperature can be fitted to, int64 [m], ascending."""
+    """Return the indices, int64 [m], of the rows of `logits` in which the target and at least one
+    other class have a finite logit.
+    """
     # A row with an infinite maximum has no finite differences to it; one with NaN has none at all.
     greatest = logits.amax(1, keepdim=True)
     possible = (logits > -math.inf) & torch.isfinite(greatest)

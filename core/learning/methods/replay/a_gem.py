@@ -55,7 +55,9 @@ class AGem(WithReservoir):
     hyper: AGemHyper
 
     def project_gradient(self, ctx: Context) -> None:
-        """Project the gradient where it opposes the reference gradient (equation 11)."""
+        """Project the trainable parameters' gradients in place where they oppose the gradient of a
+        memory batch (equation 11); without memory they stay.
+        """
         reservoir = self._open_reservoir(ctx)
         if reservoir.item_count == 0 or self.hyper.reference_batch == 0:
             return

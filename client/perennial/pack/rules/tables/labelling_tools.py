@@ -81,7 +81,7 @@ def read_edge_impulse_export(source: Source) -> bool:
         for key in text.iterate_object_keys():
             if key == "files" and text.peek_character() == "[":
                 rows = source.begin_rows(EDGE_IMPULSE_TITLE)
-                for number in text.iterate_list_items():
+                for number in text.iterate_array_positions():
                     _read_file_entry(
                         text.read_value(), f"entry {number} of {source.file.name}", rows
                     )

@@ -112,7 +112,7 @@ def iterate_json_entries(file: TableFile, form: str) -> Iterator[tuple[str, obje
         return
     try:
         document = JsonText(read_whole_text(file))
-        for number in document.iterate_list_items():
+        for number in document.iterate_array_positions():
             yield f"entry {number} of {file.name}", document.read_value()
     # The place is lost after an error, so that no further entry can be read.
     except NotJson as error:
