@@ -183,7 +183,8 @@ def _run_process_group(
     command: Sequence[str], output: int, device: Device, limit_s: float
 ) -> int | None:
     """Return the exit status, or None after the limit. No process of the group is left."""
-    path = os.pathsep.join(filter(None, (str(ROOT), str(KIT), os.environ.get("PYTHONPATH"))))
+    folders = (str(ROOT), str(ROOT / "client"), str(KIT), os.environ.get("PYTHONPATH"))
+    path = os.pathsep.join(filter(None, folders))
     environment = {**ENVIRONMENT, **os.environ, "PYTHONPATH": path, "PERENNIAL_TEST_DEVICE": device}
     process = subprocess.Popen(
         command,

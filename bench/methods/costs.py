@@ -225,7 +225,7 @@ class Bench:
 
         def watch_training_step(self: Any, ctx: Any, batch: Any) -> None:
             after_step(self, ctx, batch)
-            sections = [section.tensors for _, section in self.state.filled()]
+            sections = [section.tensors for _, section in self.state.iterate_filled_sections()]
             storages = {
                 t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
                 for t in _iterate_tensors([sections, ctx.cache])
@@ -262,7 +262,7 @@ class Bench:
             "epochs": epochs,
             "batch_size": options.batch,
             "depth": max(accepts.depths),
-            "optimizer": {"name": accepts.optimizers[0], "lr": 0.01},
+            "optimizer": {"name": accepts.optimizers[0], "lr": 0.001},
         }
         spec = {
             "architecture": case.network,

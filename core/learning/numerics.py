@@ -21,8 +21,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from core.learning.precision import (
     Format,
     choose_number_format,
+    forbid_tf32,
     has_fast_bfloat16,
-    use_full_precision,
 )
 from core.learning.recipe import Recipe
 
@@ -85,7 +85,7 @@ class Numerics:
             yield
             return
         with ExitStack() as stack:
-            stack.enter_context(use_full_precision(self._device))
+            stack.enter_context(forbid_tf32())
             stack.enter_context(_configure_cudnn(self.deterministic))
             if self.deterministic:
                 stack.enter_context(_use_deterministic_kernels())
@@ -133,20 +133,18 @@ def _use_deterministic_kernels() -> Iterator[None]:
     switched off. Flash and memory-efficient attention add gradients in no fixed order: attention is
     multiplied out.
     """
-    enabled, warn_only = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    mode = torch.get_deterministic_debug_mode()
     filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     # Warnings and no errors: a job with one such operation is worth more than none, and the
     # manifest names it.
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    # `use_deterministic_algorithms` does the same, and imports torch's compiler: two seconds a job.
+    torch.set_deterministic_debug_mode("warn")
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield
     finally:
-        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        torch.set_deterministic_debug_mode(mode)
         torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
 
 

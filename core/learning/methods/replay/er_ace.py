@@ -63,7 +63,7 @@ def compute_batch_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
     y: int64 [B].
     """
-    # A mask by index on the device: `unique` would make a GPU wait for the host.
+    # `unique` would make a GPU wait for the host, and so would `absent[y] = False`.
     absent = torch.ones(logits.shape[1], dtype=torch.bool, device=logits.device)
-    absent[y] = False
+    absent.index_fill_(0, y, False)
     return functional.cross_entropy(logits.masked_fill(absent, -torch.inf), y)

@@ -72,12 +72,13 @@ class ForkServer:
 
     @cached_property
     def _process(self) -> subprocess.Popen[str]:
+        folders = (str(Path(__file__).parents[4]), os.environ.get("PYTHONPATH"))
         return subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))},
         )
 
     def run(self, spec: dict[str, Any], module: str | None) -> Learned:

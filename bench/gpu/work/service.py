@@ -1,0 +1,78 @@
+"""The whole service on this device: batches over HTTP, jobs in its worker, measured versions."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any
+
+from perennial import Perennial
+from perennial.types import Job
+
+from bench.gpu.step_run import StepRun
+from core.packaged.sample_pictures import BATCHES, locate_sample_archive
+from tools.service import run_temporary_service
+
+JOB_S = 60.0
+"""After so long without its end a job counts as hung."""
+LEARNED = 3
+"""Of the batches of sample pictures."""
+MODELS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "der++ on resnet18": {
+        "base": "random",
+        "architecture": "resnet18",
+        "recipe": {"method": "der++", "epochs": 15},
+        "gate": {"checks": "off"},
+    },
+}
+
+
+def record_service_updates(run: StepRun) -> None:
+    """Record for each model the seconds, device, format and accuracy of updates with three batches
+    of pictures.
+    """
+    device = "cpu" if run.device == "sim" else run.device
+    start = time.monotonic()
+    with (
+        run_temporary_service(run.folder / "data", {"PERENNIAL_DEVICE": device}) as running,
+        Perennial(running.key, base_url=running.url) as client,
+    ):
+        run.record_figure("seconds until it is ready", round(time.monotonic() - start, 1))
+        figures: dict[str, Any] = {}
+        for name, settings in list(MODELS.items())[: 1 if run.tiny else None]:
+            figures[name] = _learn_sample_batches(run, client, name, settings)
+            run.record_figure("models", figures)
+
+
+def _learn_sample_batches(
+    run: StepRun, client: Perennial, title: str, settings: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Learn the batches one after the other and return a row for each."""
+    name = title.replace(" ", "-").replace("+", "p")
+    client.models.create(name, **settings)
+    rows: list[dict[str, Any]] = []
+    for batch in list(BATCHES)[: 1 if run.tiny else LEARNED]:
+        job = client.submit(name, locate_sample_archive(batch), name=batch).wait(JOB_S, check=False)
+        rows.append({"batch": batch, "state": job.state, **_describe_update(client, name, job)})
+        if job.state != "succeeded":
+            run.record_problem(f"{title}, {batch}: {job.error.detail if job.error else job.state}")
+            break
+        if not str(rows[-1]["device"]).startswith("cpu" if run.device != "cuda" else "cuda"):
+            run.record_problem(f"{title}, {batch}: learned on {rows[-1]['device']}")
+    return rows
+
+
+def _describe_update(client: Perennial, model: str, job: Job) -> dict[str, Any]:
+    """Return seconds, device, format and mean accuracy of a job's version."""
+    if job.version is None or job.started_at is None or job.finished_at is None:
+        return {"device": None}
+    begun, ended = (datetime.fromisoformat(at) for at in (job.started_at, job.finished_at))
+    environment = client.versions.retrieve(model, job.version).manifest.environment
+    assert environment is not None
+    return {
+        "seconds": round((ended - begun).total_seconds(), 2),
+        "device": environment.device,
+        "precision": environment.precision,
+        "mean accuracy": client.metrics.retrieve(model).summary.acc,
+    }
