@@ -3,8 +3,8 @@
     python -m bench.gpu.carry [--to .carry/wheels] [--python 3.12] [--add PACKAGE …]
 
 The machine has PyTorch, NumPy, Pillow, timm, ONNX Runtime and pytest; it lacks what jobs and the
-service import besides. Versions are those of `constraints.txt`. Nothing is installed here. There, the wheels are unpacked into a folder
-that goes on the path:
+service import besides. Versions are those of `constraints.txt`. Nothing is installed here. There,
+the wheels are unpacked into a folder that goes on the path:
 
     python -m pip install --no-index --no-deps --target /tmp/site .carry/wheels/*.whl
     PYTHONPATH=/tmp/site python -m bench.gpu.check

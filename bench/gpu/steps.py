@@ -15,9 +15,9 @@ Program = Literal["check", "figures"]
 Device = Literal["cuda", "cpu", "sim"]
 DEVICES: tuple[Device, ...] = get_args(Device)
 
-BUDGETS_S: dict[Program, int] = {"check": 400, "figures": 300}
+BUDGETS_S: dict[Program, int] = {"check": 450, "figures": 350}
 """Seconds of a call, everything included."""
-LIMIT_S = 840
+LIMIT_S = 960
 """The limits of all steps together: what two calls take at worst if none is cut by its budget."""
 
 
@@ -84,7 +84,7 @@ _CHECK = (
         "check",
         "the whole service: three batches of pictures over HTTP, learned by its worker on the "
         "device, with the defaults and by DER++ on ResNet-18",
-        90,
+        150,
         50,
         "start 8; the service's first start 10; six jobs of 1 and of 15 epochs on 90 images: 4 "
         "for CUDA and cuDNN and 1 of steps each",
@@ -162,7 +162,7 @@ _CHECK = (
 )
 
 _LOOP = (
-    "the training loop beside a bare loop, compiled, and as a CUDA graph; images on the device and "
+    "the training loop beside a bare loop and a CUDA graph; images on the device and "
     "on the host; deterministic kernels and not"
 )
 _NOT_SIMULATED: tuple[Device, ...] = ("cuda", "cpu")
@@ -173,9 +173,9 @@ _FIGURES = (
         "figures",
         f"{_LOOP}: ResNet-20 at 32 pixels, batch 128",
         40,
-        32,
-        "start 8; bound by 700 launches, 7 ms a step: 7 ways × 60 steps: 3; the job's files 1 for "
-        "each of 3: 3; compiler 18",
+        14,
+        "start 8; bound by 700 launches, 7 ms a step: 6 ways × 60 steps: 3; the job's files 1 for "
+        "each of 3: 3",
         f"{_WORK}loops:measure_loops_on_resnet20",
     ),
     Step(
@@ -183,9 +183,9 @@ _FIGURES = (
         "figures",
         f"{_LOOP}: ResNet-18 at 32 pixels, batch 256",
         40,
-        32,
-        "start 8; 3.3 GFLOP an image and step, 0.86 TFLOP a batch at 15 %: 7 ms: 7 ways × 60 "
-        "steps: 3; files 3; compiler 18",
+        14,
+        "start 8; 3.3 GFLOP an image and step, 0.86 TFLOP a batch at 15 %: 7 ms: 6 ways × 60 "
+        "steps: 3; files 3",
         f"{_WORK}loops:measure_loops_on_resnet18",
     ),
     Step(
@@ -193,9 +193,9 @@ _FIGURES = (
         "figures",
         f"{_LOOP}: ResNet-50 at 224 pixels, batch 128",
         55,
-        45,
+        25,
         "start 8; 512 images of 150 kB made and read: 3; 25 GFLOP an image and step, 3.1 TFLOP a "
-        "batch at 8 % (bound by memory): 48 ms: 7 ways × 30 steps: 10; files 4; compiler 20",
+        "batch at 8 % (bound by memory): 48 ms: 6 ways × 30 steps: 10; files 4",
         f"{_WORK}loops:measure_loops_on_resnet50",
     ),
     Step(
@@ -203,9 +203,9 @@ _FIGURES = (
         "figures",
         f"{_LOOP}: ViT-B/16 at 224 pixels, batch 128",
         55,
-        45,
-        "start 8; images 3; 105 GFLOP an image and step, 13.5 TFLOP a batch at 30 %: 56 ms: 7 ways "
-        "× 30 steps: 12; files 7; compiler 15",
+        28,
+        "start 8; images 3; 105 GFLOP an image and step, 13.5 TFLOP a batch at 30 %: 56 ms: 6 ways "
+        "× 30 steps: 10; files 7",
         f"{_WORK}loops:measure_loops_on_vit",
     ),
     Step(
@@ -260,6 +260,17 @@ _FIGURES = (
         10,
         "start 8; 1 GB over a bus of 20 GB/s 0.05, disk 1",
         f"{_WORK}snapshot:record_snapshot_write_rate",
+    ),
+    Step(
+        "compiler",
+        "figures",
+        "a bare loop on ResNet-20 at 32 pixels, compiled and not",
+        90,
+        60,
+        "start 8; more than 20 s were seen for the compiler, which has not finished yet",
+        f"{_WORK}loops:measure_compiled_loop",
+        ("cuda",),
+        "the compiler's programs are measured on CUDA alone",
     ),
 )
 

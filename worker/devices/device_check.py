@@ -6,6 +6,7 @@ the device, and prints a JSON line (`DeviceReport`).
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ CHECK_S = 120.0
 """Seconds for a check: a cold disk, or a GPU without persistence mode, may be slow."""
 ERROR_CHARACTERS = 500
 _DRIVER = Path("/proc/driver/nvidia/version")
+_DRIVER_VERSION = re.compile(r"\b\d{3}\.\d+(\.\d+)?\b")
 _SIDE = 256
 """Rows and columns of the multiplied matrices."""
 
@@ -69,11 +71,12 @@ def check_device(device: str) -> DeviceReport:
 
 
 def read_driver_version() -> str | None:
-    """Return the version line of the NVIDIA driver, or None if none is loaded."""
+    """Return the version of the NVIDIA driver, such as 580.159.04; None if none is loaded."""
     try:
-        return _DRIVER.read_text().splitlines()[0].partition(": ")[2].strip() or None
-    except (OSError, IndexError):
+        found = _DRIVER_VERSION.search(_DRIVER.read_text())
+    except OSError:
         return None
+    return found[0] if found else None
 
 
 def inspect_device(device: str) -> DeviceReport:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from perennial import Perennial
-from perennial.types import Job
-
 from bench.gpu.step_run import StepRun
 from core.packaged.sample_pictures import BATCHES, locate_sample_archive
+from perennial import Perennial
+from perennial.types import Job
 from tools.service import run_temporary_service
 
 JOB_S = 60.0
@@ -41,26 +41,26 @@ def record_service_updates(run: StepRun) -> None:
         run.record_figure("seconds until it is ready", round(time.monotonic() - start, 1))
         figures: dict[str, Any] = {}
         for name, settings in list(MODELS.items())[: 1 if run.tiny else None]:
-            figures[name] = _learn_sample_batches(run, client, name, settings)
-            run.record_figure("models", figures)
+            for batch, row in _learn_sample_batches(run, client, name, settings):
+                figures[f"{name}, {batch}"] = row
+                run.record_figure("updates", figures)
 
 
 def _learn_sample_batches(
     run: StepRun, client: Perennial, title: str, settings: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """Learn the batches one after the other and return a row for each."""
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Learn the batches one after the other; yield each with its figures once it is learned."""
     name = title.replace(" ", "-").replace("+", "p")
     client.models.create(name, **settings)
-    rows: list[dict[str, Any]] = []
     for batch in list(BATCHES)[: 1 if run.tiny else LEARNED]:
         job = client.submit(name, locate_sample_archive(batch), name=batch).wait(JOB_S, check=False)
-        rows.append({"batch": batch, "state": job.state, **_describe_update(client, name, job)})
+        row = {"state": job.state, **_describe_update(client, name, job)}
+        yield batch, row
         if job.state != "succeeded":
             run.record_problem(f"{title}, {batch}: {job.error.detail if job.error else job.state}")
             break
-        if not str(rows[-1]["device"]).startswith("cpu" if run.device != "cuda" else "cuda"):
-            run.record_problem(f"{title}, {batch}: learned on {rows[-1]['device']}")
-    return rows
+        if not str(row["device"]).startswith("cpu" if run.device != "cuda" else "cuda"):
+            run.record_problem(f"{title}, {batch}: learned on {row['device']}")
 
 
 def _describe_update(client: Perennial, model: str, job: Job) -> dict[str, Any]:

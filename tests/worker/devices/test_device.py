@@ -127,6 +127,28 @@ def test_a_check_that_breaks_counts_as_a_lost_device(watch: Callable[..., Device
     assert watched.device.problem == "The device could not be checked: no more processes"
 
 
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 01:44:30 2024\n"
+            "GCC version:  gcc version 12.3.0\n",
+            "550.54.14",
+        ),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04\n", "580.159.04"),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_the_driver_is_named_by_its_version(
+    text: str | None, version: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device_check, "_DRIVER", tmp_path / "version")
+    if text is not None:
+        (tmp_path / "version").write_text(text)
+    assert device_check.read_driver_version() == version
+
+
 def test_the_check_says_what_does_not_fit_together() -> None:
     problem = inspect_device("cuda")["problem"]
     assert problem is not None and "is a CPU build" in problem and "PERENNIAL_DEVICE=cpu" in problem
