@@ -84,7 +84,7 @@ _CHECK = (
         "check",
         "the whole service: three batches of pictures over HTTP, learned by its worker on the "
         "device, with the defaults and by DER++ on ResNet-18",
-        150,
+        120,
         50,
         "start 8; the service's first start 10; six jobs of 1 and of 15 epochs on 90 images: 4 "
         "for CUDA and cuDNN and 1 of steps each",
