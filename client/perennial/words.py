@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from perennial.errors import BadAnswer
 from perennial.guard import quote_shell_word
@@ -86,11 +86,14 @@ def describe_repeated_batch(model: str, repeats: Repeats) -> str:
     )
 
 
-def describe_held_version(model: Model, version: Version, entry: Attention | None, job: str) -> str:
+def describe_held_version(
+    model: Model, version: Version, entry: Attention | None, job: str, url: str
+) -> str:
     """Return why a version is held and how to continue.
 
     Args:
         job: the job that made the version.
+        url: of the service.
     """
     production = model.aliases.get("production")
     first = make_one_line(
@@ -107,9 +110,8 @@ def describe_held_version(model: Model, version: Version, entry: Attention | Non
         if entry and entry.actions
         else _suggest_retry_command(job)
     )
-    return "\n".join(
-        [first, *(f"  {reason}" for reason in describe_failed_checks(version)), *next_steps]
-    )
+    reasons = [*describe_failed_checks(version), *locate_lost_images(url, model.name, version)]
+    return "\n".join([first, *(f"  {reason}" for reason in reasons), *next_steps])
 
 
 def _suggest_retry_command(job: str) -> list[str]:
@@ -154,10 +156,13 @@ def describe_failed_checks(version: Version) -> Iterator[str]:
             yield make_one_line(
                 f"{CHECKS.get(check.name, check.name)}{_format_check_numbers(check)}"
             )
-            for picture in check.pictures or []:
-                yield "  " + make_one_line(
-                    f"{picture.label}, now called {picture.now}: {picture.image}"
-                )
+
+
+def locate_lost_images(url: str, model: str, version: Version) -> Iterator[str]:
+    """Yield the address of the page that shows images which failed checks have named, if any."""
+    if version.parent and any(check.pictures for check in version.gate.checks):
+        page = f"{url}/ui/models/{quote(model, safe='')}/compare"
+        yield f"Look at these images: {page}?a={version.parent}&b={version.number}"
 
 
 def describe_compared_versions(version: Version) -> Iterator[str]:

@@ -23,15 +23,15 @@ def describe_visible_losses(
         return None
     visible = losses["visible"]
     images, loss, more, then = visible["images"], visible["loss"], visible["more"], visible["then"]
-    text = f"With {format_count(images, 'held-out image')} of earlier tasks, "
+    text = f"The gate compared {format_count(images, 'held-out image')} of earlier tasks: "
     if loss is None:
-        text += "no loss can be told from chance"
+        text += "too few to tell any loss from chance"
         if more is not None and then is not None:
-            text += f"; with {more} more, one of {_format_percentage_points(then)} can"
+            text += f"; with {more} more, it can tell one of {_format_percentage_points(then)}"
     else:
-        text += f"a loss below {_format_percentage_points(loss)} may go unseen"
+        text += f"it may miss a loss of less than {_format_percentage_points(loss)}"
         if more is not None and then is not None:
-            text += f"; {more} more bring that to {100 * then:.0f}"
+            text += f", and with {more} more, one of less than {100 * then:.0f}"
     return {**visible, "detail": f"{text}.{_describe_visible_class_loss(limits, losses)}"}
 
 
@@ -46,15 +46,16 @@ def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: Losses) -
     # The stored list of classes is cut, so that the smallest class may be missing in it.
     counted = sum(one["images"] for one in losses["class_lost"]["classes"])
     is_same = len(sizes) == 1 and counted == losses["class_lost"]["images"]
-    have = "Each earlier class has" if is_same else "Earlier classes have as few as"
-    unseen = (
-        f"even one that loses all {images}"
-        if noticed is None
-        else f"one that loses fewer than {noticed}"
-    )
+    have = "Each earlier class has" if is_same else "The smallest earlier class has"
+    if noticed is None:
+        missed = "could lose all of them unnoticed"
+    elif noticed > 1:
+        missed = f"could lose {noticed - 1} of these unnoticed"
+    else:
+        missed = "can lose none of these unnoticed"
     return (
-        f" {have} {images} of them: {unseen} goes unseen. To see smaller losses, send more "
-        "held-out images of each class, in the folder `test` of a batch."
+        f" {have} {format_count(images, 'image')} among them, and {missed}. To notice smaller losses, "
+        "send more held-out images of each class, in the folder `test` of a batch."
     )
 
 

@@ -425,6 +425,24 @@ def test_on_a_terminal_of_80_columns_nothing_is_wider(birds: str) -> None:
     assert max(len(line) for line in lines) <= 80
 
 
+def test_on_a_terminal_a_new_model_is_summed_up_with_the_next_command(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("perennial.cli.models.models.is_terminal", lambda: True)
+    assert run_command_line(["models", "create", "terns", *MODEL]) == 0
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert "network small-cnn" in first and "images of 8 × 8 pixels, method" in first
+    assert last == "Send a batch: perennial submit terns FOLDER"
+
+
+def test_a_batch_for_a_model_that_is_not_there_names_the_command_that_creates_it(
+    capsys: Said, weeks: list[Path]
+) -> None:
+    assert run_command_line(["submit", "zebras", str(weeks[0])]) == 3
+    told = capsys.readouterr().err
+    assert "There is no model 'zebras'." in told and "perennial models create zebras" in told
+
+
 def test_ctrl_c_leaves_the_job_alone_and_says_how_to_come_back(
     capsys: Said, birds: str, weeks: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from perennial.words import (
     describe_left_out,
     describe_unmeasured_checks,
     format_duration,
+    locate_lost_images,
     replace_requests_by_commands,
     replace_task_requests,
 )
@@ -154,14 +155,18 @@ UNMEASURED = {
 def gate_of(*checks: dict[str, Any], **more: Any) -> Any:
     """A version with a verdict, for its words alone."""
     verdict = convert_from_json(Verdict, {"passed": False, "checks": list(checks), **more})
-    return SimpleNamespace(gate=verdict, parent=1)
+    return SimpleNamespace(gate=verdict, parent=1, number=2)
 
 
-def test_a_failed_check_names_classes_and_pictures() -> None:
-    assert list(describe_failed_checks(gate_of(FAILED, UNMEASURED))) == [
-        "it lost a class. It lost cat (0 of 12 right, 11 by version 1).",
-        "  cat, now called hat: /v1/7.png",
+def test_a_failed_check_names_classes_and_where_the_images_are_shown() -> None:
+    held = gate_of(FAILED, UNMEASURED)
+    assert list(describe_failed_checks(held)) == [
+        "it lost a class. It lost cat (0 of 12 right, 11 by version 1)."
     ]
+    assert list(locate_lost_images("http://host:8000", "my cats", held)) == [
+        "Look at these images: http://host:8000/ui/models/my%20cats/compare?a=1&b=2"
+    ]
+    assert list(locate_lost_images("http://host:8000", "my cats", gate_of(UNMEASURED))) == []
 
 
 def test_what_was_not_measured_and_what_could_be_seen_is_said() -> None:

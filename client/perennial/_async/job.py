@@ -171,7 +171,8 @@ class AsyncJobHandle:
             )
             version = await self._http.get(types.Version, where)
             entry = next((one for one in model.attention if one.task == job.task), None)
-            return GateHeld(describe_held_version(model, version, entry, job.id), job, entry)
+            text = describe_held_version(model, version, entry, job.id, self._http.url)
+            return GateHeld(text, job, entry)
         if job.state == "succeeded":
             return None
         reason = make_one_line(

@@ -201,8 +201,9 @@ def _find_misread_classes(data: DataReport) -> Finding | None:
     ]
     more = "" if len(confident) <= 5 else f", and {len(confident) - 5} more classes by others"
     text = (
-        f"Version {first['version']} takes {', '.join(each)}{more}, surely (with a probability of "
-        f"at least {first['least']:.3g}): it does not know these classes yet."
+        f"Version {first['version']}, which does not know these classes yet, takes "
+        f"{', '.join(each)}{more}, with a probability of at least {first['least']:.3g}. That is as it "
+        f"should be, unless two names mean the same thing."
     )
     return {"kind": "would_say", "holds": False, "text": text}
 

@@ -11,15 +11,16 @@ from tests.core.lineage.test_checks import count, drift, losses, of_class
 def test_the_words_say_what_the_images_could_have_shown() -> None:
     seen = describe_visible_losses(NEW_GATE, losses())
     assert seen is not None and seen["detail"] == (
-        "With 100 held-out images of earlier tasks, a loss below 19 points may go unseen; "
-        "210 more bring that to 10. Earlier classes have as few as 10 of them: one that loses fewer "
-        "than 7 goes unseen. To see smaller losses, send more held-out images of each class, in "
-        "the folder `test` of a batch."
+        "The gate compared 100 held-out images of earlier tasks: it may miss a loss of less than 19 "
+        "points, and with 210 more, one of less than 10. The smallest earlier class has 10 images "
+        "among them, and could lose 6 of these unnoticed. To notice smaller losses, send more "
+        "held-out images of each class, in the folder `test` of a batch."
     )
     few = {**losses(), "visible": vars(find_detectable_loss(5, 0.02))}
     detail = describe_visible_losses(NEW_GATE, few)["detail"]  # type: ignore[arg-type, index]
     assert detail.startswith(
-        "With 5 held-out images of earlier tasks, no loss can be told from chance; with "
+        "The gate compared 5 held-out images of earlier tasks: too few to tell any loss from "
+        "chance; with "
     )
     assert describe_visible_losses(NEW_GATE, losses(forgotten=count(missing="no images"))) is None
     assert describe_visible_losses(ALL_OFF, losses()) is None
@@ -44,10 +45,19 @@ def describe_classes(*sizes: int) -> str:
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
-        ((5, 5), "Each earlier class has 5 of them: one that loses fewer than 5 goes unseen."),
-        ((5, 9), "Earlier classes have as few as 5 of them: one that loses fewer than 5 goes"),
-        ((4, 4), "Each earlier class has 4 of them: even one that loses all 4 goes unseen."),
-        ((30, 30), "Each earlier class has 30 of them: one that loses fewer than 7 goes unseen."),
+        (
+            (5, 5),
+            "Each earlier class has 5 images among them, and could lose 4 of these unnoticed.",
+        ),
+        ((5, 9), "The smallest earlier class has 5 images among them, and could lose 4 of these"),
+        (
+            (4, 4),
+            "Each earlier class has 4 images among them, and could lose all of them unnoticed.",
+        ),
+        (
+            (30, 30),
+            "Each earlier class has 30 images among them, and could lose 6 of these unnoticed.",
+        ),
     ],
 )
 def test_the_words_say_how_small_a_loss_of_one_class_is_noticed(
@@ -60,7 +70,7 @@ def test_a_list_of_classes_that_was_cut_is_not_said_to_be_all() -> None:
     detail = describe_visible_losses(
         NEW_GATE, losses(class_lost=count(100, classes=[of_class("cat", 10, 10)]))
     )
-    assert detail is not None and "Earlier classes have as few as 10 of them" in detail["detail"]
+    assert detail is not None and "The smallest earlier class has 10 images" in detail["detail"]
 
 
 @pytest.mark.parametrize("images", [3, 5, 8, 20, 60])

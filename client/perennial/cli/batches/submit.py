@@ -20,7 +20,7 @@ from perennial.cli.batches.following import follow_and_print_job, report_learned
 from perennial.cli.batches.trials import print_trials, trials_value
 from perennial.cli.command import RECIPE, SECONDS, Shell, command
 from perennial.cli.output import Cell, print_fields, print_notice, print_text
-from perennial.errors import UndecidedBatch
+from perennial.errors import NotFound, UndecidedBatch
 from perennial.guard import quote_shell_word
 from perennial.pack.remote.address import is_remote_address
 from perennial.pack.remote.url_list import is_remote_source
@@ -151,7 +151,10 @@ def submit_batch(
             shell.print_result(report, lambda: _print_check_report(model, report, ignored))
             return
         label = name or (None if batch == "-" else _derive_batch_name(batch))
-        with nullcontext(True) if is_shown else SentLines() as sent:
+        with (
+            nullcontext(True) if is_shown else SentLines() as sent,
+            _suggest_creating_model(model),
+        ):
             handle = client.submit(
                 model,
                 source,
@@ -217,6 +220,17 @@ def _open_named_source(batch: str) -> Iterator[Path | str]:
         with path.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
         yield path
+
+
+@contextmanager
+def _suggest_creating_model(model: str) -> Iterator[None]:
+    """Add the command that creates the model to the error of a missing one, within the block."""
+    try:
+        yield
+    except NotFound as error:
+        if error.detail.startswith("There is no model"):
+            error.add_note(f"Create it first: perennial models create {quote_shell_word(model)}")
+        raise
 
 
 def _parse_reading_option(option: str) -> tuple[str, Any]:

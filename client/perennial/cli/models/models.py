@@ -18,6 +18,7 @@ from perennial.cli.output import (
     ask_for_confirmation,
     format_bytes,
     format_time,
+    is_terminal,
     print_fields,
     print_text,
 )
@@ -269,7 +270,7 @@ def create_model(
     model = client.models.create(name, scenario, exist_ok=exist_ok, **request_fields)  # type: ignore[arg-type]
     if is_awaited and model.job is not None:
         model = _wait_for_fetched_base(shell, client, model, model.job)
-    shell.print_result(model, lambda: _print_model_fields(model))
+    shell.print_result(model, lambda: _print_new_model(model))
 
 
 def _wait_for_fetched_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model:
@@ -288,6 +289,27 @@ def show_model(shell: Shell, model: str) -> None:
     """Show one model: its settings, its versions, and what waits for you."""
     model_details = shell.create_client().models.retrieve(model)
     shell.print_result(model_details, lambda: _print_model_fields(model_details))
+
+
+def _print_new_model(model: Model) -> None:
+    """Print what a new model is, what its defaults imply, and the next command; to a program, its
+    fields.
+    """
+    if not is_terminal():
+        _print_model_fields(model)
+        return
+    method = model.recipe.method.name if model.recipe.method else "its recipe"
+    name = quote_shell_word(model.name)
+    print_text(
+        f"Model {make_one_line(model.name)} ({model.id}): network {describe_architecture(model.architecture)}, "
+        f"images of {model.image.size} × {model.image.size} pixels, method {method}."
+    )
+    _print_fetched_base(model)
+    for warning in model.warnings:
+        print_text(f"note: {words.replace_requests_by_commands(warning)}")
+    _print_attention(model)
+    print_text(f"All settings: perennial models show {name}")
+    print_text(f"Send a batch: perennial submit {name} FOLDER")
 
 
 def _print_model_fields(model: Model) -> None:
@@ -323,14 +345,24 @@ def _print_model_fields(model: Model) -> None:
             f"checks off: {', '.join(off)} (perennial models set {quote_shell_word(model.name)} --checks "
             f"on)"
         )
+    _print_fetched_base(model)
+    for warning in model.warnings:
+        print_text(f"warning: {words.replace_requests_by_commands(warning)}")
+    _print_attention(model)
+
+
+def _print_fetched_base(model: Model) -> None:
+    """Print how to follow the job that fetches the base, if one does."""
     # A base that cannot be fetched is an item of `attention`, which names the remedy.
     if model.job is not None and not model.attention:
         print_text(
             f"Its base is being fetched. Follow that with: perennial jobs watch "
             f"{quote_shell_word(model.job)}"
         )
-    for warning in model.warnings:
-        print_text(f"warning: {words.replace_requests_by_commands(warning)}")
+
+
+def _print_attention(model: Model) -> None:
+    """Print what waits for a person, and the commands that settle it."""
     for entry in model.attention:
         print_text("\n" + "\n".join(words.describe_attention_item(model.name, entry)))
 

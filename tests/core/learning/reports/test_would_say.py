@@ -73,8 +73,9 @@ def test_a_person_reads_it() -> None:
     (told,) = build_findings({"would_say": find_frequent_predictions(parent(), batch())}, 30, 0)
     assert (told["kind"], told["holds"]) == ("would_say", False)
     assert told["text"] == (
-        "Version 4 takes 5 of 5 images of “glove” for “shoe”, 15 of 20 images of “hat” for “cap”, "
-        "surely (with a probability of at least 0.9): it does not know these classes yet."
+        "Version 4, which does not know these classes yet, takes 5 of 5 images of “glove” for “shoe”, "
+        "15 of 20 images of “hat” for “cap”, with a probability of at least 0.9. That is as it should "
+        "be, unless two names mean the same thing."
     )
     few = {
         "label": "hat",
