@@ -55,6 +55,8 @@ SHORTEST_S = 0.001
 """Shortest cost of a phase, in seconds: shares are quotients of costs."""
 LEAST_S = 2.0
 """Seconds after which the pace of a job is meaningful."""
+PACE_SHARE = 0.1
+"""Share of the expected seconds after which it is: a slow first phase says little of the others."""
 MOST_RATIO = 10.0
 """Largest ratio of images between two batches for which the earlier job is informative."""
 LOOKED_AT = 5
@@ -201,7 +203,7 @@ def _compute_slowdown(
     )
     if phase is not None:
         planned, spent = planned + expected[phase] * of_phase, spent + costs.get(phase, 0.0)
-    if planned and spent >= LEAST_S:
+    if planned > PACE_SHARE * sum(expected.values()) and spent >= LEAST_S:
         return spent / planned
     # Usual costs are guesses: they give no time left before this job has shown its pace.
     return 1.0 if newest.is_measured else None

@@ -81,6 +81,15 @@ def test_phases_weigh_what_they_cost_the_last_time(desk: Any) -> None:
     assert progress["left_s"] == pytest.approx(75, rel=0.1)
 
 
+def test_a_slow_first_phase_does_not_stretch_the_time_left(desk: Any) -> None:
+    model = desk.model()
+    learned(desk, model, {"prepare": 2, "train": 30, "evaluate": 10})
+    _, claim = desk.begin(model)
+    told(desk, claim, PhaseEvent(phase="prepare"))
+    progress = told(desk, claim, at_step(0), after_s=12)  # its weights were fetched
+    assert progress["left_s"] == pytest.approx(40, rel=0.1)
+
+
 def test_a_last_job_that_cost_nearly_nothing_gives_a_share(desk: Any) -> None:
     model = desk.model()
     learned(desk, model, {"validate": 0.0, "train": 0.05})
