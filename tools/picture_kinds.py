@@ -890,7 +890,7 @@ def generate_jpeg_kinds() -> Iterator[Kind]:
     """Yield kinds of JPEG."""
     colours, grey = make_smooth_samples(), make_smooth_samples(1)
 
-    def make_kind(name: str, data: bytes, **more: Any) -> Kind:
+    def build_picture_kind(name: str, data: bytes, **more: Any) -> Kind:
         return Kind(
             f"jpeg {name}",
             data,
@@ -898,13 +898,15 @@ def generate_jpeg_kinds() -> Iterator[Kind]:
             **{"tolerance": 2, "oracle": "libvips", **more},
         )
 
-    yield make_kind("4:4:4", encode_image(colours, "JPEG", quality=95, subsampling=0))
-    yield make_kind("4:2:0", encode_image(colours, "JPEG", quality=95, subsampling=2))
-    yield make_kind("grey", encode_image(grey, "JPEG", quality=95))
-    yield make_kind("progressive", encode_image(colours, "JPEG", quality=95, progressive=True))
-    yield make_kind("in RGB", encode_image(colours, "JPEG", quality=95, keep_rgb=True))
+    yield build_picture_kind("4:4:4", encode_image(colours, "JPEG", quality=95, subsampling=0))
+    yield build_picture_kind("4:2:0", encode_image(colours, "JPEG", quality=95, subsampling=2))
+    yield build_picture_kind("grey", encode_image(grey, "JPEG", quality=95))
+    yield build_picture_kind(
+        "progressive", encode_image(colours, "JPEG", quality=95, progressive=True)
+    )
+    yield build_picture_kind("in RGB", encode_image(colours, "JPEG", quality=95, keep_rgb=True))
     for orientation in range(2, 9):
-        yield make_kind(
+        yield build_picture_kind(
             f"turned {orientation}",
             encode_image(
                 orient_as_stored(colours, orientation),
@@ -968,7 +970,7 @@ def generate_jpeg_kinds() -> Iterator[Kind]:
     data = encode_image(colours, "JPEG", quality=95, icc_profile=BROKEN_PROFILE)
     yield Kind("jpeg with a damaged profile", data, read_with_vips(data), 2, "libvips")
     frames = [Image.fromarray(colours), Image.fromarray(colours[::-1])]
-    yield make_kind(
+    yield build_picture_kind(
         "of several pictures (MPO)",
         encode_image(frames[0], "MPO", save_all=True, append_images=frames[1:]),
     )

@@ -79,7 +79,7 @@ class Chores:
         if self._thread.is_alive():
             self._thread.join(CLOSE_S)
 
-    def do_all_chores(self) -> None:
+    def run_chores_once(self) -> None:
         """Do all chores of the worker once."""
         for name, chore in self._chores.items():
             if self._end.is_set():
@@ -104,5 +104,5 @@ class Chores:
 
     def _run_chore_rounds(self) -> None:
         while not self._end.is_set():
-            self.do_all_chores()
+            self.run_chores_once()
             self._end.wait(self._period_s)

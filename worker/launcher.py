@@ -49,7 +49,7 @@ WORKER = "worker"
 
 
 @dataclass
-class Part:
+class ServiceProcess:
     """A supervised process and its restarts."""
 
     name: str
@@ -104,7 +104,10 @@ class Launcher:
     """
 
     def __init__(
-        self, parts: list[Part], grace_s: float, tell_end: Callable[[], None] = lambda: None
+        self,
+        parts: list[ServiceProcess],
+        grace_s: float,
+        tell_end: Callable[[], None] = lambda: None,
     ) -> None:
         self._parts = parts
         self._grace_s = grace_s
@@ -133,7 +136,7 @@ class Launcher:
                 part.send_signal(signal.SIGKILL)
                 part.wait_until_ended(time.monotonic() + 5.0)
 
-    def _start_or_schedule_part(self, part: Part) -> None:
+    def _start_or_schedule_part(self, part: ServiceProcess) -> None:
         """Start a part, or schedule its restart if it has ended."""
         now = time.monotonic()
         if part.is_running() or now < part.start_at:
@@ -174,7 +177,7 @@ class Launcher:
         return 0 if clean else 1
 
 
-def build_service_processes(prepared: PreparedService, port: int) -> list[Part]:
+def build_service_processes(prepared: PreparedService, port: int) -> list[ServiceProcess]:
     """Return the API and the worker that fit the settings from `worker.setup`."""
     environment = {
         **os.environ,
@@ -201,7 +204,7 @@ def build_service_processes(prepared: PreparedService, port: int) -> list[Part]:
         worker = [sys.executable, "-m", "worker.loop"]
     else:
         worker = [sys.executable, *CELERY, "--loglevel", "WARNING"]
-    return [Part(API, api, environment), Part(WORKER, worker, environment)]
+    return [ServiceProcess(API, api, environment), ServiceProcess(WORKER, worker, environment)]
 
 
 def find_free_port(host: str) -> int:

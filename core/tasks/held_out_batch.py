@@ -58,7 +58,7 @@ def submit_or_measure_batch(submission: Submission) -> SentBatch[Accepted]:
         raise Invalid(
             "A batch with held-out images alone is not learned, so that it has no trials."
         )
-    in_model = submission.plan_in_current_model()
+    in_model = submission.place_batch_in_model()
     report = submission.build_batch_report(in_model)
     override = build_stored_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))

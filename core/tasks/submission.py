@@ -144,7 +144,7 @@ class Submission:
         Raises:
             NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_as_next_task`.
         """
-        return self.build_batch_report(self.plan_in_current_model())
+        return self.build_batch_report(self.place_batch_in_model())
 
     def build_batch_report(self, there: BatchInModel) -> Report:
         """Return the facts about the batch that its names and sizes show."""
@@ -198,7 +198,7 @@ class Submission:
         planned = self._plan_in_model(plans_known=False)  # errors are raised before any bytes move
         if planned is None and (response_of_known := self._answer_repeated_batch()) is not None:
             return response_of_known
-        batch_in_model = planned or self.plan_in_current_model()
+        batch_in_model = planned or self.place_batch_in_model()
 
         add_task = partial(self._add_task_and_job, batch_in_model, override, task_id)
         return self.store_and_accept_batch(
@@ -423,7 +423,7 @@ class Submission:
             whole_uploads.delete_piece_objects(self.store, spent)
         return done
 
-    def plan_in_current_model(self) -> BatchInModel:
+    def place_batch_in_model(self) -> BatchInModel:
         """Return the batch in its model as that is now; for errors see `preview_submission`."""
         batch_in_model = self._plan_in_model(plans_known=True)
         assert batch_in_model is not None

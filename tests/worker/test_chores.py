@@ -11,8 +11,8 @@ from worker.chores import Chores
 def test_a_round_does_every_chore_in_order() -> None:
     done: list[str] = []
     chores = Chores("chores", 10, {"a": lambda: done.append("a"), "b": lambda: done.append("b")})
-    chores.do_all_chores()
-    chores.do_all_chores()
+    chores.run_chores_once()
+    chores.run_chores_once()
     assert done == ["a", "b", "a", "b"]
 
 

@@ -20,7 +20,7 @@ from worker.launcher import (
     STEADY_S,
     WORKER,
     Launcher,
-    Part,
+    ServiceProcess,
     build_service_processes,
     find_free_port,
     wait_for_free_port,
@@ -31,10 +31,14 @@ PROGRAM = """
 import os, signal, sys
 sys.path.insert(0, {root!r})
 from worker import launcher as launchers
-from worker.launcher import API, WORKER, Launcher, Part
+from worker.launcher import API, WORKER, Launcher, ServiceProcess
 launchers.API_GRACE_S = 60
 parts = [
-    Part(name, [sys.executable, "-c", "import os, signal, sys, time\\n" + code, {folder!r}, name], dict(os.environ))
+    ServiceProcess(
+        name,
+        [sys.executable, "-c", "import os, signal, sys, time\\n" + code, {folder!r}, name],
+        dict(os.environ),
+    )
     for name, code in ((API, {api!r}), (WORKER, {worker!r}))
 ]
 launcher = Launcher(parts, 60.0)
@@ -96,7 +100,7 @@ def test_a_part_that_always_dies_is_restarted_with_growing_pauses(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(launchers, "time", clock)
-    part = Part(API, ["false"], dict(os.environ))
+    part = ServiceProcess(API, ["false"], dict(os.environ))
     launcher = Launcher([part], 1.0)
     pauses = [0.5, 1, 2, 4, 8, 16, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
     for starts, pause_s in enumerate(pauses, 1):

@@ -31,7 +31,7 @@ class Photos:
             PackError: the file was deleted or changed.
         """
         # Keep a reference, because some kinds close their file once nobody holds the contents.
-        contents = self._images.read_images(number)
+        contents = self._images.iterate_image_contents(number)
         return b"".join(next(iter(contents)))
 
 

@@ -187,7 +187,7 @@ class FileImages(Images):
         """Return the sizes from listing."""
         return self._seen.sizes
 
-    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
+    def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the files in pieces of 1 MiB."""
         for number in range(first, len(self._paths)):
             yield self._seen.read_pieces(number, os.path.join(self._folder, self._paths[number]))  # noqa: PTH118

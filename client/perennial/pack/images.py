@@ -1,7 +1,7 @@
 """Labelled images of any source, whose bytes are read when they are sent.
 
 A kind of source fills the rows from names alone if possible. `collect_image_sizes` may have to read
-files, `read_images` always does.
+files, `iterate_image_contents` always does.
 """
 
 from abc import ABC, abstractmethod
@@ -28,7 +28,7 @@ class Images(ABC):
     """A source of images in a fixed order.
 
     Attributes:
-        rows: the images, in the order of `collect_image_sizes` and `read_images`.
+        rows: the images, in the order of `collect_image_sizes` and `iterate_image_contents`.
         listed: True if labels are sent as a labels.csv; otherwise names contain them, as
             `<class>/…`.
         origin: description of the source, as the end of a sentence: `the folder “photos”`.
@@ -55,7 +55,7 @@ class Images(ABC):
         """
 
     @abstractmethod
-    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
+    def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the bytes of each image from `first` on, as pieces to be consumed before the next
         image.
 

@@ -107,7 +107,7 @@ class TarBatch(Batch):
         """
         # Compute the sizes first: that may remove rows.
         sizes, rows = self._image_sizes, self._images.rows
-        contents = self._images.read_images(0) if rows else iter(())
+        contents = self._images.iterate_image_contents(0) if rows else iter(())
         for row, size, content in zip(rows, sizes, contents, strict=False):
             yield row.name, row.label, b"".join(_check_image_size(content, size, row.name))
 
@@ -144,7 +144,7 @@ class TarBatch(Batch):
 
     def _build_tar_entries(self, first: int) -> Iterator[bytes]:
         rows, sizes = self._images.rows, self._image_sizes
-        contents = self._images.read_images(first) if first < len(rows) else iter(())
+        contents = self._images.iterate_image_contents(first) if first < len(rows) else iter(())
         for number, content in enumerate(contents, start=first):
             yield tar.build_tar_header(rows[number].name, sizes[number])
             yield from _check_image_size(content, sizes[number], rows[number].name)

@@ -34,7 +34,7 @@ def read(path: Path) -> int:
     """Read all of it; the images that it gave."""
     images = ParquetImages(path)
     images.collect_image_sizes()
-    return sum(1 for _ in images.read_images(0))
+    return sum(1 for _ in images.iterate_image_contents(0))
 
 
 def image(bytes_: Any, data: Any, path: Any, name: Any) -> Any:

@@ -80,7 +80,7 @@ class FetchedImages(Images):
         """Return the sizes from listing."""
         return self._sizes
 
-    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
+    def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images in order, with a few fetched ahead.
 
         Raises:

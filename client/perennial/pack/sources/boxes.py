@@ -275,7 +275,7 @@ class CropImages(Images):
         self._set_left_out_warnings()
         return sizes
 
-    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
+    def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield crops picture by picture, decoding each picture once."""
         return ((crop,) for crop in self._iterate_encoded_crops(first))
 

@@ -98,7 +98,7 @@ class MappedImages(Images):
             "q", (len(c) if isinstance(c, bytes) else self._seen.sizes[c] for c in self._contents)
         )
 
-    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
+    def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images in order."""
         for content in self._contents[first:]:
             yield (

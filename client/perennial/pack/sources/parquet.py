@@ -155,7 +155,7 @@ class ParquetImages(Images):
         self._set_left_out_warnings()
         return sizes
 
-    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
+    def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images, starting with the row group of image `first`."""
         return ((content or b"",) for content in self._read_images(first))
 

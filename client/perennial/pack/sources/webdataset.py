@@ -121,7 +121,7 @@ class ShardImages(Images):
         """Return the sizes in the shards' headers."""
         return self._sizes
 
-    def read_images(self, first: int) -> Iterator[Iterable[bytes]]:
+    def iterate_image_contents(self, first: int) -> Iterator[Iterable[bytes]]:
         """Yield the images shard by shard, front to back."""
         at = first
         # Forwards through each shard: seeking back in a gzip file reads it from its beginning.
