@@ -5,6 +5,7 @@ import fcntl
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -106,7 +107,7 @@ def _build_base_work(bases: Sequence[BaseRun], store: Store) -> Iterator[Work]:
             print(f"base {base.name}: {reason or 'trained'}", flush=True)
 
         print(f"base {base.name}: training", flush=True)
-        yield Work(lambda fd, base=base: train_and_store_base(base, store, fd), record_base_end)
+        yield Work(partial(train_and_store_base, base, store), record_base_end)
 
 
 def _build_run_work(runs: Sequence[Run], store: Store, progress: "Progress") -> Iterator[Work]:
@@ -129,7 +130,7 @@ def _build_run_work(runs: Sequence[Run], store: Store, progress: "Progress") -> 
                 _record_run_failure(run, store, reason)
             progress.print_run_end(run)
 
-        yield Work(lambda fd, run=run: execute_and_record_run(run, store, fd), record_run_end)
+        yield Work(partial(execute_and_record_run, run, store), record_run_end)
 
 
 def _record_run_failure(run: Run, store: Store, reason: str) -> None:

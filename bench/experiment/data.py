@@ -33,7 +33,7 @@ from tools import digits
 PARTS = ("train", "test")
 BUNDLED = {"bundled/digits": False, "bundled/signed-digits": True}
 """Path → whether negatives are among the digits."""
-_IDX_TYPES = {8: np.dtype("u1"), 12: np.dtype(">i4")}
+_IDX_TYPES: dict[int, np.dtype[Any]] = {8: np.dtype("u1"), 12: np.dtype(">i4")}
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,8 @@ def read_idx_array(path: Path) -> npt.NDArray[Any]:
     kind = _IDX_TYPES[raw[2]]
     if len(raw) != 4 + 4 * raw[3] + int(shape.prod()) * kind.itemsize:
         raise ValueError(f"{path.name} is cut short: its header promises {tuple(shape.tolist())}")
-    return np.frombuffer(raw, kind, offset=4 + 4 * raw[3]).reshape(shape)
+    found: npt.NDArray[Any] = np.frombuffer(raw, kind, offset=4 + 4 * raw[3])
+    return found.reshape(shape)
 
 
 def _require_single_file(found: list[Path], part: str, what: str) -> Path:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations, pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.experiment.outcomes import Outcome
 from bench.experiment.statistics import (
@@ -137,7 +138,9 @@ class DepthStudy:
                 found.append((self.methods[a], self.methods[b], above, below))
         return found
 
-    def _draw_correlations(self, depth: int, coefficient: Coefficient, draws: Array) -> Array:
+    def _draw_correlations(
+        self, depth: int, coefficient: Coefficient, draws: npt.NDArray[np.int64]
+    ) -> Array:
         x, y = (
             table[draws, depth].reshape(len(draws), -1) for table in (self.moved, self.forgetting)
         )
@@ -148,7 +151,7 @@ def _average_defined(values: Array, axis: int = -1) -> Array:
     """Return the mean of the values that are not missing; NaN when there is none."""
     there = np.isfinite(values)
     with np.errstate(invalid="ignore"):
-        return np.where(there, values, 0).sum(axis) / there.sum(axis)
+        return np.asarray(np.where(there, values, 0).sum(axis) / there.sum(axis))
 
 
 def describe_depth_findings(study: DepthStudy) -> list[str]:

@@ -4,6 +4,7 @@ ranks.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +49,7 @@ def draw_experiment_figures(outcomes: Sequence[Outcome], folder: Path) -> list[P
     return made
 
 
-def _create_panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[np.object_]]:
+def _create_panels(rows: int, columns: int) -> tuple[Figure, npt.NDArray[Any]]:
     figure = Figure(figsize=(PANEL * columns + LEGEND, PANEL * rows + 0.8), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
@@ -141,7 +142,7 @@ def _draw_ranking_agreement(study: DepthStudy) -> Figure:
     axis = axes[0, 0]
     axis.imshow(matrix, vmin=-1, vmax=1, cmap="RdBu")
     for (i, j), value in np.ndenumerate(matrix):
-        _write_cell_text(axis, i, j, f"{value:.2f}", light=abs(value) > 0.5)
+        _write_cell_text(axis, i, j, f"{value:.2f}", light=bool(abs(value) > 0.5))
     for ticks in (axis.set_xticks, axis.set_yticks):
         ticks(range(size), [str(depth) for depth in study.depths])
     _label_axis(axis, "", "depth", "depth")
@@ -182,7 +183,7 @@ def _add_method_legend(
         for number, name in enumerate(names)
         if shown is None or name in shown
     ]
-    figure.legend(handles=handles, loc="outside center right", fontsize=7)
+    figure.legend(handles=handles, loc="outside right center", fontsize=7)
 
 
 def _label_axis(axis: Axes, title: str, x: str, y: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from bench.experiment import joint
 from bench.experiment.data import Files
 from bench.experiment.plan import Base, DataSet, Images, Method, Patch, Plan, PlanError
 from bench.experiment.readout import HeldOut
+from core.contract.catalogue import Catalogue
+from core.contract.responses.architecture import ArchitectureChoice
 from core.errors import InvalidRecipe
 from core.learning.catalogue import build_catalogue
 from core.learning.networks import parse_architecture
@@ -247,7 +249,10 @@ def _resolve_recipe_or_fail(
 ) -> Recipe:
     try:
         found = resolve_recipe(
-            _build_learning_catalogue(), scenario, patch, architecture=architecture
+            _build_learning_catalogue(),
+            scenario,
+            patch,
+            architecture=cast(ArchitectureChoice, architecture),
         )
     except InvalidRecipe as error:
         first = error.fields[0]
@@ -256,7 +261,7 @@ def _resolve_recipe_or_fail(
 
 
 @cache
-def _build_learning_catalogue() -> dict[str, Any]:
+def _build_learning_catalogue() -> Catalogue:
     return build_catalogue()
 
 

@@ -35,7 +35,7 @@ class JointHeads(Finetune):
     source = "The joint reference of van de Ven and Tolias 2019, arXiv 1904.07734"
     scenarios = ("class",)
     Hyper = Groups
-    neutral = None
+    neutral = None  # type: ignore[assignment]  # a method may have none, but fine-tuning has one
     no_neutral = "its loss depends on the groups alone; one group with all classes is fine-tuning"
 
     def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:

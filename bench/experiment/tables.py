@@ -11,7 +11,7 @@ from bench.experiment import statistics
 from bench.experiment.depths import DepthStudy, describe_depth_findings, format_statistic
 from bench.experiment.grid import BaseRun, Cell, Run
 from bench.experiment.outcomes import Outcome, group_by_cell, list_defined_values
-from bench.experiment.plan import Plan
+from bench.experiment.plan import Plan, Value
 from bench.experiment.runs import Store
 
 READOUTS = {
@@ -329,7 +329,9 @@ def _render_published_comparison(
     missing results have a row.
     """
     assert plan.published is not None
-    theirs = {(value.scenario, value.method): value for value in plan.published.values}
+    theirs: dict[tuple[str, str], Value] = {
+        (value.scenario, value.method): value for value in plan.published.values
+    }
     rows, gaps = [], []
     for (data, scenario, readout, method, depth), found in cells.items():
         value = theirs.get((scenario, method))

@@ -111,5 +111,5 @@ def describe_machine(device: str) -> dict[str, Any]:
         "cores": os.cpu_count() or 1,
         "driver": read_driver_version() if cuda else None,
         "cuda": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version() if cuda else None,  # type: ignore[no-untyped-call]
+        "cudnn": torch.backends.cudnn.version() if cuda else None,
     }

@@ -140,13 +140,13 @@ def _render_step_section(step: Step, outcome: StepResult) -> list[str]:
             for name, value in plain.items()
         ]
     for name, value in outcome.figures.items():
-        if _is_figure_table(value):
+        if isinstance(value, dict) and _is_figure_table(value):
             lines += [
                 "",
                 f"{_escape_cell_text(name[0].upper() + name[1:])}:",
                 "",
                 *_render_figure_table(value),
-            ]  # type: ignore[arg-type]
+            ]
     if isinstance(printed, list):
         lines += ["", "```text", *map(str, printed), "```"]
     return lines

@@ -91,20 +91,22 @@ def count_found_contradictions(
     is_exact = change is return_image_unchanged
     found = []
     for mine, traces, first in ((both, None, len(images)), (own, theirs, 0)):
+        pixels, numbers = contradictions._get_digests_and_labels(mine)
         if is_exact:
-            pixels, numbers = mine.pixels, mine.labels
-            before = (
+            before, their_numbers = (
                 (pixels[:first], numbers[:first])
                 if traces is None
-                else (traces.pixels, traces.labels)
+                else contradictions._get_digests_and_labels(traces)
             )
             pairs = list(
-                contradictions._find_contradicting_pairs(*before, pixels[first:], numbers[first:])
+                contradictions._find_contradicting_pairs(
+                    before, their_numbers, pixels[first:], numbers[first:]
+                )
             )
             found.append(len({row for _, row in pairs}))
         else:
             others = (None, None) if traces is None else (traces.all_hashes, traces.labels)
-            pairs = near.find_contradicting_labels(mine.all_hashes, mine.labels, *others)
+            pairs = near.find_contradicting_labels(mine.all_hashes, numbers, *others)
             found.append(len({row for _, row in pairs if row >= first}))
     return found[0], found[1]
 
@@ -180,7 +182,7 @@ def recompress_or_resize_image(image: Images, random: np.random.Generator) -> Im
     if random.random() < 0.5:
         out = io.BytesIO()
         opened.save(out, "JPEG", quality=int(random.integers(60, 96)))
-        changed = Image.open(out)
+        changed: Image.Image = Image.open(out)
     else:
         side = round(opened.width * random.uniform(0.7, 2))
         changed = opened.resize((side, side), Image.Resampling.BICUBIC).resize(

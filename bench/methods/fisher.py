@@ -12,6 +12,8 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +25,7 @@ from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 
 CLASSES = 10
 GOAL = 1.2
-CASES = {
+CASES: dict[str, tuple[dict[str, Any], ImageSpec, int]] = {
     "mlp": ({"name": "mlp", "hidden": [400, 400]}, ImageSpec(28, 1), 256),
     "resnet20": ({"name": "resnet20"}, ImageSpec(32, 3), 64),
 }
@@ -40,17 +42,16 @@ def main() -> None:
         heads = HeadSpec(tuple(str(c) for c in range(CLASSES)))
         network = build_network(architecture, image, "class", heads, seed=0).eval()
         generator = torch.Generator().manual_seed(0)
+        assert network.head is not None
         with torch.no_grad():
             for parameter in (network.head.weight, network.head.bias):
                 parameter.normal_(std=0.1, generator=generator)
         x = torch.randn(n, image.channels, image.size, image.size, generator=generator)
         ways: dict[str, Callable[[], object]] = {
-            "loop": lambda network=network, x=x: compute_fisher_by_loop(network, x),
-            "vmap": lambda network=network, x=x: compute_fisher_by_vmap(network, x),
-            "ours": lambda network=network, x=x: compute_fisher_by_product(network, x, "sample"),
-            "ours, exact": lambda network=network, x=x: compute_fisher_by_product(
-                network, x, "exact"
-            ),
+            "loop": partial(compute_fisher_by_loop, network, x),
+            "vmap": partial(compute_fisher_by_vmap, network, x),
+            "ours": partial(compute_fisher_by_product, network, x, "sample"),
+            "ours, exact": partial(compute_fisher_by_product, network, x, "exact"),
         }
         took: dict[str, list[float]] = {way: [] for way in ways}
         for lap in range(options.rounds + 1):

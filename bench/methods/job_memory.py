@@ -18,7 +18,9 @@ from safetensors.torch import save_file
 from bench.job_run import fill_in_spec_defaults
 from core.admission.admission import Work, estimate_memory
 from core.admission.network_size import find_network_size
+from core.contract.catalogue import Catalogue
 from core.contract.jobs.job_event import DoneEvent, JobEvent
+from core.contract.responses.architecture import ImageOut
 from core.recipe.architecture import complete_architecture
 from core.recipe.catalogue import load_catalogue
 from core.recipe.resolve import resolve_recipe
@@ -38,11 +40,11 @@ Json = dict[str, Any]
 
 
 def measure_and_estimate_memory(
-    catalogue: Json, zygote: Zygote, folder: Path, network: str, method: str
+    catalogue: Catalogue, zygote: Zygote, folder: Path, network: str, method: str
 ) -> tuple[int, int]:
     """Return (peak, estimate) of the memory of the second task's job, in bytes."""
     asked, size = NETWORKS[network]
-    image = {"size": size, "channels": 3}
+    image: ImageOut = {"size": size, "channels": 3}
     scenario = "task" if "task" in catalogue["methods"][method]["scenarios"] else "class"
     asked_for = complete_architecture(catalogue, scenario, asked, image)
     patch = {"method": method, "epochs": 1, "batch_size": BATCH}

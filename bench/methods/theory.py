@@ -33,7 +33,7 @@ def _compute_teacher_cost(hyper: Mapping[str, Any], batch: int, task: int) -> fl
 
 
 def _compute_vpt_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
-    return 1 + hyper["prompts"] / TOKENS
+    return 1 + float(hyper["prompts"]) / TOKENS
 
 
 def _compute_icarl_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
@@ -45,12 +45,12 @@ def _compute_der_pp_cost(hyper: Mapping[str, Any], batch: int, task: int) -> flo
 
 
 def _compute_gem_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
-    looked_at = min(hyper["memory"], hyper["memory_batch"] or hyper["memory"])
+    looked_at = float(min(hyper["memory"], hyper["memory_batch"] or hyper["memory"]))
     return 1 + (task - 1) * looked_at / batch
 
 
 def _compute_a_gem_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:
-    return 1 + hyper["reference_batch"] / batch
+    return 1 + float(hyper["reference_batch"]) / batch
 
 
 def _compute_dlcft_cost(hyper: Mapping[str, Any], batch: int, task: int) -> float:

@@ -156,7 +156,7 @@ def measure_plain_loop_rate(
                 logits = network(images)
             functional.cross_entropy(logits.float(), y[index]).backward()
             optimizer.step()
-    return case["epochs"] * len(x) / (time.perf_counter() - start)
+    return float(case["epochs"] * len(x) / (time.perf_counter() - start))
 
 
 @dataclass
@@ -211,7 +211,7 @@ def measure_job_rate(case: dict[str, Any], file: Path, threads: int, precision: 
         }
         clock = _Clock(-(-count // BATCH))
         run_completed_spec(spec, clock)
-    return case["epochs"] * count / (clock.end - clock.warm)
+    return float(case["epochs"] * count / (clock.end - clock.warm))
 
 
 def _run_side(side: str, precision: str, case: str, file: Path, threads: int) -> float:

@@ -48,6 +48,7 @@ from bench.research.dlcft_figures import (
     describe_forecast_quality,
     describe_update_costs,
 )
+from core.contract.responses.recipe import RecipeOut
 from core.learning.catalogue import build_catalogue
 from core.learning.data.dataset import Dataset
 from core.learning.methods.dlcft_memory import CurvatureMemory
@@ -165,7 +166,7 @@ def run_all_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Upd
                 "weight_decay": 1e-5,
             }
             patch |= {"augment": "shift-flip", "epochs": options.epochs}
-            recipe = resolve_recipe(build_catalogue(), "data", patch).recipe
+            resolved = resolve_recipe(build_catalogue(), "data", patch).recipe
             task = {
                 "number": i + 1,
                 "classes": zero["manifest"]["classes"],
@@ -173,7 +174,7 @@ def run_all_updates(options: argparse.Namespace, folder: Path) -> tuple[list[Upd
             }
             out = folder / f"update-{i + 1}-{len(trials) - len(updates)}"
             spec = _build_job_spec(
-                options, "data", recipe, {**task, "held_out": None}, parent, zero
+                options, "data", resolved, {**task, "held_out": None}, parent, zero
             )
             update = run_function_in_child(
                 run_update_in_child, spec, out, tasks, test, options.measured
@@ -326,7 +327,12 @@ def _put_result_in_queue(queue: Any, work: Any) -> None:
 
 
 def _build_job_spec(
-    options: argparse.Namespace, scenario: str, recipe: Json, task: Json, parent: Json, base: Json
+    options: argparse.Namespace,
+    scenario: str,
+    recipe: RecipeOut,
+    task: Json,
+    parent: Json,
+    base: Json,
 ) -> Json:
     return {
         "architecture": ARCHITECTURE,

@@ -217,7 +217,7 @@ Learn = Callable[[Tensor, Tensor, int, str | None], tuple[Head, str]]
 
 
 def _fit_ridge_head(h: Tensor, labels: Tensor, classes: int, _: str | None) -> tuple[Head, str]:
-    _, weight = ridge.choose_ridge_strength(_sums(h, labels, classes))
+    weight = ridge.choose_ridge_strength(_sums(h, labels, classes))[1]
     return lambda features: features @ weight, "ridge"
 
 
@@ -380,8 +380,8 @@ def _judge_by_gate(
         "tasks": drifts,
         "compared": len(drifts),
     }
-    right, images = new or (0, 0)
-    learned: LossCount = {**missing, "missing": None, "images": images, "positive": right}
+    correct, images = new or (0, 0)
+    learned: LossCount = {**missing, "missing": None, "images": images, "positive": correct}
     losses: Losses = {
         "forgotten": _count_losses(forgotten),
         "confused": _count_losses(confused),

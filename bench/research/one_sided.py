@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import sklearn.datasets
@@ -30,7 +30,6 @@ from torch import Tensor
 from bench.job_run import fill_in_spec_defaults
 from bench.research import closed_forms
 from bench.research.new_user import encode_photo_as_jpeg
-from core.contract.catalogue import Catalogue
 from core.contract.manifest import PER_TASK, REST
 from core.ingest.images import decode_image
 from core.learning.catalogue import build_catalogue
@@ -216,7 +215,7 @@ class Start:
             if base == "photos"
             else packaged_base.load_base_description().architecture
         )
-        known = cast(Catalogue, build_catalogue())
+        known = build_catalogue()
         self._recipe = resolve_recipe(known, "class", build_new_recipe(known, patch, name)).recipe
         self._normalise = prepared.inputs.normalise
         self._model = {

@@ -87,7 +87,7 @@ def load_images(folder: Path, cache: Path) -> dict[str, np.ndarray]:
                         found[part].append(np.asarray(picture.convert("RGB")).transpose(2, 0, 1))
                     found[f"{part}_labels"].append(classes.index(label))
         arrays = {name: np.asarray(values) for name, values in found.items()}
-        np.savez(cache, classes=np.asarray(classes), **arrays)
+        np.savez(cache, allow_pickle=False, classes=np.asarray(classes), **arrays)
     with np.load(cache, allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}
 
@@ -104,7 +104,8 @@ class Training:
         with torch.no_grad():
             self.head.weight.normal_(0, 0.01, generator=generator)
             self.head.bias.zero_()
-        self.network = nn.Sequential(self.backbone, self.head).to(memory_format=torch.channels_last)
+        self.network = nn.Sequential(self.backbone, self.head)
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
         self.momentum = {name: torch.zeros_like(p) for name, p in self.network.named_parameters()}
         self.curve: list[dict[str, float]] = []
         self._load_checkpoint()

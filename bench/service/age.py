@@ -105,7 +105,7 @@ class Stream:
         logging.getLogger().setLevel(logging.WARNING)  # between the rows of a table
         self._worker = Worker(settings, ring=lambda _job: None)
         self._store = CountedStore(self._worker.store)
-        self._worker.store = self._store  # type: ignore[assignment]
+        self._worker.store = self._store
         self._worker.prepare_worker()
         self._scenario, self._side = scenario, side
         model = {
@@ -251,7 +251,7 @@ def run_and_print_stream(method: str, scenario: str, updates: int, side: int) ->
 
 
 def _compute_median_figure(some: list[Figures], name: str) -> float:
-    return statistics.median(getattr(one, name) for one in some)
+    return float(statistics.median(getattr(one, name) for one in some))
 
 
 def main() -> None:

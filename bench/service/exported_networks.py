@@ -29,6 +29,7 @@ from core.learning.methods.method import Method
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.der_net import ParallelNetwork
 from core.learning.networks.growing import GrowingNetwork
+from core.learning.networks.heads import Head
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.prompts import PromptedNetwork
 from core.learning.state import State
@@ -198,7 +199,11 @@ def build_linearised_case(
             fixed_head=fixed,
             frozen=True,
         )
-        heads = {"shared": built.head} if built.head is not None else dict(built.heads.items())
+        heads = (
+            {"shared": built.head}
+            if built.head is not None
+            else {name: head for name, head in built.heads.items() if isinstance(head, Head)}
+        )
         for name, head in heads.items() if fixed else ():
             built.set_frozen_rows(name, torch.randn(head.weight.shape, generator=draw))
         with torch.no_grad():

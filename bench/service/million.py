@@ -37,8 +37,8 @@ from bench.service.side import Side, create_filled_side, serve_side
 from core.database.session import Database
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import open_store
-from core.upkeep import sweep
+from core.storage import Blobs, open_store
+from core.upkeep import sweep, task_files
 
 CLIENTS = 4
 GOAL = 1.2
@@ -47,13 +47,27 @@ OF_READS = (
     *("/v1/me", "/v1/events", "/v1/bases", "/v1/models/{model}/versions/{version}/results"),
     *(f"{OF_TASK}/{rest}" for rest in ("images", "images/{split}/{i}.png", "sheet.png")),
 )
+WITHOUT_ROWS = (
+    "/ui/models/{model}/rebase",
+    "/ui/webhooks/{webhook}",
+    "/v1/jobs/{job}/trials",
+    "/v1/models/{model}/edits/{n}",
+    "/v1/models/{model}/rebase",
+    "/v1/webhooks/{webhook}",
+    "/v1/webhooks/{webhook}/deliveries",
+    "/v1/webhooks/{webhook}/deliveries/{delivery}",
+)
+OF_FILES = ("/v1/models/{model}/compare", "/v1/models/{model}/compare/images")
 LEFT_OUT = {
     "/": "says where to go, touches no database",
     "/healthz": "touches no database",
     "/v1/methods": "of the catalogue, a file",
     "/v1/methods/{name}": "of the catalogue, a file",
     "/v1/architectures": "of the catalogue, a file",
+    **dict.fromkeys(("/docs/guide", "/docs/guide/{name:path}"), "files, touch no database"),
     **dict.fromkeys(OF_READS, "asked by `bench.service.reads`"),
+    **dict.fromkeys(WITHOUT_ROWS, "of something that `bench.service.fill` does not make"),
+    **dict.fromkeys(OF_FILES, "reads files of versions and tasks, which are made up here"),
 }
 CALLS = 20
 """Of each thing that a worker does."""
@@ -115,6 +129,10 @@ ASKS = (
     ),
     Ask("/v1/models/{model}/memory", "/v1/models/{model}/memory"),
     Ask("/v1/models/{model}/metrics", "/v1/models/{model}/metrics"),
+    Ask("/v1/models/{model}/class-aliases", "/v1/models/{model}/class-aliases"),
+    Ask("/v1/models/{model}/edits", "/v1/models/{model}/edits"),
+    Ask("/v1/uploads", "/v1/uploads"),
+    Ask("/v1/webhooks", "/v1/webhooks"),
     Ask("/v1/bases/{base}", "/v1/bases/{base}"),
     Ask("/v1/keys", "/v1/keys", "admin"),
     Ask("/v1/audit", "/v1/audit", "admin"),
@@ -125,7 +143,23 @@ ASKS = (
     Ask("/ui", "/ui", "admin"),
     Ask("/ui/models/{model}", "/ui/models/{model}"),
     Ask("/ui/models/{model}/tasks/{n}", "/ui/models/{model}/tasks/50"),
+    Ask("/ui/models/{model}/tasks/{n}/images", "/ui/models/{model}/tasks/50/images"),
+    *(
+        Ask(f"/ui/models/{{model}}/{page}", f"/ui/models/{{model}}/{page}")
+        for page in ("classes", "compare", "edits", "edits/plan", "first", "submit")
+    ),
+    Ask(
+        "/ui/models/{model}/versions/{version}/predict",
+        "/ui/models/{model}/versions/latest/predict",
+    ),
+    Ask("/ui/models/adopt", "/ui/models/adopt"),
+    Ask("/ui/models/new", "/ui/models/new"),
     Ask("/ui/jobs/{job}", "/ui/jobs/{job}"),
+    Ask("/ui/webhooks", "/ui/webhooks"),
+    *(
+        Ask(f"/ui/admin/{page}", f"/ui/admin/{page}", "admin")
+        for page in ("audit", "keys", "usage")
+    ),
 )
 
 
@@ -171,7 +205,7 @@ def list_get_routes() -> set[str]:
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
     found = {
-        route.path
+        str(getattr(route, "path", ""))
         for route in app.router.routes
         if "GET" in (getattr(route, "methods", None) or ())
     }
@@ -205,7 +239,7 @@ def print_slow_reads(
                 if set(got.statuses) != {200}:
                     raise RuntimeError(f"{label}: {got.statuses}")
                 seen[place].append(got)
-        p50, p99, per_s = ([], [], [])  # type: ignore[var-annotated]
+        p50, p99, per_s = list[float](), list[float](), list[float]()
         for found in seen:
             latencies = sorted(value for one in found for value in one.latencies_ms)
             p50.append(load.compute_quantile(latencies, 0.5))
@@ -255,37 +289,7 @@ def _send_first_request(side: Side, ask: Ask) -> None:
 def _print_slow_worker_steps(sides: list[Side], only: str) -> list[str]:
     """Print a line per step of workers, and return the chores slower than the goal."""
     print(f"{'worker':<54}{'p50 ms':>17}{'':>32}{'ratio':>7}")
-    names: list[dict[str, Callable[[], object]]] = []
-    for side in sides:
-        db, store = Database(side.settings.resolved_database_url), open_store(side.settings)
-        settings = side.settings.model_copy(
-            update={"event_days": 10_000.0}
-        )  # all events are of this morning
-
-        def claim_and_release_job(db: Database = db) -> None:
-            held = claims.claim_job(db, "bench", 60.0)
-            assert held is not None
-            claims.complete_stop(db, held)
-
-        names.append(
-            {
-                "claim and give back": claim_and_release_job,
-                "reap": lambda db=db: claims.take_back_expired_jobs(db),
-                "ring": lambda db=db: sweep.find_unannounced_jobs(db),
-                "sweep: rows": lambda db=db, s=settings: sweep._delete_expired_rows(db, s),
-                "sweep: snapshots": lambda db=db, s=settings, st=store: (
-                    sweep._delete_unneeded_states(db, st, s, "snapshot", "snapshots/")
-                ),
-                "sweep: files of tasks": lambda db=db: sweep._select_tasks_with_files(db),
-                "sweep: memories": lambda db=db, side=side, st=store: (
-                    sweep._delete_affected_memories(db, _open_blobs(side, st))
-                ),
-                "sweep: deleted models": lambda db=db, side=side, st=store: (
-                    sweep._delete_deleted_models_data(db, _open_blobs(side, st))
-                ),
-                "sweep: one batch of blobs": lambda db=db: _find_used_digests(db),
-            }
-        )
+    names = [_list_worker_steps(side) for side in sides]
     slow = []
     for name in names[0]:
         if only not in name:
@@ -305,10 +309,31 @@ def _print_slow_worker_steps(sides: list[Side], only: str) -> list[str]:
     return slow
 
 
-def _open_blobs(side: Side, store: object) -> object:
-    from core.storage import Blobs
+def _list_worker_steps(side: Side) -> dict[str, Callable[[], object]]:
+    """Return the steps of workers on a database, by name."""
+    db, store = Database(side.settings.resolved_database_url), open_store(side.settings)
+    blobs = Blobs(store, side.settings.make_folder("cache"))
+    # All events are of this morning.
+    settings = side.settings.model_copy(update={"event_days": 10_000.0})
 
-    return Blobs(store, side.settings.make_folder("cache"))  # type: ignore[arg-type]
+    def claim_and_release_job() -> None:
+        held = claims.claim_job(db, "bench", 60.0)
+        assert held is not None
+        claims.complete_stop(db, held)
+
+    return {
+        "claim and give back": claim_and_release_job,
+        "reap": lambda: claims.take_back_expired_jobs(db),
+        "ring": lambda: sweep.find_unannounced_jobs(db),
+        "sweep: rows": lambda: sweep._delete_expired_rows(db, settings),
+        "sweep: snapshots": lambda: sweep._delete_unneeded_states(
+            db, store, settings, "snapshot", "snapshots/"
+        ),
+        "sweep: files of tasks": lambda: task_files.select_tasks_with_files(db),
+        "sweep: memories": lambda: sweep._delete_affected_memories(db, blobs),
+        "sweep: deleted models": lambda: sweep._delete_deleted_models_data(db, blobs),
+        "sweep: one batch of blobs": lambda: _find_used_digests(db),
+    }
 
 
 def _find_used_digests(db: Database) -> None:

@@ -6,8 +6,10 @@ import hashlib
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from safetensors.numpy import save_file
 from sqlalchemy import select, update
 
@@ -27,7 +29,7 @@ ANYTIME_JOB = make_id("job", 0)
 def add_real_files(db: Database, store: Store, settings: Settings, size: Size) -> None:
     """Store real parts for the first model's newest version, a best state for one job, and a base."""
     draw = np.random.default_rng(0)
-    parts = {
+    parts: dict[str, dict[str, npt.NDArray[Any]]] = {
         "backbone": {"backbone.conv1.weight": draw.normal(size=(64, 3, 3, 3)).astype(np.float32)},
         "head": {
             "head.weight": draw.normal(size=(2, 64)).astype(np.float32),

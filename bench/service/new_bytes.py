@@ -112,7 +112,7 @@ def _describe_memory_bytes(
         rest = sum(parts[name].bytes for name in new) - images
         cells = [len(now), len(now - parent), changed, images, f"{images / changed:.3f}", rest]
         lines.append(
-            f"| {number} | {' | '.join(f'{c:,}' if isinstance(c, int) else c for c in cells)} |"
+            f"| {number} | {' | '.join(f'{c:,}' if isinstance(c, int) else str(c) for c in cells)} |"
         )
         parent, came, added = now, came + changed, added + images
     return "\n".join(

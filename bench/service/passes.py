@@ -9,6 +9,7 @@ The least of several runs, in processor time of one thread, with and without gra
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -37,18 +38,18 @@ def main() -> None:
                 architectures[name], image, torch.Generator().manual_seed(0)
             ).eval()
             images = torch.randn(IMAGES, 3, known.size, known.size)
-            forward = _measure_least_seconds(
-                lambda net=network, x=images: _predict_images(net, x), runs
-            )
-            training = _measure_least_seconds(
-                lambda net=network, x=images: net(x).square().sum().backward(), runs
-            )
+            forward = _measure_least_seconds(partial(_predict_images, network, images), runs)
+            training = _measure_least_seconds(partial(_learn_images, network, images), runs)
             print(f"{name} at {known.size} px: {forward:.4f} s answered, {training:.4f} s learned")
 
 
 def _predict_images(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
     with torch.no_grad():
         network(images)
+
+
+def _learn_images(network: Callable[[Tensor], Tensor], images: Tensor) -> None:
+    network(images).square().sum().backward()
 
 
 def _measure_least_seconds(run: Callable[[], object], runs: int) -> float:

@@ -54,6 +54,7 @@ from core.settings import Settings
 from core.storage import open_store
 from core.storage.blobs import Blobs
 from perennial import Perennial
+from perennial.types import Unusable
 from tools import service
 
 CLASSES, IMAGES = 2, 20
@@ -294,6 +295,8 @@ def print_prediction_differences(client: Perennial, bare: Bare, files: Sequence[
         own_labels, own = bare.predict_probabilities(bare.decode_photos(some))
         answer = client.predict("photos", some)
         for item, label, row in zip(answer.predictions, own_labels, own, strict=True):
+            if isinstance(item, Unusable):
+                raise RuntimeError(f"{item.name}: {item.error.detail}")
             labels += item.label != label
             differences += [
                 abs(item.probabilities[name] - p) for name, p in zip(classes, row, strict=True)

@@ -145,10 +145,12 @@ def build_series_statements(dialect: str, size: Size, now: float) -> Iterator[tu
         select(*drawn, case((drawn.state == "succeeded", so_far)).label("version")).subquery().c
     )
     published = numbered.standing.in_(OF_PUBLISHED)
-    before = {"partition_by": numbered.model, "order_by": numbered.number, "rows": (None, -1)}
-    parent = func.max(case((published, numbered.version))).over(**before)
-    taught = func.aggregate_strings(case((published, cast(numbered.number, Text))), ",").over(
-        **before
+    of_model, by_task, before = numbered.model, numbered.number, (None, -1)
+    parent = func.max(case((published, numbered.version))).over(
+        partition_by=of_model, order_by=by_task, rows=before
+    )
+    taught = func.aggregate_strings(case((published, cast(by_task, Text))), ",").over(
+        partition_by=of_model, order_by=by_task, rows=before
     )
     at = now - (size.task_count - numbered.n) * SECONDS_APART
     yield "(series)", DDL("DROP TABLE IF EXISTS bench_series")

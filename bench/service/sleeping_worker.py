@@ -8,7 +8,7 @@ from worker import loop
 from worker.celery_app import app
 
 if __name__ == "__main__":
-    loop.Worker.__init__.__defaults__ = ((sys.executable, "-m", "bench.service.sleeping_zygote"),)  # type: ignore[attr-defined]
+    loop.Worker.__init__.__defaults__ = ((sys.executable, "-m", "bench.service.sleeping_zygote"),)
     options = [
         "-P",
         "solo",

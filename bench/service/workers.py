@@ -198,9 +198,8 @@ def _wait_until_finished(db: Database, count: int, seconds: float) -> float:
     end = time.monotonic() + 120 + count * seconds * 2
     while time.monotonic() < end:
         with db.read() as session:
-            states = dict(
-                session.execute(select(Job.state, func.count()).group_by(Job.state)).all()
-            )  # type: ignore[arg-type]
+            by_state = select(Job.state, func.count()).group_by(Job.state)
+            states = dict(row.tuple() for row in session.execute(by_state))
             if states.get("succeeded") == count:
                 return float(
                     session.scalar(select(func.max(Job.finished_at) - func.min(Job.started_at)))

@@ -10,12 +10,21 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from core.contract.catalogue import Catalogue
+from core.contract.problem import MeasureEntry, ProblemEntry
+from core.contract.responses.catalogue import (
+    ArchitectureEntry,
+    Footprint,
+    MethodEntry,
+    RecipeLanguage,
+)
+from core.contract.responses.recipe import MergeOut, OlorOut, RebalanceOut, RecipeOut
 from core.learning.data.augment import NAMES as AUGMENTS
 from core.learning.methods.method import Method
 from core.learning.methods.registry import METHODS
-from core.learning.networks import get_architectures
+from core.learning.networks import ArchitectureInfo, get_architectures
 from core.learning.networks.backbones.timm_names import RECOMMENDED, load_weights_table
 from core.learning.optimizers.build import DESCRIPTIONS
 from core.learning.problems.problem import Problem
@@ -52,22 +61,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 """Recipes by name, each a patch of the defaults."""
 
 
-def build_catalogue() -> dict[str, Any]:
+def build_catalogue() -> Catalogue:
     """Return the whole catalogue as JSON values."""
     return {
         "methods": {name: _describe_method(method) for name, method in sorted(METHODS.items())},
         "architectures": {
-            name: {
-                "schema": info.hyper.model_json_schema(),
-                "defaults": info.hyper().model_dump(mode="json", by_alias=True),
-                "scenarios": list(info.scenarios),
-                "description": info.description,
-                "source": info.source,
-                "family": info.family,
-                "min_size": info.min_size,
-                # The only architecture with too many variants to choose from by a schema.
-                **({"recommended": RECOMMENDED} if name == "timm" else {}),
-            }
+            name: _describe_architecture(name, info)
             for name, info in sorted(get_architectures().items())
         },
         "problems": {name: _describe_problem(problem) for name, problem in PROBLEMS.items()},
@@ -77,15 +76,37 @@ def build_catalogue() -> dict[str, Any]:
         "optimizers": DESCRIPTIONS,
         "augmentations": list(AUGMENTS),
         "presets": PRESETS,
-        "recipe": {
-            "schema": Recipe.model_json_schema(),
-            # With the method's own defaults filled in, since readers of the catalogue import no
-            # method.
-            "defaults": _build_default_recipe(),
-            "olor": OlorRecipe().model_dump(mode="json"),  # defaults within `optimizer.olor`
-            "merge": dict.fromkeys(MergeRecipe.model_fields),
-            "rebalance": RebalanceRecipe().model_dump(mode="json"),
-        },
+        "recipe": _describe_recipe(),
+    }
+
+
+def _describe_architecture(name: str, info: ArchitectureInfo) -> ArchitectureEntry:
+    """Return an architecture's entry in the catalogue."""
+    entry: ArchitectureEntry = {
+        "schema": info.hyper.model_json_schema(),
+        "defaults": info.hyper().model_dump(mode="json", by_alias=True),
+        "scenarios": list(info.scenarios),
+        "description": info.description,
+        "source": info.source,
+        "family": info.family,
+        "min_size": info.min_size,
+    }
+    if name == "timm":
+        # The only architecture with too many variants to choose from by a schema.
+        entry["recommended"] = RECOMMENDED
+    return entry
+
+
+def _describe_recipe() -> RecipeLanguage:
+    """Return the fields of a recipe and their defaults."""
+    return {
+        "schema": Recipe.model_json_schema(),
+        # With the method's own defaults filled in, since readers of the catalogue import no method.
+        "defaults": cast(RecipeOut, _build_default_recipe()),
+        # Defaults within `optimizer.olor`
+        "olor": cast(OlorOut, OlorRecipe().model_dump(mode="json")),
+        "merge": cast(MergeOut, dict.fromkeys(MergeRecipe.model_fields)),
+        "rebalance": cast(RebalanceOut, RebalanceRecipe().model_dump(mode="json")),
     }
 
 
@@ -97,7 +118,7 @@ def _build_default_recipe() -> dict[str, Any]:
     return {**recipe.model_dump(mode="json"), "method": {"name": method.name, **hyper}}
 
 
-def _describe_method(method: type[Method]) -> dict[str, Any]:
+def _describe_method(method: type[Method]) -> MethodEntry:
     """Return a method's entry in the catalogue."""
     accepts = method.accepts
     neutral = (
@@ -123,7 +144,7 @@ def _describe_method(method: type[Method]) -> dict[str, Any]:
                 for family, those in accepts.unfit.items()
             },
         },
-        "footprint": asdict(method.footprint),
+        "footprint": cast(Footprint, asdict(method.footprint)),
         "family": method.family,
         "structure": list(method.immutable_hyperparameters),
         "advice": dict(method.recipe_defaults),
@@ -142,13 +163,13 @@ def _describe_method(method: type[Method]) -> dict[str, Any]:
     }
 
 
-def _describe_problem(problem: Problem[Any]) -> dict[str, Any]:
+def _describe_problem(problem: Problem[Any]) -> ProblemEntry:
     """Return a problem's entry in the catalogue."""
     allowed = problem.augmentations
     return {
         "description": problem.description,
         "source": problem.source,
-        "measure": asdict(problem.primary_measure),
+        "measure": cast(MeasureEntry, asdict(problem.primary_measure)),
         "has_classes": problem.has_classes,
         "response_schema": problem.response_schema(),
         "onnx_outputs": list(problem.onnx_outputs),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.experiment import program
+from bench.service import million
 
 ROOT = Path(__file__).parents[2]
 STARTED_BY_OTHERS = {"sleeping_worker.py", "sleeping_zygote.py"}
@@ -46,3 +47,7 @@ def test_help_tells_how_a_program_is_used(name: str, monkeypatch, capsys) -> Non
         runpy.run_module(name, run_name="__main__")
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("usage: ")
+
+
+def test_every_get_route_is_measured_or_left_out_for_a_reason() -> None:
+    assert million.list_get_routes() == {ask.route for ask in million.ASKS} | set(million.LEFT_OUT)

@@ -35,19 +35,21 @@ class PlainResNet(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(3, width, 3, 1, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        inputs = width
+        inputs, stages = width, []
         for stage in range(3):
             outputs, blocks = width * 2**stage, []
             for block in range(3):
                 blocks.append(Block(inputs, outputs, 2 if stage and not block else 1))
                 inputs = outputs
-            setattr(self, f"layer{stage + 1}", nn.Sequential(*blocks))
+            stages.append(nn.Sequential(*blocks))
+        self.layer1, self.layer2, self.layer3 = stages
         self.fc = nn.Linear(inputs, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = functional.relu(self.bn1(self.conv1(x)))
         x = self.layer3(self.layer2(self.layer1(x)))
-        return self.fc(x.mean((2, 3)))
+        logits: Tensor = self.fc(x.mean((2, 3)))
+        return logits
 
 
 def prepare(images: Tensor) -> Tensor:

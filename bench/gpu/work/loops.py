@@ -174,7 +174,7 @@ class BareStep:
         self._optimizer.zero_grad(set_to_none=True)
         with use_training_precision(self._device):
             logits = self._network(self._inputs(images))
-        functional.cross_entropy(logits.float(), labels).backward()  # type: ignore[no-untyped-call]
+        functional.cross_entropy(logits.float(), labels).backward()
         self._optimizer.step()
 
 
@@ -196,7 +196,7 @@ def measure_graphed_step_seconds(bench: Bench, load: Load, device: torch.device)
     batches = _iterate_random_batches(bench, load, device, on_host=False)
     images, labels = (tensor.clone() for tensor in next(batches))
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(GRAPH_WARM):
@@ -225,7 +225,7 @@ def _iterate_random_batches(
         images = images.to(device)
     pin = on_host and device.type == "cuda"
     while True:
-        for rows in torch.randperm(len(images)).split(load.batch):  # type: ignore[no-untyped-call]
+        for rows in torch.randperm(len(images)).split(load.batch):
             at = rows.to(device)
             if on_host:
                 picked = images.index_select(0, rows)

@@ -18,7 +18,9 @@ _GOES_ON = (ControlRequest.SNAPSHOT, ControlRequest.ANYTIME)
 class Control(Protocol):
     """Source of requests that the loop checks between steps. `pending` is cheap to read."""
 
-    pending: bool
+    @property
+    def pending(self) -> bool:
+        """True if a request is waiting."""
 
     def take_request(self) -> ControlRequest | None:
         """Return one pending request, and clear it; None when there is none."""

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = '''
 import json, socket, struct, sys, threading
 sys.path.insert(0, sys.argv[1])
-from core.network.public_address import lookup, networks, parse_url_target
+from core.network.public_address import parse_networks, parse_url_target, resolve_host_name
 from core.network.guarded_http import NotSent, Way, post_guarded_request
 
 asked = 0
@@ -51,14 +51,14 @@ PORT = 21953
 allowed, inside = [], []
 for target, *given in ((serve,), (receive, "127.0.0.1", allowed), (receive, "127.0.0.2", inside)):
     threading.Thread(target=target, args=given, daemon=True).start()
-way = Way(networks("127.0.0.1/32"), 5.0)  # 127.0.0.1 stands for the public Internet, 127.0.0.2 for the inside
+way = Way(parse_networks("127.0.0.1/32"), 5.0)  # 127.0.0.1 stands for the public Internet, 127.0.0.2 for the inside
 sent, refused = 0, []
 for name in ["receiver"] * 40 + ["both"] * 5:
     try:
         sent += post_guarded_request(parse_url_target(f"http://{name}.test:{PORT}/"), {}, b"{}", way).status == 204
     except NotSent as error:
         refused.append(str(error))
-found = sorted({tuple(lookup("receiver.test", PORT)) for _ in range(20)})
+found = sorted({tuple(resolve_host_name("receiver.test", PORT)) for _ in range(20)})
 print(json.dumps({"sent": sent, "refused": refused, "allowed": len(allowed), "inside": len(inside), "seen": found}))
 '''
 

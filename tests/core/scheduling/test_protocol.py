@@ -28,11 +28,12 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import update
 
+from core.database.jobs import lock_job
 from core.database.states import LEASED, TERMINAL, Action, State
 from core.database.tables import AliasMove, Job, Version
 from core.errors import LeaseLost, WrongState
-from core.jobs import fence, jobs
-from core.publishing import publish
+from core.jobs import jobs
+from core.publishing import publish, version_rows
 from core.requests.actor import Actor
 from core.scheduling import claim as claims
 from core.scheduling.claim import Claim
@@ -312,7 +313,7 @@ def test_any_interleaving_of_workers_and_people_keeps_the_protocol(
 
 def unfenced(session: Any, claim: Claim) -> Job:
     """A planted bug: whoever comes may write."""
-    job = fence.jobs.locked(session, claim.job_id)
+    job = lock_job(session, claim.job_id)
     assert job is not None
     return job
 
@@ -330,9 +331,9 @@ def reviving(session: Any, job: Job, now: float, error: str) -> State:
 
 
 PLANTED: dict[str, tuple[Any, str, Any]] = {
-    "a claim without the fence": (claims, "hold", unfenced),
-    "a publish without the check": (publish, "hold", unfenced),
-    "a reaper that revives what was cancelled": (claims, "_lost", reviving),
+    "a claim without the fence": (claims, "lock_claimed_job", unfenced),
+    "a publish without the check": (version_rows, "lock_claimed_job", unfenced),
+    "a reaper that revives what was cancelled": (claims, "_end_lost_attempt", reviving),
 }
 
 

@@ -221,7 +221,8 @@ def resumes_to_the_same_bits_after_a_kill(case: Case) -> None:
 def resumes_with_convolutions_too(case: Case) -> None:
     """Their optimizer's state has another layout in memory."""
     bench = case.new_bench("small-cnn")
-    check_kills(case, bench, *bench.learn_tasks(2, method=case.settings), KILLS)
+    first, second = bench.learn_tasks(2, method=case.settings)
+    check_kills(case, bench, first, second, KILLS)
 
 
 def check_kills(
@@ -395,7 +396,7 @@ def resumes_with_balanced_batches(case: Case) -> None:
     """A snapshot includes the draws and the retained images of each class."""
     if case.method.remembers is None:
         return
-    recipe = {"method": case.settings, "balanced_batches": True}
+    recipe: dict[str, Any] = {"method": case.settings, "balanced_batches": True}
     first = case.bench.learn_task(1, **recipe)
     undisturbed = case.bench.learn_task(2, first, **recipe)
     (at, kill_at), _ = KILLS[2]

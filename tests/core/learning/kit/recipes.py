@@ -4,8 +4,9 @@ complete them.
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
+from core.contract.catalogue import Catalogue
 from core.learning.catalogue import build_catalogue
 from core.learning.methods.registry import METHODS
 from core.learning.recipe import Recipe
@@ -14,7 +15,7 @@ from core.recipe.resolve import resolve_recipe as resolve_recipe
 
 
 @cache
-def _catalogue(_methods: tuple[object, ...]) -> dict[str, Any]:
+def _catalogue(_methods: tuple[object, ...]) -> Catalogue:
     return build_catalogue()
 
 
@@ -25,9 +26,10 @@ def complete(patch: Mapping[str, Any], scenario: str | None = None) -> dict[str,
     known = _catalogue(tuple(METHODS.values()))
     if scenario is None:
         method = complete_stored_recipe(known, "class", patch).get("method", {})
-        entry = known["methods"].get(method.get("name") if isinstance(method, dict) else method)
+        name = method.get("name", "") if isinstance(method, dict) else method
+        entry = known["methods"].get(name)
         scenario = entry["scenarios"][0] if entry else "class"
-    return resolve_recipe(known, scenario, patch).recipe
+    return cast(dict[str, Any], resolve_recipe(known, scenario, patch).recipe)
 
 
 def resolve(patch: Mapping[str, Any], scenario: str | None = None) -> Recipe:

@@ -107,7 +107,7 @@ class SimTensor(Tensor):
 
     @staticmethod
     def __new__(cls, held: Tensor) -> SimTensor:
-        made = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made = Tensor._make_wrapper_subclass(
             cls,
             held.size(),
             strides=held.stride(),
@@ -117,7 +117,7 @@ class SimTensor(Tensor):
             device=torch.device(NAME, 0),
         )
         made.held = held
-        return made  # type: ignore[no-any-return]
+        return made
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"sim({self.held!r})"
@@ -136,7 +136,7 @@ class SimTensor(Tensor):
         return SimTensor(inner["held"])
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]  # torch declares its own as no method
         cls, op: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         return _run(op, args, kwargs or {})
@@ -178,8 +178,8 @@ def install() -> None:
     for name in FACTORIES:
         packet, _, overload = name.partition(".")
         op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-        library.impl(name, _factory(op), "PrivateUse1")  # type: ignore[no-untyped-call]
-    library.impl("_copy_from", _copy_from, "PrivateUse1")  # type: ignore[no-untyped-call]
+        library.impl(name, _factory(op), "PrivateUse1")
+    library.impl("_copy_from", _copy_from, "PrivateUse1")
     torch.inference_mode = _no_grad  # type: ignore[assignment,misc]
     _library.append(library)
 

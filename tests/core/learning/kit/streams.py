@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import simulated_device
@@ -66,7 +66,7 @@ class Script:
         return ControlRequest.STOP if self._step == self._stop_at else ControlRequest.SNAPSHOT
 
 
-def run(spec: dict[str, Any], emit: Callable[[dict[str, Any]], object], *more: Any) -> None:
+def run(spec: dict[str, Any], emit: Callable[[dict[str, Any]], None], *more: Any) -> None:
     """`job.learn_task`, with spec and events as JSON; manifests may leave out what the spec says of
     the model.
     """
@@ -90,7 +90,7 @@ class Learned:
 
     @property
     def result(self) -> dict[str, Any]:
-        return json.loads((self.folder / "result.json").read_text())
+        return cast(dict[str, Any], json.loads((self.folder / "result.json").read_text()))
 
     @property
     def digests(self) -> dict[str, str]:
@@ -322,7 +322,7 @@ def row_of(name: str) -> int:
     return ("ant", "bee", "cat", "dog", "elk", "fox").index(name)
 
 
-def spied(monkeypatch: Any, method: Any, look: Callable[[Any, Any, Any, Any], Any]) -> list[Any]:
+def spied(monkeypatch: Any, method: Any, look: Callable[..., Any]) -> list[Any]:
     """Call look(method, ctx, batch, terms) after every loss; return what it returns, one after the
     other.
     """
