@@ -159,6 +159,10 @@ class AnytimeState(Document):
 TemperatureSource = Literal["held-out", "left-out", "parent", "none"]
 
 
+LEAST_TEMPERATURE_IMAGES = 30
+"""Minimum number of images to fit a temperature to; with fewer, the next source is used."""
+
+
 class Temperature(Document):
     """The divisor of logits that makes their softmax a probability.
 

@@ -415,7 +415,10 @@ def _describe_approximation(checked: _Checked) -> str | None:
     texts: list[str] = []
     if made_by is not None and made_by.name == CLOSED_FORM:
         if merges:
-            texts.append("Sums of merged classes add up: merging is exact but for rounding.")
+            texts.append(
+                "Sums of merged classes add up: merging is exact but for rounding. A head, strength "
+                "or shrinkage that images chose stays as it was chosen."
+            )
         if drops:
             texts.append(
                 "What a dropped class added to the sums over all classes is not known, and taken "

@@ -22,6 +22,8 @@ from core.retention.answers import remove_predictions
 
 FILE = "edit.json"
 """File of the result's folder with an `EditResult`."""
+STORED = "edited"
+"""Folder of the result's folder with the new files of the edited tasks, by digest."""
 _KINDS = ("train", "held_out", "traces")
 
 

@@ -19,7 +19,7 @@ from core.database.session import Database
 from core.database.states import Action, find_next_state
 from core.database.tables import Job, Model, Part, Task, Version
 from core.edits import record
-from core.errors import Unavailable
+from core.errors import Invalid
 from core.execution.held_out_features import (
     BACKBONE,
     StoredFeatures,
@@ -122,6 +122,7 @@ def begin_publishing(
 
     Raises:
         LeaseLost, WrongState: see `publish_result`.
+        Invalid: a task of the edit has no data any more.
     """
     # Until the transaction ends, no sweep deletes a blob that it is about to name.
     references.lock_references_shared(session)
@@ -167,8 +168,13 @@ def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredResult) -
             blobs.put_file(files[sha256])
     edited = [] if made.edit is None else record.list_new_digests(made.edit)
     for sha256 in sorted(set(edited) - references.find_used_digests(session, edited)):
-        if not blobs.has(sha256):
-            raise Unavailable("A file of the edit was removed before anything named it.")
+        if blobs.has(sha256):
+            continue
+        path = made.folder.folder / record.STORED / sha256
+        if not path.is_file():
+            # A file that the edit left as it was: it went with the task's data.
+            raise Invalid("A task's data was deleted while the edit was made. Send it again.")
+        blobs.put_file(path)
 
 
 def _store_measurements(

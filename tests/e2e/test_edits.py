@@ -186,6 +186,14 @@ def test_an_edit_stores_nothing_of_tasks_whose_classes_have_other_numbers_alone(
     assert describe(client, model) == describe(client, other)
 
 
+def test_a_temperature_is_not_taken_from_held_out_images_that_were_removed(client: Rest) -> None:
+    model = begin(client, METHODS["ncm"], weeks=2)
+    assert describe(client, model)["temperature"]["source"] == "held-out"
+    edit(client, model, [{"remove": {"task": 2}}])
+    # The 16 images of task 1 are too few to fit one to, as they were when it was learned.
+    assert describe(client, model)["temperature"] == {"value": 1.0, "source": "none"}
+
+
 def test_sums_go_on_after_their_classes_got_other_names_alone(client: Rest) -> None:
     method = {**METHODS["auto"], "keep": "sums"}
     names = [f"edited-{next(_NUMBERS)}" for _ in range(2)]
@@ -426,6 +434,61 @@ def test_an_edit_whose_data_or_line_changes_meanwhile_fails_and_changes_nothing(
     assert [task["classes"] for task in client.items(f"/v1/models/{model}/tasks")] == classes
     assert len(client.read_versions(model)) == 3
     assert client.get(f"{path}/1")["version"] is None
+
+
+def keep_some(batch: bytes, without: str) -> bytes:
+    """Return a batch without images that end in a text, which no other test sends."""
+    return pack({name: data for name, data in unpack(batch).items() if not name.endswith(without)})
+
+
+def test_an_edit_fails_at_once_if_data_is_deleted_that_no_other_model_has(
+    client: Rest, holder: Holder
+) -> None:
+    model = begin(client, METHODS["auto"], weeks=0)
+    learn(client, model, *(keep_some(batch, "3.png") for batch in WEEKS[:2]))
+    holder.arm("edit-finished")
+    operations = [{"relabel": {"task": number, "image": 0, "label": "1"}} for number in (1, 2)]
+    body = {"operations": operations}
+    sent = client.call("POST", f"/v1/models/{model}/edits", json=body).json()
+    holder.wait()
+    delete_data(client, model)
+    holder.release()
+    end = client.wait(sent["job"], 60)
+    assert end.state == "failed" and end.error is not None and end.error.kind == "data"
+    assert "deleted" in str(end.error)
+
+
+def test_files_of_an_edit_that_were_deleted_meanwhile_are_stored_again(
+    client: Rest, holder: Holder, running: Service
+) -> None:
+    model = begin(client, METHODS["auto"], weeks=0)
+    learn(client, model, keep_some(WEEKS[0], "4.png"))
+    store = running.data_dir / "store"
+    before = set(store.rglob("*"))
+    holder.arm("edit-finished")
+    body = {"operations": [{"relabel": {"task": 1, "image": 0, "label": "1"}}]}
+    sent = client.call("POST", f"/v1/models/{model}/edits", json=body).json()
+    holder.wait()
+    # As another model's edit does that replaces the same files.
+    new = [path for path in set(store.rglob("*")) - before if path.is_file()]
+    for path in new:
+        path.unlink()
+    holder.release()
+    assert client.wait(sent["job"], 60).state == "succeeded"
+    (files,) = client.get(f"/v1/models/{model}/edits/1")["files"]
+    assert {*files["after"].values()} & {path.name for path in new}
+    assert all(path.exists() for path in new)
+
+
+def test_a_batch_that_is_learned_again_keeps_its_report(client: Rest) -> None:
+    model = begin(client, METHODS["er"], weeks=2)
+    reports = [client.get(f"/v1/models/{model}/tasks/{n}")["report"] for n in (1, 2)]
+    assert "balance" in reports[1]["data"]
+    edit(client, model, [{"relabel": {"task": 1, "image": 0, "label": "1"}}])
+    edited = client.get(f"/v1/models/{model}/tasks/1")["report"]["data"]["balance"]
+    assert [edited[name]["images"] for name in "01"] == [31, 33]
+    # Task 2 is learned again from the same images.
+    assert client.get(f"/v1/models/{model}/tasks/2")["report"] == reports[1]
 
 
 def test_a_batch_that_waits_is_learned_after_the_edit(client: Rest, holder: Holder) -> None:

@@ -107,10 +107,15 @@ def find_blob(running: Service, digest: str) -> Path:
 
 
 @pytest.mark.campaign  # tests/core/edits/test_rewrite.py moves rows; the next test reads both
+@pytest.mark.parametrize(
+    ("method", "weeks"),
+    # Without images, the head that they chose stays. With two weeks, `auto` would choose another.
+    [("sums", 3), ("sums by ridge", 2), ("sums by ncm", 2)],
+)
 def test_sums_of_merged_classes_are_those_of_the_merged_batches(
-    client: Rest, running: Service
+    client: Rest, running: Service, method: str, weeks: int
 ) -> None:
-    model = begin(client, "merged", "sums")
+    model = begin(client, f"merged-{method}", method, weeks)
     plan = client.call(
         "POST", f"/v1/models/{model}/edits?validate=only", json={"operations": PATCH[:1]}
     ).json()
@@ -120,15 +125,15 @@ def test_sums_of_merged_classes_are_those_of_the_merged_batches(
     # No task has both classes, so that the sums of each stay as they are.
     assert {part["type"] for part in parts}.isdisjoint({"statistics", "features"})
     # A model whose first batch is merged at once keeps features to recompute from.
-    other = "merged-with-features"
-    create(client, other, {**SUMS, "keep": "features"}, training_data_days=0)
-    learn(client, other, *WEEKS[:3])
+    other = f"{model}-with-features"
+    create(client, other, {**METHODS[method], "keep": "features"}, training_data_days=0)
+    learn(client, other, *WEEKS[:weeks])
     assert edit(client, other, PATCH[:1])["way"] == "recompute"
     found, expected = (read_sums(client, running, each) for each in (model, other))
     assert found.keys() == expected.keys()
     for name, sums in expected.items():
         assert np.allclose(found[name], sums, rtol=1e-12, atol=1e-9), name
-    assert accuracies(client, model)[4] == accuracies(client, other)[4]
+    assert accuracies(client, model)[weeks + 1] == accuracies(client, other)[weeks + 1]
 
 
 def test_sums_that_a_patch_left_where_they_are_are_read_as_merged(client: Rest) -> None:

@@ -1,7 +1,8 @@
 """A crash campaign: the running service is killed at named points and at random, and must end as if
 nothing was.
 
-    python tests/faults/campaign.py [--kills 100] [--size small|large] [--lanes 4] [--seed 0]
+    python tests/faults/campaign.py [--kills 100] [--minutes M] [--size small|large] [--lanes 4]
+        [--seed 0]
 
 An API process and two workers, restarted as soon as they end; lanes of models learn the same three
 batches again and again through HTTP, with idempotency keys, while failpoints are armed one after
@@ -58,7 +59,7 @@ DEADLINE_S = 180.0
 @dataclass
 class Report:
     """The outcome. `retried`: the models of jobs that were killed three times without progress,
-    and retried.
+    and retried. `edits`: how many edits, purges and undos were made (`edit_campaign.py`).
     """
 
     seconds: float = 0.0
@@ -68,6 +69,7 @@ class Report:
     jobs: int = 0
     retried: list[str] = field(default_factory=list)
     compared: int = 0
+    edits: int = 0
     restarts: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
@@ -77,7 +79,7 @@ class Report:
             f"{self.kills.total()} kills in {self.seconds:.0f} s:\n{points}\n"
             f"{len(self.models)} models and {len(self.mended)} that were held and rolled back, "
             f"{self.jobs} jobs accepted, {len(self.retried)} failed at the third strike and "
-            f"retried; restarts: {restarts}\n{self.compared} versions compared with undisturbed "
+            f"retried; {self.edits} edits; restarts: {restarts}\n{self.compared} versions compared with undisturbed "
             "ones: 0 lost, 0 doubled, 0 gaps, 0 bit differences, nothing left over"
         )
 
@@ -85,8 +87,11 @@ class Report:
 class Campaign:
     """Hurts a site until there were `kills` deaths, while lanes learn."""
 
-    def __init__(self, site: Site, kills: int, lanes: int, seed: int) -> None:
+    def __init__(
+        self, site: Site, kills: int, lanes: int, seed: int, seconds: float = float("inf")
+    ) -> None:
         self._site, self._kills, self._lanes = site, kills, lanes
+        self._hurt_until = time.monotonic() + seconds
         self._draw = random.Random(seed)
         self._batches = [batch(number) for number in range(BATCHES)]
         self._over = threading.Event()
@@ -105,8 +110,7 @@ class Campaign:
         keeper.start()
         try:
             self._deadline = time.monotonic() + DEADLINE_S
-            self._learn("undisturbed")
-            self._mend("mended-undisturbed")
+            self._begin()
             self._deadline = float("inf")
             lanes = [
                 threading.Thread(target=self._lane, args=[n], daemon=True)
@@ -118,19 +122,44 @@ class Campaign:
             self._deadline = time.monotonic() + DEADLINE_S
             for lane in lanes:
                 lane.join()
+            if self._errors:
+                raise self._errors[0]
+            self._end()
         finally:
             self._over.set()
             keeper.join()
             site.stop()
-        if self._errors:
-            raise self._errors[0]
         self.report.restarts = site.restarts
-        report = self.report
-        report.compared = check(
-            site, report.models, report.jobs, retried=report.retried, mended=report.mended
-        )
+        self.report.compared = self._check()
         self.report.seconds = time.monotonic() - begun
         return self.report
+
+    # Steps in which a campaign of another kind differs.
+
+    def _begin(self) -> None:
+        """Make the models that nobody disturbs."""
+        self._learn("undisturbed")
+        self._mend("mended-undisturbed")
+
+    def _work(self, lane: int, turn: int) -> None:
+        """Use the service, once, while it is hurt."""
+        # Every other lane goes through all standings of the line, one batch after the other.
+        (self._mend if lane % 2 else self._learn)(f"lane-{lane}-{turn}")
+
+    def _end(self) -> None:
+        """Use the service once nobody hurts it any more."""
+
+    def _check(self) -> int:
+        """Return how many versions were compared."""
+        made = self.report
+        return check(self._site, made.models, made.jobs, retried=made.retried, mended=made.mended)
+
+    def _list_points(self) -> list[str]:
+        # No model here has weights of the Hub, is exported or edited, no batch comes in pieces
+        # (tests/faults/test_uploads.py), and nobody has a webhook
+        # (tests/faults/test_deliveries.py).
+        others = ("fetch-", "export-", "edit-", "trial-", "upload-", "delivery-")
+        return [point for point in POINTS if not point.startswith(others)]
 
     # Those who use the service.
 
@@ -138,9 +167,7 @@ class Campaign:
         try:
             turn = 0
             while not self._enough():
-                # Every other lane goes through all standings of the line, one batch after the
-                # other.
-                (self._mend if number % 2 else self._learn)(f"lane-{number}-{turn}")
+                self._work(number, turn)
                 turn += 1
         except BaseException as error:  # noqa: BLE001 - told by the main thread
             self._errors.append(error)
@@ -166,7 +193,8 @@ class Campaign:
     # Those who hurt it.
 
     def _enough(self) -> bool:
-        return self.report.kills.total() >= self._kills or bool(self._errors)
+        enough = self.report.kills.total() >= self._kills or bool(self._errors)
+        return enough or time.monotonic() >= self._hurt_until
 
     def _keep(self) -> None:
         while not self._over.is_set():
@@ -174,12 +202,7 @@ class Campaign:
             time.sleep(0.05)
 
     def _hurt(self) -> None:
-        # No model here has weights of the Hub or is exported, no batch comes in pieces
-        # (tests/faults/test_uploads.py), and nobody has a webhook
-        # (tests/faults/test_deliveries.py).
-        others = ("fetch-", "export-", "upload-", "delivery-")
-        points = [point for point in POINTS if not point.startswith(others)]
-        turn = 0
+        points, turn = self._list_points(), 0
         while not self._enough():
             if turn % len(points) == 0:
                 self._draw.shuffle(points)
@@ -220,13 +243,14 @@ class Campaign:
                     return
 
 
-def main() -> int:
+def main(kind: type[Campaign] = Campaign, description: str | None = __doc__) -> int:
     """1 when something was lost, doubled, changed or left."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--size", choices=("small", "large"), default="small")
+    parser.add_argument("--minutes", type=float, help="stop killing then", default=float("inf"))
     parser.add_argument("--lanes", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -235,12 +259,13 @@ def main() -> int:
         environment: dict[str, str] = {}
         if options.size == "large":
             environment = stack.enter_context(servers(Path(tempfile.gettempdir()))).environment()
-        made = stack.enter_context(site(Path(folder) / "site", options.size, environment))
+        hurt = stack.enter_context(site(Path(folder) / "site", options.size, environment))
+        made = kind(hurt, options.kills, options.lanes, options.seed, 60 * options.minutes)
         try:
-            print(Campaign(made, options.kills, options.lanes, options.seed).run())
+            print(made.run())
         except Broken as broken:
-            print(f"BROKEN: {broken}", file=sys.stderr)
-            for log in sorted(made.folder.glob("*.log")):
+            print(f"BROKEN after {made.report.kills.total()} kills: {broken}", file=sys.stderr)
+            for log in sorted(hurt.folder.glob("*.log")):
                 print(f"── {log.name}\n{log.read_text(errors='replace')[-3000:]}", file=sys.stderr)
             return 1
     return 0

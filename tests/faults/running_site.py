@@ -38,7 +38,7 @@ from core.database.states import LEASED  # noqa: E402
 from core.database.tables import Job, Model, Part, Task, Version  # noqa: E402
 from core.retention import references  # noqa: E402
 from core.settings import Settings  # noqa: E402
-from core.storage import Blobs, open_store  # noqa: E402
+from core.storage import Blobs, Store, open_store  # noqa: E402
 from core.upkeep import sweep  # noqa: E402
 from tools import service  # noqa: E402
 from tools.service import find_free_port  # noqa: E402
@@ -333,12 +333,9 @@ def check(
     settings = site.settings()
     db, store = Database(settings.resolved_database_url), open_store(settings)
     try:
-        blobs = Blobs(store, settings.make_folder("cache"))
-        sweep.run_sweep(db, store, blobs, settings, sweep.SweepExtent(0.0, whole=True))
-        store.remove_incomplete_objects(0.0)  # nothing is under way any more
+        require_nothing_left(site, db, store)
         found = {name: versions(db, name) for name in models}
         with db.read() as session:
-            leased = session.scalar(select(func.count()).where(Job.state.in_(sorted(LEASED))))
             tasks = session.scalar(select(func.count()).select_from(Task))
         wanted, compared = found["undisturbed"], 0
         for name, made in found.items():
@@ -368,27 +365,39 @@ def check(
                 )
         if tasks != jobs:
             raise Broken(f"{jobs} batches were accepted and {tasks} tasks are there")
-        if leased:
-            raise Broken(f"{leased} jobs are still leased")
-        left = [
-            info.key
-            for kind in ("snapshots/", "anytime/", "archives/")
-            for info in store.list(kind)
-        ]
-        with db.read() as session:
-            stored = [info.key.rpartition("/")[2] for info in store.list("blobs/")]
-            left += set(stored) - references.find_used_digests(session, stored)
-        for name in (API, *WORKERS):
-            left += [
-                str(p) for folder in ("spool", "work") for p in (site.data(name) / folder).glob("*")
-            ]
-            left += [str(p) for p in (site.data(name) / "cache").glob("blobs/*/.*")]
-        left += [str(p) for p in (site.data(API) / "store" / ".incoming").glob("*")]
-        if left:
-            raise Broken(f"left over: {', '.join(left[:10])}")
         return compared
     finally:
         db.close()
+
+
+def require_nothing_left(site: Site, db: Database, store: Store) -> None:
+    """Sweep a site that has ended.
+
+    Raises:
+        Broken: a job is leased, or a snapshot, archive, blob or scratch folder is left.
+    """
+    settings = site.settings()
+    blobs = Blobs(store, settings.make_folder("cache"))
+    sweep.run_sweep(db, store, blobs, settings, sweep.SweepExtent(0.0, whole=True))
+    store.remove_incomplete_objects(0.0)  # nothing is under way any more
+    with db.read() as session:
+        leased = session.scalar(select(func.count()).where(Job.state.in_(sorted(LEASED))))
+    if leased:
+        raise Broken(f"{leased} jobs are still leased")
+    left = [
+        info.key for kind in ("snapshots/", "anytime/", "archives/") for info in store.list(kind)
+    ]
+    with db.read() as session:
+        stored = [info.key.rpartition("/")[2] for info in store.list("blobs/")]
+        left += set(stored) - references.find_used_digests(session, stored)
+    for name in (API, *WORKERS):
+        left += [
+            str(p) for folder in ("spool", "work") for p in (site.data(name) / folder).glob("*")
+        ]
+        left += [str(p) for p in (site.data(name) / "cache").glob("blobs/*/.*")]
+    left += [str(p) for p in (site.data(API) / "store" / ".incoming").glob("*")]
+    if left:
+        raise Broken(f"left over: {', '.join(left[:10])}")
 
 
 def learning_order(db: Database, model: str) -> list[int]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import campaign
+import edit_campaign
 import pytest
 import running_site
 
@@ -30,6 +31,13 @@ def test_the_small_size_ends_as_if_nothing_had_been(
     monkeypatch.setattr(running_site, "versions", changed)
     with pytest.raises(running_site.Broken, match="differs from the undisturbed one"):
         running_site.check(site, report.models, report.jobs, mended=report.mended)
+
+
+def test_edited_models_end_as_if_nothing_had_been(tmp_path: Path) -> None:
+    with running_site.site(tmp_path / "site", "small", {}) as site:
+        report = edit_campaign.EditCampaign(site, kills=16, lanes=2, seed=1).run()
+    assert report.kills.total() >= 16 and report.compared > 0
+    assert any(point.startswith("edit-") for point in report.kills)
 
 
 @pytest.mark.services

@@ -98,7 +98,8 @@ class JobSpec(StrictDocument):
         trial: whether the result is compared with those of other recipes.
         selection: images that it is compared on; empty: by left-out answers.
         out: folder for results.
-        with_ancestors: whether base and parent are measured and compared with the result.
+        with_ancestors: whether base and parent are measured and compared with the result, and the
+            parent inspects the images.
         sure_from: probability from which the parent's predictions are sure; null: its model
             promises nothing, or it keeps no promise.
         device: auto, cpu, cuda or cuda:N.

@@ -8,6 +8,7 @@ the head's classifier.
 """
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +22,7 @@ from core.contract.figures import KnnProbeResult
 from core.contract.jobs.job_result import JobResult, ResultPart
 from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
 from core.contract.jobs.patch_job import PATCH, PatchSpec
-from core.contract.manifest import PER_TASK
+from core.contract.manifest import LEAST_TEMPERATURE_IMAGES, PER_TASK, Temperature
 from core.contract.recipe import Recipe
 from core.database.session import Database
 from core.edits import record, rewrite
@@ -157,8 +158,29 @@ class EditChain:
         facts = self._facts
         version = fetch_version_parts(self._blobs, facts.start, facts.parts, facts.numbers)
         named = {part.name: part for part in version.parts}
-        manifest = version.manifest.model_copy(update={"knn_probe": self._select_kept_probe()})
+        manifest = version.manifest.model_copy(
+            update={
+                "knn_probe": self._select_kept_probe(),
+                "temperature": self._select_temperature(version.manifest.temperature),
+            }
+        )
         return Line(manifest, named, version.class_numbers)
+
+    def _select_temperature(self, of_start: Temperature | None) -> Temperature | None:
+        """Return the temperature of a result that none can be fitted to.
+
+        With too few held-out images, no version that was sent the corrected batches has fitted
+        one. The start's was fitted to images that the edit may have removed.
+        """
+        facts = self._facts
+        if not facts.is_learned_from_features:
+            return of_start
+        left = 0
+        for number in self._taught_tasks:
+            edited = self._edited.get(number)
+            left += (edited.after if edited else facts.tasks[number]).n_held_out or 0
+        too_few = left < LEAST_TEMPERATURE_IMAGES
+        return facts.base.manifest.temperature if too_few else of_start
 
     def _select_kept_probe(self) -> KnnProbeResult | None:
         """Return the head's k-NN probe of the tasks that stay as they are."""
@@ -315,6 +337,11 @@ class EditChain:
     def _write_row_changes(self, out: Path) -> None:
         changes = self._build_edit_result().to_json()
         (out / record.FILE).write_text(json.dumps(changes, ensure_ascii=False))
+        (out / record.STORED).mkdir()
+        for data in self._edited.values():
+            for digest, path in data.stored.items():
+                if not (linked := out / record.STORED / digest).exists():
+                    os.link(path, linked)
 
     def _build_edit_result(self) -> EditResult:
         facts, edited = self._facts, list(self._edited.values())

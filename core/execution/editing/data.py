@@ -30,6 +30,7 @@ class EditedData:
         held_out: labels of its held-out images, if these are retained.
         rows: kept features of its training images; None for a task learned from images.
         files: edited files by name: train, held_out.
+        stored: new files by digest, which stay in the job's folder.
         removed_paths: paths of removed images in their batch, as far as they are stored.
     """
 
@@ -41,6 +42,7 @@ class EditedData:
     rows: FeatureRows | None
     files: dict[str, Path]
     removed_paths: list[str] = field(default_factory=list)
+    stored: dict[str, Path] = field(default_factory=dict)
 
     def describe_report(self, changes: Changes) -> EditedReport:
         """Return what the task's report shows after the edit."""
@@ -99,6 +101,7 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
     classes = _count_classes(task, changes, train, held_out)
     new_names = list_label_names(facts.model, classes)
     files: dict[str, Path] = {}
+    stored: dict[str, Path] = {}
     digests: dict[Split | str, str | None] = {"train": before.train, "held_out": before.held_out}
     sizes: dict[str, int] = {}
     parts: tuple[tuple[Split, Path | None, EditedLabels | None], ...] = (
@@ -112,11 +115,15 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
         if edited.is_changed or new_names != names:
             files[split] = folder / f"{split}.safetensors"
             rewrite.write_edited_dataset(path, files[split], edited, new_names)
-            digests[split], sizes[split] = blobs.put_file(files[split], link=True)
+            digest, sizes[split] = blobs.put_file(files[split], link=True)
+            digests[split], stored[digest] = digest, files[split]
     paths = _read_removed_paths(blobs, before.traces, (train, held_out), changes)
     traces = before.traces
     if traces is not None:
-        traces, sizes["traces"] = _edit_traces(blobs, traces, folder, (train, held_out), changes)
+        target = folder / "traces.safetensors"
+        traces, sizes["traces"] = _edit_traces(blobs, traces, target, (train, held_out), changes)
+        if traces is not None:
+            stored[traces] = target
     n_train, n_held_out = _count_images(facts, number, train, held_out)
     after = EditedTask(
         number=number,
@@ -142,6 +149,7 @@ def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path)
         rows,
         files,
         paths,
+        stored,
     )
 
 
@@ -279,16 +287,16 @@ def _complete_labels(
 def _edit_traces(
     blobs: Blobs,
     digest: str,
-    folder: Path,
+    target: Path,
     parts: tuple[EditedLabels | None, EditedLabels | None],
     changes: Changes,
 ) -> tuple[str | None, int]:
     """Return digest and size of the edited traces; None and 0 if they cannot be edited.
 
     Args:
+        target: the file to write.
         parts: labels of the training and held-out part; None where only the traces have them.
     """
-    target = folder / "traces.safetensors"
     try:
         path = blobs.fetch_verified_file(digest)
         train, held_out = _complete_labels(path, parts, changes)

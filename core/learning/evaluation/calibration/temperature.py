@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from core.contract.manifest import Temperature
+from core.contract.manifest import LEAST_TEMPERATURE_IMAGES, Temperature
 from core.learning.evaluation.calibration.held_out import Logits
 
 MOST, MOST_LOGITS, LEAST = 5000, 4_000_000, 1000
@@ -27,8 +27,6 @@ MOST, MOST_LOGITS, LEAST = 5000, 4_000_000, 1000
 At most `MOST` images: more change the temperature by less than a hundredth. Above `LEAST` images,
 also at most `MOST_LOGITS` logits, so that the cost does not grow with classes.
 """
-LEAST_IMAGES = 30
-"""Minimum number of images to fit a temperature to; with fewer, the next source is used."""
 _WIDEST, _STEPS = 1e4, 60
 """Bounds of the search for β = 1 / temperature.
 
@@ -133,12 +131,12 @@ def choose_temperature(
             `Method.compute_left_out_scores`.
         parent: the parent's temperature; None if there is no parent.
     """
-    if len(held_out.targets) >= LEAST_IMAGES:
+    if len(held_out.targets) >= LEAST_TEMPERATURE_IMAGES:
         value = fit_temperature(held_out.values, held_out.targets)
         return Temperature(value=value, source="held-out", images=len(held_out.targets))
     # Only now: most versions have enough held-out images.
     scores = left_out()
-    if scores is not None and len(scores[1]) >= LEAST_IMAGES:
+    if scores is not None and len(scores[1]) >= LEAST_TEMPERATURE_IMAGES:
         value = fit_temperature(*scores)
         return Temperature(value=value, source="left-out", images=len(scores[1]))
     if parent is not None and parent.source != "none":

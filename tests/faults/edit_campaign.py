@@ -1,0 +1,211 @@
+"""A crash campaign of edits: the running service is killed while models are edited.
+
+    python tests/faults/edit_campaign.py [--kills 100] [--minutes M] [--size small|large]
+        [--lanes 4] [--seed 0]
+
+Each lane has one model that learned two batches before anything is hurt, and then goes through
+`STEPS` again and again: edits, undos, and purges of removed images. Every other model is edited by
+kept features, the others by learning tasks again. Processes are killed as in `campaign.py`, at the
+points that an edit comes by.
+
+After each step, tasks, classes, former names, figures and the line of a model are those of a model
+that nobody disturbed, and in the end so are the parts of every version, bit for bit. An edit whose
+job was killed three times without progress fails by design: then the model is as it was, and the
+lane sends the edit again.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from archives import archive
+from campaign import Campaign, main
+from running_site import (
+    MODEL,
+    Broken,
+    Caller,
+    require_nothing_left,
+    see_through,
+    submit,
+    versions,
+)
+
+from core.database.session import Database
+from core.failpoints import POINTS
+from core.storage import open_store
+
+Json = dict[str, Any]
+
+PER_CLASS = 60
+"""Each turn removes one image of each task."""
+BATCHES = [archive(2 * number, per_class=PER_CLASS) for number in range(2)]
+RECIPES: dict[str, Json] = {
+    "recompute": {"method": {"name": "analytic", "projection": 16}},
+    "relearn": {**MODEL["recipe"], "epochs": 20},
+}
+"""Way of the edits → recipe of the models."""
+STEPS: dict[str, list[Json] | str] = {
+    "relabel": [
+        {"relabel": {"task": 1, "image": 0, "label": "c1"}},
+        {"relabel": {"task": 2, "part": "held_out", "image": 0, "label": "c3"}},
+    ],
+    "merge": [{"merge": {"from": ["c0"], "into": "c2"}}],
+    "undo the merge": "undo",
+    "rename": [{"rename": {"from": "c1", "to": "one"}}],
+    "undo the rename": "undo",
+    "undo the relabel": "undo",
+    "remove": [{"remove": {"task": 2, "image": 0}}],
+    "purge what was removed": "purge",
+    "relabel to a new class": [{"relabel": {"task": 1, "image": 1, "label": "gone"}}],
+    "drop": [{"drop": {"class": "gone"}}],
+    "purge what was dropped": "purge",
+}
+"""Edits, and what is done with the last one that is not undone."""
+MISSED = ("submit-", "upload-", "ingest-", "fetch-", "export-", "delivery-", "trial-")
+"""Points that no edit comes by."""
+
+
+class EditCampaign(Campaign):
+    """Hurts a site until there were `kills` deaths, while lanes edit."""
+
+    def _begin(self) -> None:
+        self._seen: dict[str, list[Json]] = {}
+        self._sent: dict[str, int] = {}
+        for way in RECIPES:
+            self._teach(f"undisturbed-{way}", way)
+        for lane in range(self._lanes):
+            self._teach(f"lane-{lane}", choose_way(lane))
+
+    def _teach(self, name: str, way: str) -> None:
+        caller = self._caller()
+        model = {**MODEL, "recipe": RECIPES[way], "training_data_days": 7}
+        del model["keep_training_data"]
+        for job in submit(caller, name, BATCHES, model):
+            see_through(caller, job)
+        self._seen[name] = [describe(caller, name)]
+        self._sent[name] = 0
+        self.report.models.append(name)
+        self.report.jobs += len(BATCHES)
+
+    def _work(self, lane: int, turn: int) -> None:
+        self._edit(f"lane-{lane}", choose_way(lane))
+
+    def _end(self) -> None:
+        for way in RECIPES:
+            lanes = [lane for lane in range(self._lanes) if choose_way(lane) == way]
+            wanted = f"undisturbed-{way}"
+            while lanes and len(self._seen[wanted]) < max(
+                len(self._seen[f"lane-{lane}"]) for lane in lanes
+            ):
+                self._edit(wanted, way)
+            for lane in lanes:
+                for step, found in enumerate(self._seen[f"lane-{lane}"]):
+                    if found != self._seen[wanted][step]:
+                        name = ["learn", *STEPS][step and 1 + (step - 1) % len(STEPS)]
+                        raise Broken(
+                            f"step {step} ({name}) of lane-{lane} ended as {found} and not as "
+                            f"{self._seen[wanted][step]}"
+                        )
+
+    def _check(self) -> int:
+        settings, compared = self._site.settings(), 0
+        db, store = Database(settings.resolved_database_url), open_store(settings)
+        try:
+            require_nothing_left(self._site, db, store)
+            for lane in range(self._lanes):
+                wanted = versions(db, f"undisturbed-{choose_way(lane)}")
+                found = versions(db, f"lane-{lane}")
+                if found != wanted[: len(found)]:
+                    raise Broken(f"lane-{lane} has the versions {found} and not {wanted}")
+                compared += len(found)
+            return compared
+        finally:
+            db.close()
+
+    def _list_points(self) -> list[str]:
+        return [point for point in POINTS if not point.startswith(MISSED)]
+
+    def _caller(self) -> Caller:
+        return Caller(self._site.url, self._key, lambda: time.monotonic() > self._deadline)
+
+    def _edit(self, name: str, way: str) -> None:
+        """Go through all steps once."""
+        caller, standing = self._caller(), list[int]()
+        path = f"/v1/models/{name}/edits"
+        for step, operations in STEPS.items():
+            if operations == "undo":
+                undone = caller.call("POST", f"{path}/{standing.pop()}/undo", json={})
+                if undone["undone_at"] is None:
+                    raise Broken(f"{step}: {undone}")
+            elif operations == "purge":
+                purged = caller.call("POST", f"{path}/{standing.pop()}/purge")
+                if purged["still_in_versions"]:
+                    raise Broken(f"{step}: {purged}")
+            else:
+                standing.append(self._send(caller, name, way, operations))
+            seen = describe(caller, name)
+            with self._lock:
+                self._seen[name].append(seen)
+                self.report.edits += 1
+
+    def _send(self, caller: Caller, name: str, way: str, operations: Any) -> int:
+        """Send an edit until it is made, and return its number."""
+        path = f"/v1/models/{name}/edits"
+        while True:
+            self._sent[name] += 1
+            key = f"{name}-edit-{self._sent[name]}"
+            sent = caller.call("POST", path, key, json={"operations": operations})
+            if sent["number"] != self._sent[name]:
+                raise Broken(f"edit {self._sent[name]} of {name} has the number {sent['number']}")
+            while not (job := caller.call("GET", f"/v1/jobs/{sent['job']}"))["is_terminal"]:
+                time.sleep(0.05)
+            if job["state"] == "succeeded":
+                break
+            if job["state"] != "failed" or job["error"]["kind"] != "lost":
+                raise Broken(f"an edit of {name} ended {job['state']}: {job['error']}")
+            self.report.retried.append(name)
+            if (found := describe(caller, name)) != self._seen[name][-1]:
+                raise Broken(f"{name} is half edited: {found} and not {self._seen[name][-1]}")
+        made = caller.call("GET", f"{path}/{sent['number']}")
+        if made["way"] not in (way, "rename"):
+            raise Broken(f"an edit of {name} went the way {made['way']}")
+        return int(sent["number"])
+
+
+def choose_way(lane: int) -> str:
+    """Return the way in which a lane's model is edited."""
+    return list(RECIPES)[lane % len(RECIPES)]
+
+
+def describe(caller: Caller, name: str) -> Json:
+    """Return what a model says of itself and its tasks, without times and digests."""
+    path = f"/v1/models/{name}"
+    model, figures = caller.call("GET", path), caller.call("GET", f"{path}/metrics")
+    former = caller.call("GET", f"{path}/class-aliases")["items"]
+    named = ("number", "standing", "classes", "n_train", "n_held_out", "version")
+    figured = (*named, "accuracy_now", "accuracy_when_learned")
+    tasks = caller.call("GET", f"{path}/tasks")["items"]
+    newest = caller.call("GET", f"{path}/versions/{model['line_head']}")["manifest"]
+    return {
+        "line": {key: model[key] for key in ("line_head", "aliases", "attention")},
+        "tasks": [{key: task[key] for key in figured} for task in tasks],
+        "former names": [(alias["name"], alias["to"]) for alias in former],
+        "figures": {key: figures[key] for key in ("accuracy_matrix", "marks")},
+        "reports": [read_report(caller, f"{path}/tasks/{task['number']}") for task in tasks],
+        "classes": newest["classes"],
+        "parts": {part["name"]: part["sha256"] for part in newest["parts"]},
+        "temperature": newest["temperature"],
+    }
+
+
+def read_report(caller: Caller, path: str) -> Json:
+    """Return a task's report without the seconds that it took."""
+    report = caller.call("GET", path)["report"]
+    report.get("data", {}).pop("cost_s", None)
+    return dict(report)
+
+
+if __name__ == "__main__":
+    sys.exit(main(EditCampaign, __doc__))
