@@ -466,7 +466,8 @@ def test_files_of_an_edit_that_were_deleted_meanwhile_are_stored_again(
     store = running.data_dir / "store"
     before = set(store.rglob("*"))
     holder.arm("edit-finished")
-    body = {"operations": [{"relabel": {"task": 1, "image": 0, "label": "1"}}]}
+    # No other test makes the same files, which would be there already.
+    body = {"operations": [{"relabel": {"task": 1, "image": 3, "label": "1"}}]}
     sent = client.call("POST", f"/v1/models/{model}/edits", json=body).json()
     holder.wait()
     # As another model's edit does that replaces the same files.

@@ -22,14 +22,14 @@ from core.contract.figures import KnnProbeResult
 from core.contract.jobs.job_result import JobResult, ResultPart
 from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
 from core.contract.jobs.patch_job import PATCH, PatchSpec
-from core.contract.manifest import LEAST_TEMPERATURE_IMAGES, PER_TASK, Temperature
+from core.contract.manifest import PER_TASK
 from core.contract.recipe import Recipe
 from core.database.session import Database
 from core.edits import record, rewrite
 from core.edits.recount import recount_matrix_cells
 from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid
-from core.execution.editing.data import EditedData, build_edited_data
+from core.execution.editing.data import EditedData, build_edited_data, select_temperature
 from core.execution.editing.facts import EditFacts
 from core.execution.editing.line import Line, renumber_line
 from core.execution.editing.renaming import write_renamed_result
@@ -161,26 +161,12 @@ class EditChain:
         manifest = version.manifest.model_copy(
             update={
                 "knn_probe": self._select_kept_probe(),
-                "temperature": self._select_temperature(version.manifest.temperature),
+                "temperature": select_temperature(
+                    facts, self._edited, self._taught_tasks, version.manifest.temperature
+                ),
             }
         )
         return Line(manifest, named, version.class_numbers)
-
-    def _select_temperature(self, of_start: Temperature | None) -> Temperature | None:
-        """Return the temperature of a result that none can be fitted to.
-
-        With too few held-out images, no version that was sent the corrected batches has fitted
-        one. The start's was fitted to images that the edit may have removed.
-        """
-        facts = self._facts
-        if not facts.is_learned_from_features:
-            return of_start
-        left = 0
-        for number in self._taught_tasks:
-            edited = self._edited.get(number)
-            left += (edited.after if edited else facts.tasks[number]).n_held_out or 0
-        too_few = left < LEAST_TEMPERATURE_IMAGES
-        return facts.base.manifest.temperature if too_few else of_start
 
     def _select_kept_probe(self) -> KnnProbeResult | None:
         """Return the head's k-NN probe of the tasks that stay as they are."""

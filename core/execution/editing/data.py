@@ -1,13 +1,14 @@
 """Edited files and labels of the tasks of an edit, made before any of them is learned again."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from core.contract.edit import EditedReport, EditedTask
+from core.contract.manifest import LEAST_TEMPERATURE_IMAGES, Temperature
 from core.contract.responses.task_image import Split
 from core.database.label_names import list_label_names
 from core.database.tables import Task
@@ -305,3 +306,26 @@ def _edit_traces(
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
         return None, 0
     return blobs.put_file(target, link=True)
+
+
+def select_temperature(
+    facts: EditFacts,
+    edited: Mapping[int, EditedData],
+    taught: Sequence[int],
+    of_start: Temperature | None,
+) -> Temperature | None:
+    """Return the temperature of a result that none can be fitted to.
+
+    With too few held-out images, no version that was sent the corrected batches has fitted one. The
+    start's was fitted to images that the edit may have removed.
+
+    Args:
+        edited: number of a task → its edited data.
+        taught: numbers of all tasks that the result was taught.
+        of_start: temperature of the version that the edit starts from.
+    """
+    if not facts.is_learned_from_features:
+        return of_start
+    rows = (edited[task].after if task in edited else facts.tasks[task] for task in taught)
+    too_few = sum(row.n_held_out or 0 for row in rows) < LEAST_TEMPERATURE_IMAGES
+    return facts.base.manifest.temperature if too_few else of_start
