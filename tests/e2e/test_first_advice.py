@@ -89,9 +89,8 @@ def test_the_command_line_prints_it_first(client: Rest) -> None:
     make_model(client, "first-said", recipe=FORGETS)
     job = small.learn(client, "first-said", *small.WEEKS[:2])[-1]
     model = client.models.retrieve("first-said")
-    said = words.describe_held_version(
-        model, client.versions.retrieve("first-said", 2), model.attention[0], job.id
-    )
+    held, url = client.versions.retrieve("first-said", 2), client.connection.url
+    said = words.describe_held_version(model, held, model.attention[0], job.id, url)
     first = next(line for line in said.split("\n") if line.startswith("  perennial "))
     assert (
         first

@@ -67,8 +67,9 @@ def test_the_pictures_of_a_failed_check_are_held_out_images_of_the_named_classes
 
 def test_the_command_line_names_the_classes_and_links_pictures(client: Rest, held: Json) -> None:
     version = client.versions.retrieve("forgetful", 2)
-    text = words.describe_held_version(client.models.retrieve("forgetful"), version, None, "job_1")
-    assert "0 (0 of 8 right" in text and "/images/held_out/" in text
+    model, url = client.models.retrieve("forgetful"), client.connection.url
+    text = words.describe_held_version(model, version, None, "job_1", url)
+    assert "0 (0 of 8 right" in text and f"{url}/ui/models/forgetful/compare?a=1&b=2" in text
 
 
 @pytest.mark.campaign  # test_wrong_labels.py learns by the default; core/publishing/test_losses.py
@@ -85,7 +86,7 @@ def test_a_stream_by_the_default_method_is_published_and_says_what_could_be_seen
     )
     visible = last["gate"]["visible"]
     assert visible["images"] == 16 and visible["detail"].startswith(
-        "With 16 held-out images of earlier tasks"
+        "The gate compared 16 held-out images of earlier tasks"
     )
     assert visible["detail"] in " ".join(
         line["message"] for line in client.items(f"/v1/jobs/{ends[-1].id}/logs")

@@ -77,5 +77,5 @@ def test_a_wholly_rotated_week_is_held_with_the_question(client: Rest) -> None:
     (check,) = [check for check in held.gate.checks if not check.passed]
     assert check.name == "learned_nothing"
     assert QUESTION in (check.detail or "")
-    assert QUESTION in words.describe_held_version(model, held, None, job.id)
+    assert QUESTION in words.describe_held_version(model, held, None, job.id, client.connection.url)
     assert model.attention[0].actions[0].path.endswith("/discard")
