@@ -61,7 +61,7 @@ class ServiceProcess:
     start_at: float = 0.0
     starts: int = field(default=0)
 
-    def start_part_process(self, end_with_parent_process: Callable[[], None] | None) -> None:
+    def start_child(self, end_with_parent_process: Callable[[], None] | None) -> None:
         """Start the process in its own session: the terminal's Ctrl-C reaches only the launcher."""
         self.process = subprocess.Popen(
             self.command,
@@ -95,21 +95,21 @@ class ServiceProcess:
 
 
 class Launcher:
-    """Runs the parts until asked to stop.
+    """Runs the service's processes until asked to stop.
 
     Args:
-        parts: processes in the order in which they are started and ended.
+        processes: those to run, in the order in which they are started and ended.
         grace_s: seconds for the orderly end of a job.
         tell_end: called when the end begins.
     """
 
     def __init__(
         self,
-        parts: list[ServiceProcess],
+        processes: list[ServiceProcess],
         grace_s: float,
         tell_end: Callable[[], None] = lambda: None,
     ) -> None:
-        self._parts = parts
+        self._processes = processes
         self._grace_s = grace_s
         self._tell_end = tell_end
         self._asked = 0
@@ -126,53 +126,55 @@ class Launcher:
         """
         try:
             while not self._asked:
-                for part in self._parts:
-                    self._start_or_schedule_part(part)
+                for service in self._processes:
+                    self._start_or_schedule(service)
                 time.sleep(TICK_S)
-            return self._end_parts_in_order()
+            return self._end_in_order()
         finally:
-            for part in self._parts:
+            for service in self._processes:
                 # Whatever ends the launcher, its processes must not outlive it.
-                part.send_signal(signal.SIGKILL)
-                part.wait_until_ended(time.monotonic() + 5.0)
+                service.send_signal(signal.SIGKILL)
+                service.wait_until_ended(time.monotonic() + 5.0)
 
-    def _start_or_schedule_part(self, part: ServiceProcess) -> None:
-        """Start a part, or schedule its restart if it has ended."""
+    def _start_or_schedule(self, service: ServiceProcess) -> None:
+        """Start a process, or schedule its restart if it has ended."""
         now = time.monotonic()
-        if part.is_running() or now < part.start_at:
+        if service.is_running() or now < service.start_at:
             return
-        if part.process is not None:
-            status, ran_s = part.process.returncode, now - part.started_at
-            part.process = None
-            part.pause_s = FIRST_PAUSE_S if ran_s > STEADY_S else part.pause_s
-            part.start_at = now + part.pause_s
+        if service.process is not None:
+            status, ran_s = service.process.returncode, now - service.started_at
+            service.process = None
+            service.pause_s = FIRST_PAUSE_S if ran_s > STEADY_S else service.pause_s
+            service.start_at = now + service.pause_s
             print_line(
-                f"The {part.name} process ended with status {status}; restarting in "
-                f"{part.pause_s:g} s."
+                f"The {service.name} process ended with status {status}; restarting in "
+                f"{service.pause_s:g} s."
             )
-            part.pause_s = min(2 * part.pause_s, LONGEST_PAUSE_S)
+            service.pause_s = min(2 * service.pause_s, LONGEST_PAUSE_S)
             return
-        part.start_part_process(self._die_with_us)
+        service.start_child(self._die_with_us)
 
-    def _end_parts_in_order(self) -> int:
-        """End the parts in order; return the exit status."""
+    def _end_in_order(self) -> int:
+        """End the processes in order; return the exit status."""
         self._tell_end()
         print_line("Stopping. A running job writes a snapshot and continues at the next start.")
         # First the API, so that nothing is accepted that waits until the next start.
         clean = True
-        for part, limit_s in zip(self._parts, (API_GRACE_S, self._grace_s + LEAVE_S), strict=False):
-            part.send_signal(signal.SIGTERM)
+        for service, limit_s in zip(
+            self._processes, (API_GRACE_S, self._grace_s + LEAVE_S), strict=False
+        ):
+            service.send_signal(signal.SIGTERM)
             until = time.monotonic() + limit_s
             # In short steps, so that a second Ctrl-C is noticed.
-            while not part.wait_until_ended(min(until, time.monotonic() + TICK_S)):
+            while not service.wait_until_ended(min(until, time.monotonic() + TICK_S)):
                 if self._asked > 1:
                     print_line("Killed.")
                     return 1
                 if time.monotonic() > until:
-                    print_line(f"The {part.name} process did not stop in {limit_s:g} s: killed.")
+                    print_line(f"The {service.name} process did not stop in {limit_s:g} s: killed.")
                     # Only a killed worker can leave an unfinished job, which then costs a strike.
-                    clean = part.name == API and clean
-                    part.send_signal(signal.SIGKILL)
+                    clean = service.name == API and clean
+                    service.send_signal(signal.SIGKILL)
                     until = time.monotonic() + 5.0
         return 0 if clean else 1
 
@@ -298,7 +300,7 @@ def main() -> int:
     os.environ["PERENNIAL_DATA_DIR"] = str(
         Path(os.environ.get("PERENNIAL_DATA_DIR") or "perennial-data").absolute()
     )
-    os.umask(0o077)  # inherited by all parts; see core.files.private
+    os.umask(0o077)  # inherited by all processes; see core.files.private
     print_line(f"Starting Perennial with its data in {os.environ['PERENNIAL_DATA_DIR']} …")
     try:
         with lock_data_directory(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
@@ -309,7 +311,7 @@ def main() -> int:
 
 
 def _run_service(lock: Lock | None) -> int:
-    """Prepare, start the parts, and stay until asked to stop."""
+    """Prepare, start the processes, and stay until asked to stop."""
     report_busy_port()
     prepared = _run_setup_program()
     if prepared is None:

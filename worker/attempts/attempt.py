@@ -428,11 +428,10 @@ class Attempt:
         _count_attempt_end("failed" if state is State.FAILED else "requeued", cause)
 
     def _put_off_job(self, later: PutOffSignal) -> None:
-        reason, seconds = str(later), later.seconds
         state = self._report_outcome(
-            lambda: claims.put_off_job(self._tools.db, self._claim, reason, seconds)
+            lambda: claims.put_off_job(self._tools.db, self._claim, str(later), later.seconds)
         )
-        log.info("put off", reason=reason, state=str(state))
+        log.info("put off", reason=str(later), state=str(state))
         _count_attempt_end("put off")
 
     def _give_back_job(self, cause: str, error: str) -> None:
@@ -460,8 +459,7 @@ class Attempt:
         self._reject_batch(
             DataHeld(
                 f'{findings} Nothing was learned, since the recipe says "data_report": "hold". '
-                f"Correct the batch "
-                f"and send it again; or learn it as it is: {as_it_is}."
+                f"Correct the batch and send it again; or learn it as it is: {as_it_is}."
             )
         )
 

@@ -98,8 +98,8 @@ class JobSpec(StrictDocument):
         trial: whether the result is compared with those of other recipes.
         selection: images that it is compared on; empty: by left-out answers.
         out: folder for results.
-        with_ancestors: whether base and parent are measured and compared with the result, and the
-            parent inspects the images.
+        with_ancestors: whether base and parent are measured and compared with the result.
+        inspects_task: whether the parent inspects the task's images.
         sure_from: probability from which the parent's predictions are sure; null: its model
             promises nothing, or it keeps no promise.
         device: auto, cpu, cuda or cuda:N.
@@ -124,6 +124,7 @@ class JobSpec(StrictDocument):
     data: DataReport | None = None
     settled: list[FindingKind] = Field(default_factory=list)
     with_ancestors: bool = True
+    inspects_task: bool = True
     sure_from: float | None = None
     trial: bool = False
     selection: list[SelectionPart] = Field(default_factory=list)

@@ -106,16 +106,12 @@ class EditChain:
                     f"{facts.start.number} instead."
                 )
             # Sums are solved when a task is learned, so one that stays is learned again as it is.
-            self._carrier = next(
-                (
-                    n
-                    for n in reversed(self._taught_tasks)
-                    if get_feature_part_names(n)[0] in facts.features
-                ),
-                None,
-            )
-            if self._carrier is None:
+            with_features = [
+                n for n in self._taught_tasks if get_feature_part_names(n)[0] in facts.features
+            ]
+            if not with_features:
                 raise Invalid("No other task has features that the model could be solved from.")
+            self._carrier = with_features[-1]
             self._store_edited_task_files(self._carrier)
 
     def _require_trained_classes(self) -> None:
@@ -249,6 +245,8 @@ class EditChain:
             held_out_stays=facts.model.held_out != retention.COUNTS,
             # Those of the head are measured, and of others nobody asks.
             with_ancestors=False,
+            # The edit itself changes the report of a batch that it learns again.
+            inspects_task=False,
             parent=SpecVersion(
                 version=line.manifest.version or 0,
                 manifest=line.manifest,

@@ -282,12 +282,8 @@ class Analytic(Method):
         """Store the features that later jobs read, and the remaining ones separately."""
         is_drawn = draw_rows_per_class(rows, SAMPLE[self.hyper.keep])
         stored = self.state[FEATURES].tensors
-        stored.update(
-            {
-                f"{task}.{name}": tensor
-                for name, tensor in rows.select_rows(is_drawn).to_tensors().items()
-            }
-        )
+        drawn = rows.select_rows(is_drawn).to_tensors()
+        stored.update({f"{task}.{name}": tensor for name, tensor in drawn.items()})
         if self.hyper.keep == "features" and not bool(is_drawn.all()):
             remaining = rows.select_rows(~is_drawn).to_tensors()
             # An edit restores the dataset's order from it: sums in another order have other bits.
@@ -334,12 +330,8 @@ class Analytic(Method):
 
     def _compute_score_inputs(self, network: Network, x: Tensor, task: int | None) -> Tensor:
         """Return the features that scores are linear in, float32 [B, K]."""
-        h = self._compute_features(network, x, task)
+        h = self._project_features(network.features(x, task).float())
         return functional.normalize(h) if self.hyper.head == "ncm" else h
-
-    def _compute_features(self, network: Network, x: Tensor, task: int | None) -> Tensor:
-        """Return the classifier's features without the column of ones, float32 [B, K]."""
-        return self._project_features(network.features(x, task).float())
 
     def _project_features(self, phi: Tensor) -> Tensor:
         """Map features [B, D] to the random features [B, K]; unchanged without a projection."""
@@ -357,10 +349,6 @@ class Analytic(Method):
     def _list_stored_tasks(self) -> list[int]:
         return sorted({int(name.split(".")[0]) for name in self.state["statistics"].tensors})
 
-    def _sum_tasks(self, classes: int) -> Sums:
-        """Return the sums of all tasks, added in their order."""
-        return add_task_sums(self._iterate_task_sums(), classes)
-
     def _iterate_task_sums(self) -> Iterator[tuple[dict[str, Tensor], Sequence[int]]]:
         """Yield the totals, then each further task's sums, with their classes."""
         tensors, totals = self.state["statistics"].tensors, self.state[TOTALS].tensors
@@ -377,7 +365,8 @@ class Analytic(Method):
 
     def _solve_for_classifier(self, ctx: Context) -> Linear:
         classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())
-        sums, rows = self._sum_tasks(classes), self._draw_retained_examples(classes)
+        sums = add_task_sums(self._iterate_task_sums(), classes)
+        rows = self._draw_retained_examples(classes)
         # Stored before the solution: the next job starts from them, whatever the head.
         self._store_totals_and_examples(sums, rows)
         if self.hyper.head == "ncm":

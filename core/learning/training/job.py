@@ -222,8 +222,7 @@ class Job:
             # On rank 0 alone: the other ranks store nothing, and wait in the first step.
             if self._spec.with_ancestors:
                 self._evaluator.measure_base_and_parent(network)
-            # An edit learns a batch again whose report it changes itself.
-            if self._spec.task.known is None and self._spec.with_ancestors:
+            if self._spec.task.known is None and self._spec.inspects_task:
                 self._inspect_task_images(network, data)
         run = self._build_training_run(network, method, data)
         self._inherit_state(method)

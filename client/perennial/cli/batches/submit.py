@@ -143,7 +143,10 @@ def submit_batch(
             _print_source_summary(source) if isinstance(source, PackedSource) else set()
         )
         if check:
-            with nullcontext(True) if is_shown else SentLines() as sent:
+            with (
+                nullcontext(True) if is_shown else SentLines() as sent,
+                _suggest_creating_model(model),
+            ):
                 report = client.tasks.check(
                     model, source, recipe=recipe, again=again, trials=trials, progress=sent
                 )
