@@ -33,7 +33,7 @@ sys.path.insert(0, {root!r})
 from worker import launcher as launchers
 from worker.launcher import API, WORKER, Launcher, ServiceProcess
 launchers.API_GRACE_S = 60
-parts = [
+processes = [
     ServiceProcess(
         name,
         [sys.executable, "-c", "import os, signal, sys, time\\n" + code, {folder!r}, name],
@@ -41,7 +41,7 @@ parts = [
     )
     for name, code in ((API, {api!r}), (WORKER, {worker!r}))
 ]
-launcher = Launcher(parts, 60.0)
+launcher = Launcher(processes, 60.0)
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, launcher.request_stop)
 sys.exit(launcher.run_service())
@@ -84,7 +84,7 @@ def test_a_signal_ends_the_api_first_then_the_worker(launch: Launch, tmp_path: P
     assert not any(psutil.pid_exists(pid) for pid in found)
 
 
-def test_a_part_that_dies_is_started_again(launch: Launch, tmp_path: Path) -> None:
+def test_a_process_that_dies_is_started_again(launch: Launch, tmp_path: Path) -> None:
     launcher = launch()
     os.kill(pids(tmp_path, "worker")[0], signal.SIGKILL)
     first, second = pids(tmp_path, "worker", 2)
@@ -96,7 +96,7 @@ def test_a_part_that_dies_is_started_again(launch: Launch, tmp_path: Path) -> No
     assert launcher.returncode == 0
 
 
-def test_a_part_that_always_dies_is_restarted_with_growing_pauses(
+def test_a_process_that_always_dies_is_restarted_with_growing_pauses(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(launchers, "time", clock)
@@ -104,23 +104,23 @@ def test_a_part_that_always_dies_is_restarted_with_growing_pauses(
     launcher = Launcher([part], 1.0)
     pauses = [0.5, 1, 2, 4, 8, 16, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
     for starts, pause_s in enumerate(pauses, 1):
-        launcher._start_or_schedule_part(part)
+        launcher._start_or_schedule(part)
         assert part.starts == starts and part.process is not None
         part.process.wait()
-        launcher._start_or_schedule_part(part)
+        launcher._start_or_schedule(part)
         assert (
             f"api process ended with status 1; restarting in {pause_s:g} s."
             in capfd.readouterr().err
         )
         clock.now += pause_s - 0.1
-        launcher._start_or_schedule_part(part)
+        launcher._start_or_schedule(part)
         assert part.starts == starts
         clock.now += 0.1
-    launcher._start_or_schedule_part(part)
+    launcher._start_or_schedule(part)
     assert part.process is not None
     part.process.wait()
     clock.now += STEADY_S + 1
-    launcher._start_or_schedule_part(part)
+    launcher._start_or_schedule(part)
     assert "restarting in 0.5 s." in capfd.readouterr().err
 
 

@@ -49,13 +49,23 @@ class LeftOut:
         return scores if self.excluded is None else scores.masked_fill(self.excluded, -torch.inf)
 
 
-def count_examples_to_score(bounds: tuple[int, int], classes: int) -> int:
-    """Return the number of examples to score against each of `classes`.
+@dataclass(frozen=True)
+class ExampleLimit:
+    """Limit of the examples that are scored, so that updates cost nearly the same for any number of
+    classes.
 
-    `bounds` is (examples at least, scores at most).
+    Attributes:
+        least, most: number of examples.
+        scores: number of scores, one for each example and class, above `least` examples.
     """
-    minimum, scores = bounds
-    return max(minimum, scores // classes)
+
+    least: int
+    scores: int
+    most: int
+
+    def count_examples(self, classes: int) -> int:
+        """Return the number of examples to score against each of `classes`."""
+        return min(self.most, max(self.least, self.scores // classes))
 
 
 def choose_better_head(scores: Mapping[str, Tensor], labels: Tensor, current: str | None) -> Choice:

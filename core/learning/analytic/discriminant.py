@@ -164,9 +164,14 @@ class LeftOut:
         any.
         """
 
+        temperature: float | None = None
+
         def compute_tempered_loss(share: float) -> float:
+            nonlocal temperature
             scores = self.compute_scores(share)
-            tempered = scores / fit_temperature(scores, self._labels)
+            # Shares that follow one another have similar temperatures.
+            temperature = fit_temperature(scores, self._labels, temperature)
+            tempered = scores / temperature
             return float(functional.cross_entropy(tempered, self._labels))
 
         return min((self._oas, *SHARES), key=compute_tempered_loss)

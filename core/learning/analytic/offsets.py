@@ -8,12 +8,22 @@ in which each class weighs the same. Where classes are equally large there is no
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
-START = 2.3
-"""log of the factor from which the fit begins; scores of a ridge lie between 0 and 1."""
-STEPS = 100
+from core.learning.analytic.linear import split_into_row_blocks
+from core.learning.evaluation.calibration.temperature import fit_temperature
+
+MOST_STEPS = 100
+CLOSE = 1e-9
+"""Decrease of the loss that a Newton step promises, small enough to end the search."""
+SUFFICIENT = 1e-4
+"""Share of the promised decrease that a step must achieve (Armijo's rule)."""
+SHORTEST = 2.0**-20
+"""Share of a step below which the search ends."""
 
 
 def fit_class_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
@@ -35,41 +45,138 @@ def fit_class_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         counts > 0, sizes, torch.zeros_like(sizes)
     )  # an absent class stays as it is
     impossible = scores.isinf()
-    has_impossible = bool(impossible.any())
-    centred = scores.masked_fill(impossible, 0.0) if has_impossible else scores
+    centred = scores.masked_fill(impossible, 0.0)
     centred = centred - centred.mean(1, keepdim=True)
     # Each class weighs the same: with plain cross-entropy the large classes would hold their
     # advantage.
     weights = 1 / torch.bincount(labels, minlength=len(counts)).double()[labels]
-    weights = weights / weights.sum()
-    own = centred.gather(1, labels[:, None])[:, 0]
-    own_sizes = sizes[labels]
-    # The scale is fitted in its logarithm, so that no step can make it negative.
-    scale = torch.tensor(START, dtype=torch.float64, device=scores.device)
-    slope = torch.zeros((), dtype=torch.float64, device=scores.device)
-    search = torch.optim.LBFGS([scale, slope], max_iter=STEPS, line_search_fn="strong_wolfe")
+    loss = _WeightedLoss(
+        centred, impossible if bool(impossible.any()) else None, labels, sizes, weights
+    )
+    scale, _ = loss.minimise(1 / fit_temperature(scores, labels), 0.0, moves_slope=False)
+    # The least loss over all scales is convex in the slope, so its derivative at 0 tells the sign
+    # of the best one. A β below zero would favour the large classes even more, which no left-out
+    # score supports.
+    if loss.derive(scale, 0.0).by_slope >= 0:
+        return none
+    scale, slope = loss.minimise(scale, 0.0)
+    beta = slope / scale if scale > 0 else math.nan
+    return -beta * sizes if math.isfinite(beta) and beta > 0 else none
 
-    def compute_loss() -> Tensor:
-        """Compute the weighted cross-entropy, and its gradient for the search.
 
-        Both are written out: with a thousand classes autograd takes twice the time, which is most
-        of the fit's.
+@dataclass(frozen=True)
+class _Derivatives:
+    """A loss with its first and second derivatives by scale and slope."""
+
+    loss: float
+    by_scale: float
+    by_slope: float
+    by_scale_twice: float
+    by_both: float
+    by_slope_twice: float
+
+    def compute_newton_step(self) -> tuple[float, float] | None:
+        """Return Newton's step of scale and slope; None where the loss is flat in a direction."""
+        determinant = self.by_scale_twice * self.by_slope_twice - self.by_both**2
+        if determinant <= 0:
+            return None
+        return (
+            (self.by_both * self.by_slope - self.by_slope_twice * self.by_scale) / determinant,
+            (self.by_both * self.by_scale - self.by_scale_twice * self.by_slope) / determinant,
+        )
+
+    def compute_newton_step_of_scale(self) -> tuple[float, float] | None:
+        """Return Newton's step of the scale alone; None where the loss is flat."""
+        return (-self.by_scale / self.by_scale_twice, 0.0) if self.by_scale_twice > 0 else None
+
+
+@dataclass(frozen=True)
+class _WeightedLoss:
+    """The weighted cross-entropy of the logits a · score − b · size, convex in scale a and slope b.
+
+    Attributes:
+        scores: float64 [n, C].
+        impossible: bool [n, C]; None: all classes are possible.
+        labels: int64 [n].
+        sizes: float64 [C].
+        weights: float64 [n].
+    """
+
+    scores: Tensor
+    impossible: Tensor | None
+    labels: Tensor
+    sizes: Tensor
+    weights: Tensor
+
+    def derive(self, scale: float, slope: float) -> _Derivatives:
+        """Compute the loss and its derivatives: means and covariances under the probabilities."""
+        sums = self.scores.new_zeros(6)
+        for rows in split_into_row_blocks(self.scores):
+            sums += self._sum_derivatives(rows, scale, slope)
+        return _Derivatives(*(sums / self.weights.sum()).tolist())
+
+    def _sum_derivatives(self, rows: slice, scale: float, slope: float) -> Tensor:
+        scores, labels, sizes = self.scores[rows], self.labels[rows], self.sizes
+        logits = scale * scores - slope * sizes
+        if self.impossible is not None:
+            logits.masked_fill_(self.impossible[rows], -torch.inf)
+        total = logits.logsumexp(1)
+        right = logits.gather(1, labels[:, None])[:, 0]
+        probability = logits.sub_(total[:, None]).exp_()
+        score = scores.gather(1, labels[:, None])[:, 0]
+        by_class = torch.stack([sizes, sizes.square()], 1)
+        mean_size, mean_square_size = (probability @ by_class).unbind(1)
+        weighted_scores = probability.mul_(scores)
+        mean_score = weighted_scores.sum(1)
+        mean_product = weighted_scores @ sizes
+        mean_square_score = weighted_scores.mul_(scores).sum(1)
+        each = torch.stack(
+            [
+                total - right,
+                mean_score - score,
+                sizes[labels] - mean_size,
+                mean_square_score - mean_score.square(),
+                mean_score * mean_size - mean_product,
+                mean_square_size - mean_size.square(),
+            ]
+        )
+        return each @ self.weights[rows]
+
+    def minimise(
+        self, scale: float, slope: float, *, moves_slope: bool = True
+    ) -> tuple[float, float]:
+        """Return the scale and slope with the least loss, by Newton's method from these.
+
+        Without `moves_slope`, only the scale is changed.
         """
-        factor = scale.exp()
-        logits = (factor * centred).sub_(slope * sizes)
-        if has_impossible:
-            logits.masked_fill_(impossible, -torch.inf)
-        highest = logits.amax(1)
-        powers = logits.sub_(highest[:, None]).exp_()
-        total = powers.sum(1)
-        right = factor * own - slope * own_sizes
-        share = weights / total
-        by_scale = share @ torch.linalg.vecdot(powers, centred) - weights @ own
-        scale.grad = factor * by_scale
-        slope.grad = weights @ own_sizes - (share @ powers) @ sizes
-        return weights @ (total.log() + highest - right)
+        at = self.derive(scale, slope)
+        for _ in range(MOST_STEPS):
+            step = at.compute_newton_step() if moves_slope else at.compute_newton_step_of_scale()
+            if step is None:
+                break
+            promised = -(step[0] * at.by_scale + step[1] * at.by_slope)
+            if promised < CLOSE:
+                # Not compared with the loss before, from which it differs by rounding.
+                return scale + step[0], slope + step[1]
+            found = self._shorten_step((scale, slope), step, at.loss, promised)
+            if found is None:
+                break
+            (scale, slope), at = found
+        return scale, slope
 
-    search.step(compute_loss)  # type: ignore[no-untyped-call]
-    beta = slope / scale.exp()
-    # A β below zero would favour the large classes even more, which no left-out score supports.
-    return none if not bool(torch.isfinite(beta)) or float(beta) <= 0 else -beta * sizes
+    def _shorten_step(
+        self,
+        point: tuple[float, float],
+        step: tuple[float, float],
+        loss: float,
+        promised: float,
+    ) -> tuple[tuple[float, float], _Derivatives] | None:
+        """Halve a step until the loss falls enough; return None if it never does."""
+        share = 1.0
+        while share >= SHORTEST:
+            moved = point[0] + share * step[0], point[1] + share * step[1]
+            at = self.derive(*moved)
+            if at.loss <= loss - SUFFICIENT * share * promised:
+                return moved, at
+            share /= 2
+        return None

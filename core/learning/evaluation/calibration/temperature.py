@@ -66,14 +66,14 @@ def fit_temperature(logits: Tensor, targets: Tensor, start: float | None = None)
     usable = usable[:: -(-len(usable) // limit)]
     z, targets = logits[usable].double(), targets[usable]
     # A softmax does not change by it, and no exponential overflows.
-    z = z - z.amax(1, keepdim=True)
-    possible = torch.isfinite(z)
-    z = torch.where(possible, z, torch.full_like(z, _FAR))
+    z -= z.amax(1, keepdim=True)
+    impossible = ~torch.isfinite(z)
+    target_logit = _average_target_logits(z.masked_fill_(impossible, 0.0), impossible, targets)
+    z.masked_fill_(impossible, _FAR)
     gap = float(-z.topk(2).values[:, 1].mean())
     # All classes score the same: no temperature changes a probability.
     if gap <= 0:
         return 1.0
-    target_logit = _average_target_logits(z, possible, targets)
     low, high = -math.log(_WIDEST), math.log(_WIDEST)  # bounds of x = log(β · gap)
     at = 0.0 if start is None else max(low, min(high, math.log(gap / start)))
     for _ in range(_STEPS):
@@ -144,14 +144,17 @@ def choose_temperature(
     return Temperature(value=1.0, source="none")
 
 
-def _average_target_logits(z: Tensor, possible: Tensor, targets: Tensor) -> float:
+def _average_target_logits(z: Tensor, impossible: Tensor, targets: Tensor) -> float:
     """Return the mean logit of the targets.
 
     An image's class has the weight (n + 1) / (n + 2); the other classes share the remainder.
+
+    Args:
+        z: logits [n, classes]; 0 at impossible classes.
+        impossible: bool [n, classes].
+        targets: int64 [n].
     """
     n = len(z)
     right = z.gather(1, targets[:, None]).squeeze(1)
-    other_mean = (torch.where(possible, z, torch.zeros_like(z)).sum(1) - right) / (
-        possible.sum(1) - 1
-    )
+    other_mean = (z.sum(1) - right) / (z.shape[1] - impossible.sum(1) - 1)
     return float(((n + 1) * right + other_mean).mean() / (n + 2))

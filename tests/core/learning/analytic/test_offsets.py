@@ -70,3 +70,28 @@ def test_classes_of_other_heads_say_nothing() -> None:
 def test_without_examples_there_are_none() -> None:
     nothing = torch.zeros(0, 4, dtype=torch.float64)
     assert not fit_class_offsets(nothing, torch.zeros(0, dtype=torch.int64), COUNTS).any()
+
+
+@pytest.mark.parametrize("unit", [0.01, 1.0, 300.0])
+def test_the_offset_is_that_of_the_best_slope_whatever_the_unit_of_scores(unit: float) -> None:
+    scores, labels = answers(COUNTS, 1.0)
+    found = float(fit_class_offsets(unit * scores, labels, COUNTS)[0]) / unit
+    assert found == pytest.approx(find_best_offset(scores, labels), rel=1e-3)
+
+
+def find_best_offset(scores: torch.Tensor, labels: torch.Tensor) -> float:
+    """Offset of the largest class, by trying scales and slopes on finer and finer grids."""
+    sizes = COUNTS.clamp(min=1).double().log() - COUNTS[COUNTS > 0].double().log().mean()
+    sizes = sizes * (COUNTS > 0)
+    weights = 1 / COUNTS.double()[labels]
+    scale, slope, reach = 1.0, 1.0, 1.0
+    for _ in range(30):
+        steps = reach * torch.linspace(-1, 1, 9, dtype=torch.float64)
+        tried = [(scale + a, slope + b) for a in steps.tolist() for b in steps.tolist()]
+        losses = [
+            functional.cross_entropy(a * scores - b * sizes, labels, reduction="none") @ weights
+            for a, b in tried
+        ]
+        scale, slope = tried[int(torch.stack(losses).argmin())]
+        reach *= 0.7
+    return float(-slope / scale * sizes[0])
