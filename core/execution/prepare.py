@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from core.contract.architecture import Architecture, Image
 from core.contract.jobs.job_spec import (
     EarlierTask,
+    FilePart,
     JobSpec,
     LocalPart,
     SelectionPart,
@@ -39,7 +40,7 @@ from core.execution.held_out_features import BACKBONE, digest_feature_inputs
 from core.execution.parent_parts import list_own_parts, list_parts_to_continue
 from core.execution.totals import digest_covered_parts as make_totals_key
 from core.execution.totals import is_covered_by_totals
-from core.ingest.answers import TaskAnswers, decrypt_prediction_file
+from core.ingest.answers import TaskAnswers, decrypt_predictions
 from core.ingest.findings.traces import read_traces
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
@@ -144,6 +145,7 @@ def write_job_inputs(
             sha256: fetch_blob_if_sound(blobs, sha256)
             for sha256 in {of.sha256 for of in stored_answers.values()}
         }
+        answers = write_stored_predictions(stored_answers, answers_files, folder)
         spec = JobSpec(
             architecture=Architecture.from_json(model.architecture),
             image=Image.from_json(model.image),
@@ -157,9 +159,7 @@ def write_job_inputs(
                 fetch_earlier_task(
                     blobs,
                     earlier,
-                    write_stored_predictions(
-                        stored_answers.get(earlier.number), answers_files, folder
-                    ),
+                    answers.get(earlier.number),
                     features.get(earlier.number),
                 )
                 for earlier in tasks
@@ -315,7 +315,7 @@ def _fetch_selection(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
 
 
 def fetch_earlier_task(
-    blobs: Blobs, task: Task, answers: Path | None, features: str | None
+    blobs: Blobs, task: Task, answers: FilePart | None, features: str | None
 ) -> EarlierTask:
     """Return a task that the parent was taught, with its stored predictions and features."""
     held_out = _fetch_held_out_dataset(blobs, task)
@@ -367,25 +367,30 @@ def find_stored_predictions(session: Session, parent: Version) -> dict[int, Stor
 
 
 def write_stored_predictions(
-    stored: StoredAnswers | None, files: Mapping[str, Path | None], folder: Path
-) -> Path | None:
-    """Write stored predictions to a file; None if there are none, or they are damaged.
+    stored: Mapping[int, StoredAnswers], files: Mapping[str, Path | None], folder: Path
+) -> dict[int, FilePart]:
+    """Write stored predictions to one file, and return the part of each task.
 
-    The job computes them with the parent in that case.
+    Those that are damaged are left out: the job computes them with the parent.
 
     Args:
+        stored: predictions by task.
         files: the file of each blob of predictions; None if the blob is damaged or deleted.
     """
-    file = None if stored is None else files[stored.sha256]
-    if stored is None or file is None:
-        return None
-    try:
-        data = decrypt_prediction_file(file, stored.place)
-    except ValueError:
-        return None
-    path = folder / f"answers-{stored.place.task}.safetensors"
-    path.write_bytes(data)
-    return path
+    path = folder / "answers.bin"
+    written: dict[int, FilePart] = {}
+    with path.open("wb") as out:
+        for task, answers in stored.items():
+            blob = files[answers.sha256]
+            if blob is None:
+                continue
+            begin = out.tell()
+            try:
+                out.write(decrypt_predictions(blob, answers.place))
+            except ValueError:
+                continue
+            written[task] = FilePart(path=path, begin=begin, end=out.tell())
+    return written
 
 
 def _fetch_held_out_dataset(blobs: Blobs, task: Task) -> Path | None:

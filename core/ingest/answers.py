@@ -1,7 +1,7 @@
-"""The answers file: a version's answers on a task's held-out images, in the order of their dataset.
+"""Stored answers: a version's answers on a task's held-out images, in the order of their dataset.
 
-A job process writes a file for each task (`core.learning.evaluation.stored_predictions`). The store holds all files of
-an update as one blob (`encrypt_prediction_files`). In it, the answers on each task are encrypted
+A job process writes those on all tasks to one file (`core.learning.evaluation.stored_predictions`).
+The store holds them as one blob (`encrypt_predictions`). In it, the answers on each task are encrypted
 with a key of that task. The key is in the task's row and is deleted in the transaction that deletes
 the task's images. Nobody can read these answers then, and the blob stays for the other tasks. Blobs
 of older releases hold the answers on one task unencrypted.
@@ -14,7 +14,7 @@ before them. These determine the best of the first k classes. Everything is read
 
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save_file
 
+from core.contract.jobs.job_result import AnswersFile, MeasuredVersion
 from core.files.safetensors_header import Tensor, read_safetensors_header
 
 Rows = npt.NDArray[np.int32]
@@ -63,13 +64,27 @@ def draw_encryption_key() -> str:
     return secrets.token_hex(_KEY_BYTES)
 
 
-def encrypt_prediction_files(
-    files: Mapping[str, Path], keys: Mapping[str, str], target: Path
-) -> None:
-    """Write files of predictions as one file, each encrypted with its own key.
+def read_written_predictions(
+    folder: Path, files: Sequence[AnswersFile]
+) -> dict[tuple[MeasuredVersion, int], bytes]:
+    """Read the predictions that a job process has written, by version and task.
 
     Args:
-        files: `VERSION.TASK` → file; `NEW` stands for the version that is about to be published.
+        folder: folder of the job's result.
+        files: the parts of its files.
+    """
+    # Each file is read once: there is a part for each task.
+    contents = {name: (folder / name).read_bytes() for name in {part.file for part in files}}
+    return {(part.version, part.task): contents[part.file][part.begin : part.end] for part in files}
+
+
+def encrypt_predictions(
+    predictions: Mapping[str, bytes], keys: Mapping[str, str], target: Path
+) -> None:
+    """Write predictions as one file, those on each task encrypted with its own key.
+
+    Args:
+        predictions: `VERSION.TASK` → what a job wrote; `NEW` stands for the version that is about to be published.
         keys: keys by the same names.
         target: file to write.
     """
@@ -77,19 +92,18 @@ def encrypt_prediction_files(
     target.unlink(missing_ok=True)
     nonce = secrets.token_bytes(_NONCE_BYTES)
     sealed = {
-        name: _apply_key_stream(path.read_bytes(), keys[name], nonce, name)
-        for name, path in files.items()
+        name: _apply_key_stream(data, keys[name], nonce, name) for name, data in predictions.items()
     }
     save_file({**sealed, _NONCE: np.frombuffer(nonce, np.uint8)}, target)
 
 
-def decrypt_prediction_file(path: Path, place: TaskAnswers) -> bytes:
-    """Return the decrypted file of predictions on one task.
+def decrypt_predictions(path: Path, place: TaskAnswers) -> bytes:
+    """Return the decrypted predictions on one task, as the job wrote them.
 
     Raises:
         ValueError: the blob does not have these answers, or the task's key is deleted.
     """
-    tensors = _read_file_positions(path, path.stat().st_mtime_ns)
+    tensors = _read_positions(path, path.stat().st_mtime_ns)
     # A blob of an older release, which is one task's answers as they are.
     if _NONCE not in tensors:
         return path.read_bytes()
@@ -109,8 +123,8 @@ def decrypt_prediction_file(path: Path, place: TaskAnswers) -> bytes:
 
 # The time of change is part of the cache's key, so that a replaced file is read again.
 @lru_cache(maxsize=32)
-def _read_file_positions(path: Path, _changed_at: int) -> Mapping[str, Tensor]:
-    """Return the position of each file in a blob.
+def _read_positions(path: Path, _changed_at: int) -> Mapping[str, Tensor]:
+    """Return the position of the predictions on each task in a blob.
 
     The result is cached, because readers request one task after another.
     """
@@ -126,7 +140,7 @@ def _apply_key_stream(data: bytes, key: str, nonce: bytes, name: str) -> npt.NDA
     """Encrypt or decrypt data by XOR with a key stream.
 
     The stream is SHAKE256 over key, nonce and name, the first two of fixed length. Each blob has
-    its own nonce and each of its files its own name, so that no two files share a stream.
+    its own nonce and each of its tensors its own name, so that no two of them share a stream.
     """
     stream = hashlib.shake_256(bytes.fromhex(key) + nonce + name.encode()).digest(len(data))
     mixed: npt.NDArray[np.uint8] = np.frombuffer(data, np.uint8) ^ np.frombuffer(stream, np.uint8)
@@ -161,41 +175,46 @@ class RankedAnswers:
         return best
 
 
-def read_encrypted_predictions(
-    path: Path, place: TaskAnswers | None = None
-) -> tuple[Rows, Probabilities]:
-    """Read the predicted classes and their probabilities, one for each image.
-
-    Args:
-        path: the file.
-        place: the place in a stored blob; None if the file is as a job process wrote it.
+def read_encrypted_predictions(path: Path, place: TaskAnswers) -> tuple[Rows, Probabilities]:
+    """Read the predicted classes and their probabilities from a blob, one for each image.
 
     Raises:
-        ValueError: the file is not a file of answers.
+        ValueError: the blob does not have these answers.
     """
-    tensors = _read_tensors(path, place)
+    return parse_predictions(decrypt_predictions(path, place))
+
+
+def parse_predictions(data: bytes) -> tuple[Rows, Probabilities]:
+    """Return the predicted classes and their probabilities, one for each image.
+
+    Args:
+        data: as a job process wrote it.
+
+    Raises:
+        ValueError: it is no answers.
+    """
+    tensors = _load_tensors(data)
     return tensors["rows"].astype(np.int32), tensors["probabilities"].astype(np.float16)
 
 
-def read_ranked_predictions(path: Path, place: TaskAnswers | None = None) -> RankedAnswers | None:
-    """Read predictions with their rankings; None for an older file.
+def parse_ranked_predictions(data: bytes) -> RankedAnswers | None:
+    """Return predictions with their rankings; None for those of an older release.
 
     Args:
-        path: the file.
-        place: see `read_encrypted_predictions`.
+        data: as a job process wrote it.
 
     Raises:
-        ValueError: the file is not a file of answers.
+        ValueError: it is no answers.
     """
-    tensors = _read_tensors(path, place)
+    tensors = _load_tensors(data)
     if not {"targets", "leaders", "leader_counts"} <= tensors.keys():
         return None
     counts = tensors["leader_counts"].astype(np.int32)
     same_length = len(tensors["targets"]) == len(counts) == len(tensors["rows"])
-    # The file comes from a job process, which has read images of strangers.
+    # They come from a job process, which has read images of strangers.
     if not same_length or int(counts.sum()) != len(tensors["leaders"]) or not (counts > 0).all():
         raise ValueError(
-            f"{path.name} is no file of answers: its leaders do not belong to its images"
+            "These are no stored answers: their leaders do not belong to their images."
         )
     return RankedAnswers(
         *(
@@ -205,19 +224,18 @@ def read_ranked_predictions(path: Path, place: TaskAnswers | None = None) -> Ran
     )
 
 
-def _read_tensors(path: Path, place: TaskAnswers | None) -> dict[str, npt.NDArray[np.generic]]:
-    data = path.read_bytes() if place is None else decrypt_prediction_file(path, place)
-    # By the library, in compiled code: a publish reads a file for each task.
+def _load_tensors(data: bytes) -> dict[str, npt.NDArray[np.generic]]:
+    # By the library, in compiled code: a publish reads the answers on each task.
     try:
         tensors: dict[str, npt.NDArray[np.generic]] = load(data)
     # Errors of its own type, and KeyError for a type that NumPy lacks.
     except Exception as error:
-        raise ValueError(f"{path.name} is no file of answers: {error}") from error
+        raise ValueError(f"These are no stored answers: {error}.") from error
     for name, tensor in tensors.items():
         if tensor.dtype.name not in _TYPES.get(name, ()) or tensor.ndim != 1:
             raise ValueError(
-                f"{path.name} is no file of answers: {name} is {tensor.dtype} {tensor.shape}"
+                f"These are no stored answers: {name} is {tensor.dtype} {tensor.shape}."
             )
     if not tensors.keys() >= _OLDEST or len(tensors["rows"]) != len(tensors["probabilities"]):
-        raise ValueError(f"{path.name} is no file of answers: it has {sorted(tensors)}")
+        raise ValueError(f"These are no stored answers: they have {sorted(tensors)}.")
     return tensors

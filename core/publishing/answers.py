@@ -16,7 +16,12 @@ from sqlalchemy.orm import Session
 from core.contract.jobs.job_result import AnswersFile, JobResult, MeasuredVersion
 from core.database.session import Database
 from core.database.tables import Job, Model, Result, Task
-from core.ingest.answers import NEW, draw_encryption_key, encrypt_prediction_files
+from core.ingest.answers import (
+    NEW,
+    draw_encryption_key,
+    encrypt_predictions,
+    read_written_predictions,
+)
 from core.jobs.fence import Claim
 from core.storage import Blobs
 
@@ -70,26 +75,23 @@ def store_predictions(
         stored_cells = {(version, task) for version, task in session.execute(query)}
         keys = _read_prediction_keys(session, job.model_id, {file.task for file in answers})
     # Cells that have predictions keep them: a version's measurements never change.
-    files = {
-        (file.version, file.task): folder / file.file
-        for file in answers
-        if (older.get(file.version), file.task) not in stored_cells
-    }
+    written = [part for part in answers if (older.get(part.version), part.task) not in stored_cells]
     path = folder / _FILE
-    if not files:
+    if not written:
         return StoredPredictions({}, path, {})
     # One key for each task: its deletion makes all predictions on the task unreadable.
-    drawn = {task: draw_encryption_key() for _, task in files if task not in keys}
+    predictions = read_written_predictions(folder, written)
+    drawn = {task: draw_encryption_key() for _, task in predictions if task not in keys}
     keys |= drawn
     # The number of the new version is known only in the publishing transaction.
-    names = {(version, task): f"{older.get(version, NEW)}.{task}" for version, task in files}
-    encrypt_prediction_files(
-        {names[key]: file for key, file in files.items()},
-        {names[key]: keys[key[1]] for key in files},
+    names = {key: f"{older.get(key[0], NEW)}.{key[1]}" for key in predictions}
+    encrypt_predictions(
+        {names[key]: data for key, data in predictions.items()},
+        {names[key]: keys[key[1]] for key in predictions},
         path,
     )
     blob = PredictionBlob(*blobs.put_file(path, link=True))
-    return StoredPredictions(dict.fromkeys(files, blob), path, drawn)
+    return StoredPredictions(dict.fromkeys(predictions, blob), path, drawn)
 
 
 def _read_prediction_keys(session: Session, model_id: str, tasks: set[int]) -> dict[int, str]:

@@ -8,7 +8,11 @@ import numpy as np
 
 from core.contract.jobs.job_result import JobResult
 from core.execution.result import ResultFolder
-from core.ingest.answers import RankedAnswers, read_ranked_predictions
+from core.ingest.answers import (
+    RankedAnswers,
+    parse_ranked_predictions,
+    read_written_predictions,
+)
 
 SHARE = 0.25
 """Minimum share, in [0, 1], of each class's held-out images predicted as the other class."""
@@ -43,13 +47,12 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
         return []
     heads = {head.task: head.classes for head in document.heads}
     answers_by_task: dict[int, list[RankedAnswers]] = {}
-    for file in document.answers:
-        ranked = (
-            read_ranked_predictions(result.folder / file.file) if file.version == "new" else None
-        )
+    predictions = read_written_predictions(result.folder, document.answers)
+    for (version, task), data in predictions.items():
+        ranked = parse_ranked_predictions(data) if version == "new" else None
         if ranked is not None and len(ranked.rows):
             # Without heads a class is the same in all tasks, so its images are summed up.
-            answers_by_task.setdefault(file.task if heads else 0, []).append(ranked)
+            answers_by_task.setdefault(task if heads else 0, []).append(ranked)
     confused = [
         pair
         for task, answers in answers_by_task.items()

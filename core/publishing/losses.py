@@ -23,7 +23,13 @@ from core.database.tables import Job, Model, Result, Task, Version
 from core.edits.record import read_edited_tasks
 from core.errors import StoreCorrupt
 from core.execution.result import ResultFolder
-from core.ingest.answers import TaskAnswers, read_encrypted_predictions, read_ranked_predictions
+from core.ingest.answers import (
+    TaskAnswers,
+    decrypt_predictions,
+    parse_predictions,
+    parse_ranked_predictions,
+    read_written_predictions,
+)
 from core.jobs.fence import Claim
 from core.lineage.checks import IMAGE_CHECKS
 from core.lineage.judgement import get_gate_limits
@@ -192,9 +198,7 @@ class _Comparison:
         self._blobs = blobs
         self._facts = facts
         self._document = result.document
-        self._files: dict[tuple[str, int], Path] = {
-            (file.version, file.task): result.folder / file.file for file in result.document.answers
-        }
+        self._predictions = read_written_predictions(result.folder, result.document.answers)
         self._heads = {head.task: head.classes for head in result.document.heads}
         self._forgotten, self._confused, self._classes = LossTally(), LossTally(), LossTally()
         self._drifts: dict[int, tuple[LossTally, TaskLoss]] = {}
@@ -232,10 +236,10 @@ class _Comparison:
 
     def _open_predicted_part(self, task: int) -> PredictedPart | None:
         """Return the held-out images of a task as the new version predicts them, or None."""
-        path = self._files.get(("new", task))
-        if path is None:
+        data = self._predictions.get(("new", task))
+        if data is None:
             return None
-        ranked = read_ranked_predictions(path)
+        ranked = parse_ranked_predictions(data)
         if ranked is None:  # the job resumed from a snapshot written by an older release
             self._is_ranked = False
             return None
@@ -261,15 +265,16 @@ class _Comparison:
         if not old_names or part.names[: len(old_names)] != old_names:
             return None
         # The job has just predicted with the parent, so nothing need be fetched.
-        path = self._files.get(("parent", part.task)) if version is self._facts.parent else None
+        is_parent = version is self._facts.parent
+        data = self._predictions.get(("parent", part.task)) if is_parent else None
         digest = version.predictions.get(part.task)
-        place = None
-        if path is None and digest is not None:
+        if data is None and digest is not None:
             path = self._fetch_predictions_if_sound(digest)
             place = TaskAnswers(version.number, part.task, self._facts.keys[part.task])
-        if path is None:
+            data = None if path is None else decrypt_predictions(path, place)
+        if data is None:
             return None
-        rows, _ = read_encrypted_predictions(path, place)
+        rows, _ = parse_predictions(data)
         # Other counts mean other images, which cannot be compared one by one.
         return (rows, len(old_names)) if len(rows) == len(part.ranked.rows) else None
 

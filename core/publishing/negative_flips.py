@@ -22,7 +22,12 @@ from core.database.session import Database
 from core.database.tables import Alias, Job, Model, Result, Task, Version
 from core.edits.record import read_edited_tasks
 from core.execution.result import ResultFolder
-from core.ingest.answers import TaskAnswers, read_encrypted_predictions
+from core.ingest.answers import (
+    TaskAnswers,
+    parse_predictions,
+    read_encrypted_predictions,
+    read_written_predictions,
+)
 from core.ingest.dataset import open_dataset
 from core.jobs.fence import Claim
 from core.lineage.features import compute_feature_loss, find_best_ancestor
@@ -185,11 +190,8 @@ def _count_stored_flips(
     result: ResultFolder[JobResult],
 ) -> Production:
     """Count flips by the stored predictions of production and those of the result."""
-    mine = {
-        file.task: result.folder / file.file
-        for file in result.document.answers
-        if file.version == "new"
-    }
+    written = read_written_predictions(result.folder, result.document.answers)
+    mine = {task: data for (version, task), data in written.items() if version == "new"}
     heads = {head.task: head.classes for head in result.document.heads}
     total = Flips()
     for task in measured_tasks:
@@ -202,7 +204,7 @@ def _count_stored_flips(
         old_rows, _ = read_encrypted_predictions(
             blobs.fetch_verified_file(task.predictions), task.place
         )
-        new_rows, _ = read_encrypted_predictions(mine[task.number])
+        new_rows, _ = parse_predictions(mine[task.number])
         old = _mask_correct(
             old_rows, old_head.classes if old_head else manifest.classes or task.labels, truth
         )

@@ -15,7 +15,11 @@ from core.comparisons.compare import flips_to_json
 from core.contract.responses.versions.rebase import RebaseMissing, RebaseOut, RebaseTask, Share
 from core.database.session import Database
 from core.errors import StoreCorrupt
-from core.ingest.answers import read_encrypted_predictions, read_ranked_predictions
+from core.ingest.answers import (
+    decrypt_predictions,
+    parse_ranked_predictions,
+    read_encrypted_predictions,
+)
 from core.ingest.dataset import open_dataset
 from core.ingest.findings.traces import read_traces
 from core.rebase.rebase_plan import (
@@ -180,7 +184,7 @@ def _read_labels_and_correctness(
     assert side.predictions is not None, "it is compared image by image"
     path = blobs.fetch_verified_file(side.predictions)
     rows = np.array(side.rows, np.str_)
-    ranked = read_ranked_predictions(path, side.place)
+    ranked = parse_ranked_predictions(decrypt_predictions(path, side.place))
     if ranked is not None:
         predicted, truth = ranked.rows, _map_rows_to_labels(rows, ranked.targets, side)
     else:  # stored by an older release, without the true rows beside the predictions

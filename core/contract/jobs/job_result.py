@@ -60,11 +60,17 @@ class MeasuredCell(Document):
 
 
 class AnswersFile(Document):
-    """A version's answers on a task's held-out images, as a file of the result's folder."""
+    """A version's answers on a task's held-out images, as a part of a file of the result's folder.
+
+    Attributes:
+        begin, end: its bytes in the file.
+    """
 
     version: MeasuredVersion
     task: int
     file: str
+    begin: int
+    end: int
 
 
 class FeaturesFile(Document):

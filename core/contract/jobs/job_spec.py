@@ -11,6 +11,14 @@ from core.contract.recipe import Recipe
 from core.contract.reports.data_report import DataReport, FindingKind
 
 
+class FilePart(StrictDocument):
+    """The bytes of a local file from `begin` to `end`."""
+
+    path: Path
+    begin: int
+    end: int
+
+
 class EarlierTask(StrictDocument):
     """A task that the parent was taught: its classes in the order of its dataset's numbers.
 
@@ -24,7 +32,7 @@ class EarlierTask(StrictDocument):
     number: int
     classes: list[str]
     held_out: Path | None = None
-    answers: Path | None = None
+    answers: FilePart | None = None
     features: Path | None = None
     traces: Path | None = None
 

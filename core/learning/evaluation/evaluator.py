@@ -237,6 +237,10 @@ class Evaluator:
         """Return task → mask of the parent's correct predictions; tasks without stored ones are
         left out."""
         right_by_task: dict[int, Tensor] = {}
+        contents = {
+            path: path.read_bytes()
+            for path in {task.answers.path for task in self._spec.history if task.answers}
+        }
         for task in self._spec.history:
             data = parts.get(task.number)
             if task.answers is None or data is None:
@@ -245,7 +249,8 @@ class Evaluator:
             if not can_predict_task(parent, task.number, data.list_outputs_with_images()):
                 continue
             problem = data.problem
-            stored = stored_predictions.read_prediction_file(task.answers, problem)
+            answers = contents[task.answers.path][task.answers.begin : task.answers.end]
+            stored = stored_predictions.read_predictions(answers, problem)
             # Images may have been deleted since the predictions were stored.
             if len(stored) == len(data):
                 scores = problem.score(

@@ -52,7 +52,7 @@ def measure_version(spec: MeasureSpec, emit: Emit) -> Path:
     text = f"Version {manifest.version} predicts {cell.correct:,} of {cell.total:,} images right."
     emit(LogEvent(level="info", message=text))
     spec.out.mkdir(parents=True, exist_ok=True)
-    files: list[AnswersFile] = stored_predictions.write_prediction_files(
+    files: list[AnswersFile] = stored_predictions.write_predictions(
         spec.out, {(_VERSION, spec.task): predictions}
     )
     result = MeasureResult(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 from safetensors.torch import load
 from torch import Tensor
 
@@ -18,30 +18,32 @@ from core.learning.problems.problem import P, Prediction, Problem
 
 Kept = Mapping[tuple[MeasuredVersion, int], Prediction]
 _PREFIX = "answers"
+_FILE = f"{_PREFIX}.bin"
 
 
-def write_prediction_files(folder: Path, kept: Kept) -> list[AnswersFile]:
-    """Write each to a file in `folder/answers` for `core.ingest.answers`, and describe the files.
+def write_predictions(folder: Path, kept: Kept) -> list[AnswersFile]:
+    """Write them to one file in `folder`, one after the other, and describe the parts of the file.
 
-    They are small and many, so they are not synced to disk: a machine that loses them loses the
-    attempt as well.
+    A file for each task would cost more than its few hundred bytes. It is not synced to disk: a
+    machine that loses it loses the attempt as well.
     """
-    (folder / _PREFIX).mkdir(parents=True, exist_ok=True)
     described = []
-    for (version, task), predictions in sorted(kept.items(), key=lambda one: one[0]):
-        name = f"{_PREFIX}/{version}.{task}.safetensors"
-        # By NumPy: the writer for torch takes twice as long for the same bytes.
-        save_file(
-            {name: each.numpy() for name, each in predictions.to_tensors().items()}, folder / name
-        )
-        described.append(AnswersFile(version=version, task=task, file=name))
+    with (folder / _FILE).open("wb") as file:
+        for (version, task), predictions in sorted(kept.items(), key=lambda one: one[0]):
+            begin = file.tell()
+            # By NumPy: the writer for torch takes twice as long for the same bytes.
+            file.write(
+                save({name: each.numpy() for name, each in predictions.to_tensors().items()})
+            )
+            described.append(
+                AnswersFile(version=version, task=task, file=_FILE, begin=begin, end=file.tell())
+            )
     return described
 
 
-def read_prediction_file(path: Path, problem: Problem[P]) -> P:
-    """Read a file that `write_prediction_files` wrote, now or in an older version of the code."""
-    # Read and not mapped, which takes longer for a file of a few hundred bytes.
-    return problem.read_prediction(load(path.read_bytes()))
+def read_predictions(data: bytes, problem: Problem[P]) -> P:
+    """Read predictions that `write_predictions` wrote, now or in an older version of the code."""
+    return problem.read_prediction(load(data))
 
 
 def convert_predictions_to_tensors(kept: Kept) -> dict[str, Tensor]:

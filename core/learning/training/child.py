@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 
 from core.contract.jobs.control_request import ControlRequest
-from core.contract.jobs.job_event import AliveEvent, ErrorEvent, JobEvent, StoppedEvent
+from core.contract.jobs.job_event import AliveEvent, ErrorEvent, JobEvent, MetricEvent, StoppedEvent
 from core.learning.export.graph import ExportFailed
 from core.learning.reports.data_report import DataHeld
 from core.learning.training.control import EXIT_ORPHANED
@@ -21,6 +21,8 @@ from core.learning.training.failures import classify_job_error, measure_process_
 
 Emit = Callable[[JobEvent], None]
 EXIT_ERROR = 1
+METRICS_PERIOD_S = 0.5
+"""Seconds within which metrics are sent together."""
 PULSE_PERIOD_S = 5.0
 """Seconds between two signs; PERENNIAL_STALL_S is a hundred times as long."""
 
@@ -31,14 +33,20 @@ def run_with_event_output(out_fd: int, before: Emit, work: Callable[[Emit], None
     Every failure becomes an `error` event, see `failures.classify_job_error`. `before` receives
     each event first.
     """
-    # Line by line: the worker reads each event while the job runs.
-    with os.fdopen(out_fd, "w", buffering=1, encoding="utf-8") as out:
+    flushed_at = 0.0
+    with os.fdopen(out_fd, "w", encoding="utf-8") as out:
 
         def emit(event: JobEvent) -> None:
+            nonlocal flushed_at
             before(event)
             # NaN is no JSON: an event with one must fail here, where its cause is known.
             out.write(json.dumps(event.to_json(), allow_nan=False) + "\n")
-            out.flush()
+            # The worker reads events while the job runs. Metrics come by the hundred, one for each
+            # task, and would wake it each time.
+            now = time.monotonic()
+            if not isinstance(event, MetricEvent) or now - flushed_at > METRICS_PERIOD_S:
+                out.flush()
+                flushed_at = now
 
         try:
             work(emit)

@@ -185,7 +185,7 @@ def write_result_files(
 ) -> dict[str, object]:
     """Write the files stored beside a version's parts: predictions, features and totals."""
     listed: dict[str, object] = {
-        "answers": stored_predictions.write_prediction_files(folder, predictions)
+        "answers": stored_predictions.write_predictions(folder, predictions)
     }
     if features.new:
         listed["held_out_features"] = features.write_new_features(folder)

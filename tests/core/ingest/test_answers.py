@@ -5,9 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
-from core.ingest.answers import read_encrypted_predictions, read_ranked_predictions
+from core.ingest.answers import (
+    parse_predictions,
+    parse_ranked_predictions,
+    read_written_predictions,
+)
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
     Answers,
@@ -17,8 +21,8 @@ from core.learning.problems.class_answers import (
 from core.learning.problems.classification import CLASSIFICATION
 
 
-def write_answers(folder: Path, scores: torch.Tensor) -> Path:
-    """Write the file of a version that gives these scores [N, C]."""
+def write_answers(folder: Path, scores: torch.Tensor) -> bytes:
+    """Write the answers of a version that gives these scores [N, C], and return them."""
     integers = choose_integer_type(scores.shape[1])
     leaders, counts = find_running_maximum_columns(scores)
     rows = scores.argmax(1).int().clone()
@@ -29,8 +33,8 @@ def write_answers(folder: Path, scores: torch.Tensor) -> Path:
         leaders.to(integers),
         counts.to(integers),
     )
-    (file,) = stored_predictions.write_prediction_files(folder, {("new", 3): answers})
-    return folder / file.file
+    files = stored_predictions.write_predictions(folder, {("new", 3): answers})
+    return read_written_predictions(folder, files)["new", 3]
 
 
 @pytest.mark.parametrize("classes", [1, 7, 300, 40_000])
@@ -38,14 +42,14 @@ def test_the_best_of_the_first_classes_is_their_argmax(tmp_path: Path, classes: 
     scores = torch.randn(20, classes, generator=torch.Generator().manual_seed(classes)).round(
         decimals=1
     )
-    answers = read_ranked_predictions(write_answers(tmp_path, scores))
+    answers = parse_ranked_predictions(write_answers(tmp_path, scores))
     assert answers is not None
     for known in {1, (classes + 1) // 2, classes}:  # rounded scores: ties go to the lowest row
         assert answers.choose_best_rows(known).tolist() == scores[:, :known].argmax(1).tolist()
 
 
 def test_a_file_without_images_has_no_best(tmp_path: Path) -> None:
-    answers = read_ranked_predictions(write_answers(tmp_path, torch.zeros(0, 3)))
+    answers = parse_ranked_predictions(write_answers(tmp_path, torch.zeros(0, 3)))
     assert answers is not None and answers.choose_best_rows(2).tolist() == []
 
 
@@ -56,27 +60,24 @@ def test_scores_that_are_no_numbers_lead_as_they_win() -> None:
     assert scores.argmax(1).tolist() == [1, 2]
 
 
-def test_a_file_from_before_is_read_and_has_no_ranking(tmp_path: Path) -> None:
+def test_answers_from_before_are_read_and_have_no_ranking() -> None:
     rows = np.array([2, 0], np.int32)
-    save_file(
-        {"rows": rows, "probabilities": np.ones(2, np.float16)}, path := tmp_path / "a.safetensors"
-    )
-    assert read_encrypted_predictions(path)[0].tolist() == [2, 0]
-    assert read_ranked_predictions(path) is None
+    data = save({"rows": rows, "probabilities": np.ones(2, np.float16)})
+    assert parse_predictions(data)[0].tolist() == [2, 0]
+    assert parse_ranked_predictions(data) is None
 
 
 @pytest.mark.parametrize(
     "broken", [{"leader_counts": [1, 2]}, {"leader_counts": [2, 0]}, {"targets": [0]}]
 )
 def test_rankings_that_do_not_fit_the_images_are_refused(
-    tmp_path: Path, broken: dict[str, list[int]]
+    broken: dict[str, list[int]],
 ) -> None:
     tensors = {"targets": [0, 1], "leaders": [0, 1], "leader_counts": [1, 1], **broken}
     arrays = {name: np.array(values, np.uint8) for name, values in tensors.items()}
     oldest = {"rows": np.zeros(2, np.int32), "probabilities": np.ones(2, np.float16)}
-    save_file({**arrays, **oldest}, path := tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="leaders do not belong"):
-        read_ranked_predictions(path)
+        parse_ranked_predictions(save({**arrays, **oldest}))
 
 
 def test_a_snapshot_gives_its_answers_back_also_one_from_before() -> None:

@@ -8,9 +8,15 @@ from typing import Any
 import pytest
 import torch
 
+from core.contract.jobs.job_spec import FilePart
 from core.database.tables import Part, Result, Task
 from core.execution.prepare import write_job_inputs
-from core.ingest.answers import TaskAnswers, decrypt_prediction_file, read_encrypted_predictions
+from core.ingest.answers import (
+    TaskAnswers,
+    decrypt_predictions,
+    read_encrypted_predictions,
+    read_written_predictions,
+)
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import predict_answers
 from core.publishing import publish as publishing
@@ -54,18 +60,18 @@ def answers_for(version: int, task: int) -> Any:
 
 
 def learn(desk: Desk, model: str) -> dict[int, bytes]:
-    """Publish the next version with answers on all tasks; the files that its job left, by task."""
+    """Publish the next version with answers on all tasks; what its job wrote, by task."""
     _, claim = desk.begin(model)
     number = claim.task_number or 0
     tasks = range(1, number + 1)
     kept = {("new", task): answers_for(number, task) for task in tasks}
     cells = [("new", task, IMAGES, IMAGES) for task in tasks]
     result = desk.result({"head": f"h{number}"}, cells, classes=[f"{n}" for n in range(2 * number)])
-    files = stored_predictions.write_prediction_files(result, kept)
+    files = stored_predictions.write_predictions(result, kept)
     document = json.loads((result / "result.json").read_text())
     listed = [file.to_json() for file in files]
     (result / "result.json").write_text(json.dumps({**document, "answers": listed}))
-    left = {file.task: (result / file.file).read_bytes() for file in files}
+    left = {task: data for (_, task), data in read_written_predictions(result, files).items()}
     publish_result(desk.db, desk.store, claim, result, desk.settings.make_folder("cache"))
     return left
 
@@ -89,7 +95,7 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
     assert digest is not None and len(set(keys.values())) == 3
     blob = desk.blobs.fetch_verified_file(digest)
     assert {
-        task: decrypt_prediction_file(blob, TaskAnswers(3, task, key)) for task, key in keys.items()
+        task: decrypt_predictions(blob, TaskAnswers(3, task, key)) for task, key in keys.items()
     } == left
     assert not any(file in blob.read_bytes() for file in left.values())
     with desk.db.write() as session:
@@ -107,7 +113,7 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
         3: False,
     }
     with pytest.raises(ValueError, match="no answers of version 3 on task 1"):
-        decrypt_prediction_file(blob, TaskAnswers(3, 1, None))
+        decrypt_predictions(blob, TaskAnswers(3, 1, None))
     assert (
         read_encrypted_predictions(blob, TaskAnswers(3, 2, keys[2]))[0].tolist()
         == answers_for(3, 2).rows.tolist()
@@ -128,7 +134,10 @@ def test_a_job_gets_the_answers_of_its_parent_also_from_blobs_of_older_releases(
             desk.db, desk.store, desk.claim(), desk.settings, desk.folder / "job"
         ).read_text()
     )
-    assert {task["number"]: Path(task["answers"]).read_bytes() for task in spec["history"]} == left
+    parts = {task["number"]: FilePart.from_json(task["answers"]) for task in spec["history"]}
+    assert {
+        task: part.path.read_bytes()[part.begin : part.end] for task, part in parts.items()
+    } == left
 
 
 def test_a_job_asks_its_parent_where_the_stored_answers_are_damaged(desk: Desk) -> None:

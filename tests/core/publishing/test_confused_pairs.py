@@ -35,7 +35,7 @@ def answers(pairs: dict[tuple[int, int], int], width: int = 3) -> Answers:
 def folder(path: Path, by_task: dict[int, Answers], **more: Any) -> ResultFolder[JobResult]:
     files = [
         file.to_json()
-        for file in stored_predictions.write_prediction_files(
+        for file in stored_predictions.write_predictions(
             path, {("new", t): a for t, a in by_task.items()}
         )
     ]

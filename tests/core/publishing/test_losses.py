@@ -67,9 +67,7 @@ class Stream:
         cells = [("new", task, self._right(number, task), IMAGES) for task in range(1, number + 1)]
         classes = [label for of in CLASSES[:number] for label in of]
         result = self.desk.result({"head": f"h{number}"}, cells, classes=classes)
-        files = [
-            file.to_json() for file in stored_predictions.write_prediction_files(result, answers)
-        ]
+        files = [file.to_json() for file in stored_predictions.write_predictions(result, answers)]
         document = json.loads((result / "result.json").read_text())
         (result / "result.json").write_text(json.dumps({**document, "answers": files}))
         return result

@@ -47,23 +47,21 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
 def with_answers(spec: dict[str, Any], parent: Learned) -> dict[str, Any]:
     """The spec with the answers that the parent's job has left."""
     said = {
-        one["task"]: parent.folder / one["file"]
+        one["task"]: {
+            "path": str(parent.folder / one["file"]),
+            "begin": one["begin"],
+            "end": one["end"],
+        }
         for one in parent.result["answers"]
         if one["version"] == "new"
     }
-    history = [{**task, "answers": str(said[task["number"]])} for task in spec["history"]]
+    history = [{**task, "answers": said[task["number"]]} for task in spec["history"]]
     return {**spec, "history": history}
 
 
 def told(learned: Learned) -> dict[str, Any]:
     """Cells and figures; what was measured of the parent on earlier tasks is in its own result."""
     return {name: learned.result.get(name) for name in (*FIGURES, "results")}
-
-
-def answered(learned: Learned) -> dict[str, dict[str, torch.Tensor]]:
-    return {
-        one["file"]: load_file(learned.folder / one["file"]) for one in learned.result["answers"]
-    }
 
 
 @pytest.mark.parametrize("method", ["er", pytest.param("icarl", marks=pytest.mark.campaign)])
@@ -77,15 +75,9 @@ def test_stored_answers_of_the_parent_stand_for_its_pass(
     passes.clear()
     read = bench.learn(with_answers(bench.spec(3, parent, method=method), parent))
     assert told(read) == told(measured)
-    all_answers, new_ones = answered(measured), answered(read)
-    assert all_answers.keys() - new_ones.keys() == {
-        f"answers/parent.{task}.safetensors" for task in (1, 2)
-    }
-    assert all(
-        torch.equal(all_answers[file][name], new_ones[file][name])
-        for file in new_ones
-        for name in ("rows",)
-    )
+    all_answers, new_ones = measured.answers, read.answers
+    assert all_answers.keys() - new_ones.keys() == {("parent", 1), ("parent", 2)}
+    assert all(torch.equal(all_answers[of]["rows"], new_ones[of]["rows"]) for of in new_ones)
     held_out = bench.n_held_out
     # The new version on three tasks; base and parent on the new one, for the probe.
     assert sum(map(len, passes)) == 3 * held_out + 2 * held_out
@@ -99,10 +91,11 @@ def test_answers_of_before_that_lack_fields_serve_and_those_of_other_images_do_n
     spec = with_answers(bench.spec(3, parent, method="er"), parent)
     measured = bench.learn(spec)
     oldest, other = tmp_path / "oldest.safetensors", tmp_path / "other.safetensors"
-    tensors = load_file(spec["history"][0]["answers"])
+    tensors = parent.answers["new", 1]
     save_file({name: tensors[name] for name in ("rows", "probabilities")}, oldest)
     save_file({name: tensors[name][:-1] for name in ("rows", "probabilities")}, other)
-    spec["history"][0]["answers"], spec["history"][1]["answers"] = str(oldest), str(other)
+    for task, path in zip(spec["history"], (oldest, other), strict=True):
+        task["answers"] = {"path": str(path), "begin": 0, "end": path.stat().st_size}
     spec["out"] = f"{spec['out']}-again"
     passes.clear()
     again = bench.learn(spec)
@@ -147,11 +140,11 @@ def test_kept_features_stand_for_the_pass_of_a_backbone_that_does_not_move(
     )
     kept = bench.learn(with_features(bench.spec(3, second, method=ANALYTIC), first, second))
     assert told(kept) == told(measured)
-    by_pass, by_features = answered(measured), answered(kept)
+    by_pass, by_features = measured.answers, kept.answers
     assert by_pass.keys() == by_features.keys()
-    for file, answers in by_pass.items():
-        assert torch.equal(answers["rows"], by_features[file]["rows"])
-        torch.testing.assert_close(answers["probabilities"], by_features[file]["probabilities"])
+    for cell, answers in by_pass.items():
+        assert torch.equal(answers["rows"], by_features[cell]["rows"])
+        torch.testing.assert_close(answers["probabilities"], by_features[cell]["probabilities"])
     assert [part["name"] for part in kept.result["parts"]] == [
         part["name"] for part in measured.result["parts"]
     ]

@@ -18,11 +18,13 @@ import numpy as np
 import simulated_device
 import torch
 from recipes import complete
-from safetensors.torch import save_file
+from safetensors.torch import load, save_file
 
 from core.contract.jobs.control_request import ControlRequest
+from core.contract.jobs.job_result import AnswersFile, MeasuredVersion
 from core.contract.jobs.job_spec import JobSpec, LocalPart
 from core.contract.manifest import PER_TASK, Manifest
+from core.ingest.answers import read_written_predictions
 from core.learning.data import image_packs
 from core.learning.evaluation import predicting
 from core.learning.methods.method import Method
@@ -96,9 +98,21 @@ class Learned:
     def digests(self) -> dict[str, str]:
         """sha256 of every part, of the answers on held-out images, and of result.json."""
         files = {part["name"]: self.folder / part["file"] for part in self.result["parts"]}
-        files |= {said["file"]: self.folder / said["file"] for said in self.result["answers"]}
         files["result.json"] = self.folder / "result.json"
-        return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+        written = {name: path.read_bytes() for name, path in files.items()}
+        for (version, task), data in self._written_answers.items():
+            written[f"answers/{version}.{task}"] = data
+        return {name: hashlib.sha256(data).hexdigest() for name, data in written.items()}
+
+    @property
+    def answers(self) -> dict[tuple[MeasuredVersion, int], dict[str, torch.Tensor]]:
+        """Answers on held-out images by version and task."""
+        return {of: load(data) for of, data in self._written_answers.items()}
+
+    @property
+    def _written_answers(self) -> dict[tuple[MeasuredVersion, int], bytes]:
+        parts = [AnswersFile.from_json(said) for said in self.result["answers"]]
+        return read_written_predictions(self.folder, parts)
 
     @property
     def network_digests(self) -> dict[str, str]:

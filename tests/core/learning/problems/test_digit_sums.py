@@ -191,7 +191,8 @@ def test_predictions_are_stored_and_rendered(tmp_path: Path) -> None:
     problem = PROBLEM
     learned = learnable(tmp_path).learn_task(1, method="finetune")
     (said,) = (a for a in learned.result["answers"] if a["version"] == "new")
-    stored = stored_predictions.read_prediction_file(learned.folder / said["file"], problem)
+    data = (learned.folder / said["file"]).read_bytes()[said["begin"] : said["end"]]
+    stored = stored_predictions.read_predictions(data, problem)
     assert len(stored) == 150
     scores = problem.score(stored, stored.targets)
     assert problem.measure(scores) == learned.cell("new", 1)["measure"]

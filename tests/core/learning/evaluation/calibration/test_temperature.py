@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch.nn import functional
 
 from core.contract.manifest import Temperature
@@ -158,11 +157,11 @@ def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -
     both = concatenate_task_logits(logits)
     assert told["value"] == pytest.approx(fit_temperature(both.values, both.targets), rel=1e-6)
     for task, of_task in logits.items():
-        kept = load_file(second.folder / "answers" / f"new.{task}.safetensors")["probabilities"]
+        kept = second.answers["new", task]["probabilities"]
         wanted = (of_task.values / told["value"]).softmax(1).amax(1)
         assert torch.allclose(kept.float(), wanted, atol=1e-3)
     third = bench.learn_task(1, second, method="finetune", epochs=1)
-    parents = load_file(third.folder / "answers" / "parent.1.safetensors")["probabilities"]
+    parents = third.answers["parent", 1]["probabilities"]
     assert torch.allclose(
         parents.float(), (logits[1].values / told["value"]).softmax(1).amax(1), atol=1e-3
     )
