@@ -22,7 +22,7 @@ from core.learning.training.failures import classify_job_error, measure_process_
 Emit = Callable[[JobEvent], None]
 EXIT_ERROR = 1
 METRICS_PERIOD_S = 0.5
-"""Seconds within which metrics are sent together."""
+"""Seconds within which metrics and signs of life are sent together."""
 PULSE_PERIOD_S = 5.0
 """Seconds between two signs; PERENNIAL_STALL_S is a hundred times as long."""
 
@@ -41,10 +41,10 @@ def run_with_event_output(out_fd: int, before: Emit, work: Callable[[Emit], None
             before(event)
             # NaN is no JSON: an event with one must fail here, where its cause is known.
             out.write(json.dumps(event.to_json(), allow_nan=False) + "\n")
-            # The worker reads events while the job runs. Metrics come by the hundred, one for each
-            # task, and would wake it each time.
-            now = time.monotonic()
-            if not isinstance(event, MetricEvent) or now - flushed_at > METRICS_PERIOD_S:
+            # The worker reads events while the job runs. Metrics and signs of life come by the
+            # hundred, one for each task, and would wake it each time.
+            now, waits = time.monotonic(), isinstance(event, MetricEvent | AliveEvent)
+            if not waits or now - flushed_at > METRICS_PERIOD_S:
                 out.flush()
                 flushed_at = now
 
