@@ -11,7 +11,7 @@ from core.database import soundness
 log = structlog.get_logger(__name__)
 
 
-class Damage:
+class DatabaseDamageMonitor:
     """Damage found in the database file, reported by `/readyz`.
 
     Args:

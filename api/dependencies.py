@@ -20,7 +20,7 @@ from typing import Annotated
 
 from fastapi import Depends, Header, Query, Request
 
-from api.limits.heavy_work import HeavyWork
+from api.limits.heavy_work import HeavyWorkQueue
 from core.database.session import Database
 from core.jobs.doorbell import Doorbell
 from core.recipe.catalogue import Catalogue
@@ -71,11 +71,11 @@ async def _get_catalogue(request: Request) -> Catalogue:
     return request.app.state.catalogue  # type: ignore[no-any-return]
 
 
-async def _get_shape_work_queue(request: Request) -> HeavyWork:
+async def _get_shape_work_queue(request: Request) -> HeavyWorkQueue:
     return request.app.state.shape_work  # type: ignore[no-any-return]
 
 
-async def _get_picture_work_queue(request: Request) -> HeavyWork:
+async def _get_picture_work_queue(request: Request) -> HeavyWorkQueue:
     return request.app.state.picture_work  # type: ignore[no-any-return]
 
 
@@ -95,8 +95,8 @@ class ServiceParts:
     settings: Settings
     bell: Doorbell
     catalogue: Catalogue
-    export_work: HeavyWork
-    picture_work: HeavyWork
+    export_work: HeavyWorkQueue
+    picture_work: HeavyWorkQueue
     kept_metrics: ResponseCache
 
     def load_use_case_resources(self) -> Resources:
@@ -129,8 +129,8 @@ ObjectStore = Annotated[Store, Depends(_get_store)]
 BlobStore = Annotated[Blobs, Depends(_get_blobs)]
 Config = Annotated[Settings, Depends(_get_settings)]
 CatalogueOf = Annotated[Catalogue, Depends(_get_catalogue)]
-ShapeWork = Annotated[HeavyWork, Depends(_get_shape_work_queue)]
-PictureWork = Annotated[HeavyWork, Depends(_get_picture_work_queue)]
+ShapeWork = Annotated[HeavyWorkQueue, Depends(_get_shape_work_queue)]
+PictureWork = Annotated[HeavyWorkQueue, Depends(_get_picture_work_queue)]
 Bell = Annotated[Doorbell, Depends(_get_doorbell)]
 Service = Annotated[ServiceParts, Depends(_get_service_parts)]
 

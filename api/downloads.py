@@ -30,7 +30,7 @@ DOWNLOAD_HEADERS: list[dict[str, JsonValue]] = [
 ]
 
 
-class Source(Protocol):
+class DownloadSource(Protocol):
     """A source of a download's bytes."""
 
     def read(self, sha256: str, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
@@ -59,7 +59,7 @@ def describe_download_responses(
 
 
 def build_file_response(
-    request: Request, source: Source, sha256: str, size: int, media_type: str, filename: str
+    request: Request, source: DownloadSource, sha256: str, size: int, media_type: str, filename: str
 ) -> Response:
     """Return the response to GET or HEAD for a stored file, usually a blob.
 

@@ -18,11 +18,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.authentication.access import Authenticator
-from api.authentication.key_watch import KeyWatch
+from api.authentication.key_watch import KeyValidityWatch
 from api.dependencies import ScopeDependency
-from api.limits.fair_share import FairShare, SlotHolder, release_current_slot, retake_current_slot
+from api.limits.fair_share import (
+    FairRequestSlots,
+    RequestSlotHolder,
+    release_current_slot,
+    retake_current_slot,
+)
 from api.limits.predict_limits import PredictLimits
-from api.limits.rate import Rate
+from api.limits.rate import OwnerRateLimiter
 from api.strict_json import is_storable_text, parse_strict_json
 from core.database import session
 from core.errors import (
@@ -72,9 +77,9 @@ class GuardServices:
     """
 
     access: Callable[[], Authenticator]
-    rate: Callable[[], Rate | None]
+    rate: Callable[[], OwnerRateLimiter | None]
     limits: Callable[[], PredictLimits]
-    share: FairShare
+    share: FairRequestSlots
 
 
 def wrap_route_in_guard(route: APIRoute, services: GuardServices) -> None:
@@ -143,14 +148,14 @@ class _GuardedApp:
                     f"This call needs a key of scope {self.need}; yours is {actor.scope}."
                 )
         scope.setdefault("state", {})["actor"] = actor
-        working = SlotHolder(self.services.share, actor.owner_id)
+        working = RequestSlotHolder(self.services.share, actor.owner_id)
 
         async def release_and_send(message: Message) -> None:
             # From here on the client sets the pace: release the slot.
             working.release_work_slot()
             await send(message)
 
-        watch = KeyWatch(access, scope)
+        watch = KeyValidityWatch(access, scope)
         data_dir: Path = scope["app"].state.settings.data_dir
         try:
             await working.take_work_slot()

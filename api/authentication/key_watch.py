@@ -18,7 +18,7 @@ LOOK_S = 2.0
 """Seconds of a transfer between two checks of its key."""
 
 
-class KeyWatch:
+class KeyValidityWatch:
     """Checks the key of one request during its transfer. For one event loop.
 
     Args:

@@ -17,10 +17,10 @@ from core.settings import Settings
 SHARED_S = 1.0
 """Seconds after its last request for which a second owner counts as active."""
 HOLD_S = 0.5
-_working: ContextVar["SlotHolder | None"] = ContextVar("working", default=None)
+_working: ContextVar["RequestSlotHolder | None"] = ContextVar("working", default=None)
 
 
-class FairShare:
+class FairRequestSlots:
     """The slots of all owners in an API process. For one event loop.
 
     Args:
@@ -85,10 +85,10 @@ class FairShare:
             del self._waiting[owner]
 
 
-class SlotHolder:
+class RequestSlotHolder:
     """A request that holds a slot, with pauses."""
 
-    def __init__(self, share: FairShare, owner: str) -> None:
+    def __init__(self, share: FairRequestSlots, owner: str) -> None:
         self._share, self._owner = share, owner
         self._holds: asyncio.TimerHandle | None = None
         # Whatever runs in the request's context can then release the slot without being passed it.

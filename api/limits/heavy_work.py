@@ -14,7 +14,7 @@ from api.limits.turns import ResourcePool
 T = TypeVar("T")
 
 
-class HeavyWork:
+class HeavyWorkQueue:
     """Work in threads of its own, in turns between owners.
 
     Args:

@@ -46,7 +46,7 @@ KeyPath = Annotated[str, Path(description="Id of the key", max_length=40)]
 
 
 @dataclass(frozen=True)
-class _KeyForm:
+class _NewKeyForm:
     """The form for a new key.
 
     Attributes:
@@ -82,7 +82,7 @@ async def _get_audit_filters(
 @router.get("/ui/admin/keys")
 def show_keys(request: Request, actor: Admin, db: Db, cursor: Cursor = None) -> Response:
     """Show all keys, newest first, and a form that creates one."""
-    return _render_keys_page(request, db, actor, _KeyForm(), cursor)
+    return _render_keys_page(request, db, actor, _NewKeyForm(), cursor)
 
 
 @router.post("/ui/admin/keys")
@@ -101,9 +101,9 @@ async def create_key(request: Request, actor: Admin, db: Db) -> Response:
         return keys.create_key(db, actor, requested)
 
     try:
-        form = _KeyForm(new=await to_thread.run_sync(create_key_from_form))
+        form = _NewKeyForm(new=await to_thread.run_sync(create_key_from_form))
     except PerennialError as error:
-        form = _KeyForm(inputs, error)
+        form = _NewKeyForm(inputs, error)
     return await to_thread.run_sync(_render_keys_page, request, db, actor, form)
 
 
@@ -169,7 +169,7 @@ def show_usage(
 
 
 def _render_keys_page(
-    request: Request, db: Database, actor: Actor, form: _KeyForm, cursor: str | None = None
+    request: Request, db: Database, actor: Actor, form: _NewKeyForm, cursor: str | None = None
 ) -> Response:
     key_page = keys.list_keys(db, actor, limit=ROWS, cursor=cursor, newest_first=True)
     now = format_rfc3339(datetime.now(UTC).timestamp())

@@ -10,9 +10,9 @@ from api.pages.parts.render import render_page, root_of
 from api.routes.bases import MAX_BYTES
 from api.uploads.body import ReceivedUpload, receive_body_into_spool
 from api.uploads.head import UploadRules
-from api.uploads.upload import Upload
+from api.uploads.upload import UploadReception
 from api.uploads.weights import (
-    BaseRequest,
+    BaseUploadOptions,
     load_expected_tensors,
     parse_requested_classes,
     resolve_requested_base,
@@ -50,7 +50,7 @@ async def adopt_classifier(
     """
     session.require_own_request_origin(request.scope)
     settings, inputs = service.settings, dict[str, str]()
-    upload = Upload(request, actor, TERMS, service.db, settings, None)
+    upload = UploadReception(request, actor, TERMS, service.db, settings, None)
     try:
         head = upload.check_request_head(min(MAX_BYTES, settings.max_body_bytes))
         if head.boundary is None:
@@ -107,7 +107,7 @@ async def _store_and_adopt_classifier(
     return await to_thread.run_sync(create_adopting_model)
 
 
-def _parse_base_inputs(inputs: dict[str, str]) -> BaseRequest:
+def _parse_base_inputs(inputs: dict[str, str]) -> BaseUploadOptions:
     """Return the base that the form describes; its classes are a field of the file.
 
     Raises:
@@ -126,7 +126,7 @@ def _parse_base_inputs(inputs: dict[str, str]) -> BaseRequest:
     config = inputs.get("config") or None
     is_imagenet = inputs.get("prepared") == "imagenet"
     images = parse_image_config(config, "imagenet" if is_imagenet else None)
-    return BaseRequest(inputs["architecture"], int(size) if size else None, None, images)
+    return BaseUploadOptions(inputs["architecture"], int(size) if size else None, None, images)
 
 
 def _render_adoption_form(

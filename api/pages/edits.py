@@ -51,7 +51,7 @@ From = Annotated[str | None, Query(max_length=300, description="Cursor of the pa
 
 
 @dataclass(frozen=True)
-class Choice:
+class EditChoice:
     """A change as links and forms of the pages write it in a query.
 
     Attributes:
@@ -112,7 +112,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class ChoiceQuery:
+class EditChoiceQuery:
     """A choice in the query of a link; `parse_edit_choice` reads it."""
 
     what: Text = None
@@ -125,7 +125,7 @@ class ChoiceQuery:
 
 
 @dataclass(frozen=True)
-class ImageFilter:
+class ShownImageFilter:
     """The images of a task that a page shows."""
 
     part: Split = "train"
@@ -140,7 +140,7 @@ def explain_refused_edit(error: PerennialError) -> str:
     return error.detail
 
 
-def parse_edit_choice(values: Mapping[str, str]) -> Choice:
+def parse_edit_choice(values: Mapping[str, str]) -> EditChoice:
     """Return the choice in the values of a query.
 
     Args:
@@ -159,7 +159,7 @@ def parse_edit_choice(values: Mapping[str, str]) -> Choice:
     names = _parse_class_names(values)
     if len(images) > IMAGES or len(names) > MERGED:
         raise Invalid(f"Choose at most {IMAGES} images or {MERGED} classes at once.")
-    return Choice(
+    return EditChoice(
         what=what or None,  # type: ignore[arg-type]
         task=forms.read_form_number(dict(values), "task") if values.get("task") else None,
         part=part,  # type: ignore[arg-type]
@@ -210,7 +210,7 @@ async def show_images(
     n: Number,
     actor: Read,
     service: Service,
-    shown: Annotated[ImageFilter, Depends()],
+    shown: Annotated[ShownImageFilter, Depends()],
 ) -> Response:
     """Show the images of a task, with a form that relabels or removes chosen ones."""
     db, blobs = service.db, service.blobs
@@ -264,7 +264,7 @@ async def show_plan(
     model: ModelPath,
     actor: Read,
     service: Service,
-    query: Annotated[ChoiceQuery, Depends()],
+    query: Annotated[EditChoiceQuery, Depends()],
 ) -> Response:
     """Show what a choice would change, with the button that changes it."""
     choice = parse_edit_choice(

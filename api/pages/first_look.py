@@ -32,7 +32,7 @@ HEAD_BYTES = 4096
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-class Head(BaseModel):
+class FileHead(BaseModel):
     """A file of the batch.
 
     Attributes:
@@ -48,7 +48,7 @@ class Head(BaseModel):
     head: str = Field(max_length=4 * HEAD_BYTES)
 
 
-class Heads(BaseModel):
+class BatchFileHeads(BaseModel):
     """First bytes of some of a batch's files.
 
     Attributes:
@@ -59,7 +59,7 @@ class Heads(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     files: int = Field(ge=0)
-    heads: list[Head] = Field(max_length=FILES)
+    heads: list[FileHead] = Field(max_length=FILES)
 
 
 @router.post(f"{PATH}/look")
@@ -74,7 +74,7 @@ async def judge_first_images(
     )
     await to_thread.run_sync(require_visible_model, db, actor, model)
     try:
-        sent_heads = Heads.model_validate_json(body)
+        sent_heads = BatchFileHeads.model_validate_json(body)
         images = [
             # Without `validate`, characters that are not base64 would be skipped silently.
             (one.name, one.size, base64.b64decode(one.head, validate=True))

@@ -24,8 +24,8 @@ from api.pages.submit import detect_file_kind
 from api.schemas.common import ModelPath
 from api.uploads.body import ReceivedUpload, open_spool_file, receive_body_into_spool
 from api.uploads.head import UploadRules
-from api.uploads.order import BatchRequest, Order
-from api.uploads.upload import Upload
+from api.uploads.order import BatchRequestOptions, BatchSubmissionRequest
+from api.uploads.upload import UploadReception
 from core.admission.admission import Admission
 from core.bases import pretrained
 from core.contract.responses.model import ModelOut
@@ -65,7 +65,7 @@ async def learn_samples(request: Request, actor: Write, service: Service) -> Res
         model = await to_thread.run_sync(_create_first_model, service, actor, new_model)
     except NameTaken:  # clicked twice
         return RedirectResponse(_build_first_model_path(request, sample_pictures.MODEL), 303)
-    upload = Upload(request, actor, TERMS, service.db, service.settings, None)
+    upload = UploadReception(request, actor, TERMS, service.db, service.settings, None)
     async with _delete_model_on_error(service, actor, model["id"]):
         with upload.take_upload_place():
             for name in sample_pictures.BATCHES:
@@ -82,7 +82,7 @@ async def learn_uploaded_archive(request: Request, actor: Write, service: Servic
     """Create a model that learns an archive sent by a form, and show its progress."""
     session.require_own_request_origin(request.scope)
     settings = service.settings
-    upload = Upload(request, actor, TERMS, service.db, settings, None)
+    upload = UploadReception(request, actor, TERMS, service.db, settings, None)
     try:
         head = upload.check_request_head(Limits.from_settings(settings).body_bytes)
         if head.boundary is None:
@@ -177,10 +177,10 @@ async def _copy_file_to_spool(path: Path, settings: Settings) -> AsyncIterator[R
 
 
 def _build_batch_order(
-    service: ServiceParts, upload: Upload, model: str, name: str | None
-) -> Order:
-    return Order(
-        BatchRequest(model, name),
+    service: ServiceParts, upload: UploadReception, model: str, name: str | None
+) -> BatchSubmissionRequest:
+    return BatchSubmissionRequest(
+        BatchRequestOptions(model, name),
         None,
         upload.actor,
         upload,
@@ -190,7 +190,7 @@ def _build_batch_order(
     )
 
 
-async def _submit_uploaded_batch(order: Order, file: ReceivedUpload) -> None:
+async def _submit_uploaded_batch(order: BatchSubmissionRequest, file: ReceivedUpload) -> None:
     """Send a batch and wake a worker.
 
     Raises:

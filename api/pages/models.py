@@ -22,7 +22,7 @@ ROWS = 50
 
 
 @dataclass(frozen=True)
-class Filters:
+class ModelListFilters:
     """The models of a page: a text in their names, their order, and where the page begins."""
 
     q: str
@@ -38,8 +38,8 @@ async def _build_model_filters(
         Literal["newest", "oldest"], Query(description="Order of the models")
     ] = "newest",
     cursor: Cursor = None,
-) -> Filters:
-    return Filters(q, sort, cursor)
+) -> ModelListFilters:
+    return ModelListFilters(q, sort, cursor)
 
 
 @router.get("/ui")
@@ -47,7 +47,7 @@ def show_models(
     request: Request,
     actor: Read,
     service: Service,
-    filters: Annotated[Filters, Depends(_build_model_filters)],
+    filters: Annotated[ModelListFilters, Depends(_build_model_filters)],
     deleted: Annotated[
         str | None, Query(max_length=40, description="A model that was just deleted")
     ] = None,
@@ -73,7 +73,7 @@ def render_models_with_error(
     listing = models.Listing(summary=True, newest_first=True)
     model_page = models.list_models(service.db, service.catalogue(), actor, ROWS, None, listing)
     return _render_model_list(
-        request, service, model_page, Filters("", "newest", None), None, error
+        request, service, model_page, ModelListFilters("", "newest", None), None, error
     )
 
 
@@ -81,7 +81,7 @@ def _render_model_list(
     request: Request,
     service: ServiceParts,
     model_page: ModelPage,
-    filters: Filters,
+    filters: ModelListFilters,
     deleted: str | None,
     error: PerennialError | None = None,
 ) -> Response:

@@ -27,8 +27,8 @@ from api.uploads.assembled import join_upload_pieces
 from api.uploads.body import ReceivedUpload
 from api.uploads.body import receive_body_into_spool as receive
 from api.uploads.head import UploadRules
-from api.uploads.order import BatchRequest, Order, parse_reading_options
-from api.uploads.upload import Upload
+from api.uploads.order import BatchRequestOptions, BatchSubmissionRequest, parse_reading_options
+from api.uploads.upload import UploadReception
 from core.contract.reports.report import ConflictsPolicy, Report
 from core.contract.responses.model import ModelOut
 from core.errors import Invalid, InvalidRecipe, PerennialError
@@ -54,7 +54,7 @@ _PLAIN = ("name", "do", "conflicts", "again", *trials_form.INPUTS)
 
 
 @dataclass(frozen=True)
-class Prefill:
+class SubmitFormPrefill:
     """Inputs that a link to the form has filled in.
 
     Attributes:
@@ -74,7 +74,7 @@ def show_submit_form(
     model: ModelPath,
     actor: Write,
     service: Service,
-    prefill: Annotated[Prefill, Depends()],
+    prefill: Annotated[SubmitFormPrefill, Depends()],
 ) -> Response:
     """Show the form that sends a batch."""
     db, catalogue = service.db, service.catalogue()
@@ -132,17 +132,17 @@ async def check_upload(
         )
     )
     # Nothing is received here: the order needs the settings and a place among the owner's uploads.
-    upload = Upload(request, actor, UploadRules(f"POST {PATH}"), db, settings, None)
+    upload = UploadReception(request, actor, UploadRules(f"POST {PATH}"), db, settings, None)
     trials = read_trials_form(form, inputs)
     override = None if form.errors else form.patch or None
-    batch_request = BatchRequest(
+    batch_request = BatchRequestOptions(
         model_response["id"],
         validate="only",
         conflicts_policy=_parse_conflicts_policy(inputs),
         options=parse_reading_options(inputs),
         again=_is_learning_again_wanted(inputs),
     )
-    order = Order(
+    order = BatchSubmissionRequest(
         *(batch_request, override, actor, upload, store),
         *(service.bell, service.catalogue, trials.asked),
     )
@@ -176,9 +176,9 @@ async def process_plain_form(
         f"POST {PATH}", fields=(*_PLAIN, *OPTIONS, *recipe_form.list_input_names(catalogue_value))
     )
     # Browsers send no idempotency key with a form.
-    upload = Upload(request, actor, terms, db, settings, None)
-    order = Order(
-        BatchRequest(model_response["id"]),
+    upload = UploadReception(request, actor, terms, db, settings, None)
+    order = BatchSubmissionRequest(
+        BatchRequestOptions(model_response["id"]),
         None,
         actor,
         upload,
@@ -214,7 +214,11 @@ async def process_plain_form(
 
 
 async def _check_or_submit_file(
-    request: Request, order: Order, model: ModelOut, form: RecipeForm, file: ReceivedUpload
+    request: Request,
+    order: BatchSubmissionRequest,
+    model: ModelOut,
+    form: RecipeForm,
+    file: ReceivedUpload,
 ) -> Response:
     """Check or submit a received file with the values of its form.
 
@@ -232,7 +236,7 @@ async def _check_or_submit_file(
         _parse_batch_name(form.inputs.get("name", "")),
         parse_reading_options(form.inputs),
     )
-    batch_request = BatchRequest(
+    batch_request = BatchRequestOptions(
         model["id"],
         name,
         "only" if is_check else None,

@@ -36,7 +36,7 @@ _PARTS: tuple[Split, ...] = ("train", "held_out")
 
 
 @dataclass(frozen=True)
-class Samples:
+class ClassSampleIndices:
     """Indices of some images of each class of a part; `why`: why there are none."""
 
     split: Split
@@ -153,7 +153,7 @@ def _load_accuracy_history(
 
 def _load_sample_images(
     db: Database, blobs: Blobs, actor: Actor, model: str, task: TaskOut
-) -> Samples:
+) -> ClassSampleIndices:
     """Return images to show, from the training part while it is retained, else the held-out
     part.
     """
@@ -162,13 +162,13 @@ def _load_sample_images(
         try:
             part = task_images.find_task_split(db, actor, model, task["number"], split)
             with task_images.translate_deleted_part_errors(db, actor, model, part):
-                return Samples(split, _choose_sample_rows(blobs, part))
+                return ClassSampleIndices(split, _choose_sample_rows(blobs, part))
         # An outage says nothing about the images, and the other part would fail, too.
         except Unavailable:
             raise
         except PerennialError as error:
             why = error.detail
-    return Samples("held_out", {}, why)
+    return ClassSampleIndices("held_out", {}, why)
 
 
 def _choose_sample_rows(blobs: Blobs, part: task_images.Part) -> dict[str, list[int]]:

@@ -90,7 +90,7 @@ PIECE_BYTES = 64 << 10
 """Bytes per piece of a response; at most this many are in the server's buffers."""
 
 
-class HeldResponse(Response):
+class QueuePlaceHoldingResponse(Response):
     """A JSON response that keeps its request's place until the client has read it or gives up.
 
     Args:

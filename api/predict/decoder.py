@@ -26,7 +26,7 @@ _SAID_BYTES = 64 << 10
 """Maximum size of a message without pixels."""
 
 
-class _DecoderEnded(Exception):
+class _DecoderProcessEnded(Exception):
     """The decoder process ended in the middle of a request."""
 
 
@@ -113,7 +113,7 @@ class ImageDecoder:
             try:
                 self._decode_remaining_images(wanted, so_far)
             # Try each image twice: the first crash may have had another cause.
-            except _DecoderEnded:
+            except _DecoderProcessEnded:
                 if len(so_far.images) > done_before or died_at != len(so_far.images):
                     died_at = len(so_far.images)
                 elif so_far.count is None:
@@ -153,7 +153,7 @@ class ImageDecoder:
                 so_far.spent_s += time.monotonic() - began
         except (EOFError, BrokenPipeError):
             self._end_decoder_process()
-            raise _DecoderEnded from None
+            raise _DecoderProcessEnded from None
 
     def _read_decoder_messages(
         self,

@@ -12,7 +12,7 @@ from core.settings import Settings
 RETRY_S = 1
 
 
-class PredictLine:
+class PredictQueue:
     """The places of all predict requests. For one event loop."""
 
     def __init__(self, settings: Settings) -> None:
@@ -93,10 +93,10 @@ class PredictLine:
 class QueuePlace:
     """One request's place. `release_request_place` may be called more than once."""
 
-    def __init__(self, line: PredictLine, owner: str, key: str | None = None) -> None:
+    def __init__(self, line: PredictQueue, owner: str, key: str | None = None) -> None:
         self.owner = owner
         self.key = key
-        self._line: PredictLine | None = line
+        self._line: PredictQueue | None = line
         self._bytes = 0
 
     def count_request_bytes(self, count: int) -> None:

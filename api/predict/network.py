@@ -45,7 +45,7 @@ class PredictionResult:
             self.engines |= more.engines
 
 
-class NetworkProcess:
+class PredictionProcess:
     """The helper process. For one thread at a time.
 
     Args:

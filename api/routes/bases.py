@@ -20,9 +20,9 @@ from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.uploads.body import ReceivedUpload
 from api.uploads.head import UploadRules
-from api.uploads.upload import Upload, make_upload_dependency
+from api.uploads.upload import UploadReception, make_upload_dependency
 from api.uploads.weights import (
-    BaseRequest,
+    BaseUploadOptions,
     load_expected_tensors,
     parse_requested_classes,
     resolve_requested_base,
@@ -109,8 +109,8 @@ async def _parse_base_query(
             max_length=MAX_CLASSES_CHARS,
         ),
     ] = None,
-) -> BaseRequest:
-    return BaseRequest(
+) -> BaseUploadOptions:
+    return BaseUploadOptions(
         architecture, image_size, channels, parse_image_config(config, preset), classes
     )
 
@@ -124,9 +124,9 @@ async def _parse_base_query(
     openapi_extra=_upload,
 )
 async def create_base(
-    asked: Annotated[BaseRequest, Depends(_parse_base_query)],
+    asked: Annotated[BaseUploadOptions, Depends(_parse_base_query)],
     actor: Write,
-    upload: Annotated[Upload, Depends(make_upload_dependency(WEIGHTS))],
+    upload: Annotated[UploadReception, Depends(make_upload_dependency(WEIGHTS))],
     service: Service,
     work: ShapeWork,
 ) -> Response:

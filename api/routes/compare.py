@@ -38,7 +38,7 @@ _responses = describe_problem_responses(409, 410)
 
 
 @dataclass(frozen=True)
-class Flips:
+class FlippedImagesQuery:
     """The versions to compare, and which images whose prediction flipped are listed."""
 
     a: str
@@ -50,8 +50,8 @@ class Flips:
 
 async def _build_flips_query(
     a: A, b: B, kind: Kind = "negative", task: OnTask = None, class_: OfClass = None
-) -> Flips:
-    return Flips(a, b, kind, task, class_)
+) -> FlippedImagesQuery:
+    return FlippedImagesQuery(a, b, kind, task, class_)
 
 
 @router.get("/v1/models/{model}/compare", response_model=CompareOut, responses=_responses)
@@ -81,7 +81,7 @@ async def compare_images(
     model: ModelPath,
     actor: Read,
     service: Service,
-    flips: Annotated[Flips, Depends(_build_flips_query)],
+    flips: Annotated[FlippedImagesQuery, Depends(_build_flips_query)],
     page: Page,
 ) -> Response:
     """List the images whose prediction flipped between two versions, with both predictions."""

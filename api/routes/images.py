@@ -50,7 +50,7 @@ _if_none_match: dict[str, JsonValue] = {
 
 
 @dataclass(frozen=True)
-class ImageFilter:
+class TaskImagesQuery:
     """The part of a task's data, and the class in it; None: all classes."""
 
     split: Split
@@ -62,12 +62,12 @@ async def _build_image_filter(
     class_: Annotated[
         str | None, Query(alias="class", max_length=100, description="Only those of this class")
     ] = None,
-) -> ImageFilter:
-    return ImageFilter(split, class_)
+) -> TaskImagesQuery:
+    return TaskImagesQuery(split, class_)
 
 
 @dataclass(frozen=True)
-class ImagePlace:
+class TaskImagePlace:
     """An image of a task: its part, and its number in it."""
 
     split: Split
@@ -77,8 +77,8 @@ class ImagePlace:
 async def _build_image_place(
     split: Annotated[Split, Path(description="Of which part")],
     i: Annotated[int, Path(ge=0, lt=2**31, description="Number of the image")],
-) -> ImagePlace:
-    return ImagePlace(split, i)
+) -> TaskImagePlace:
+    return TaskImagePlace(split, i)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ async def list_images(
     n: Number,
     actor: Read,
     service: Service,
-    images: Annotated[ImageFilter, Depends(_build_image_filter)],
+    images: Annotated[TaskImagesQuery, Depends(_build_image_filter)],
     page: Page,
 ) -> Response:
     """List the images of a part of a task's data, by number, with their labels."""
@@ -132,7 +132,7 @@ async def read_task_image(
     request: Request,
     model: ModelPath,
     n: Number,
-    image: Annotated[ImagePlace, Depends(_build_image_place)],
+    image: Annotated[TaskImagePlace, Depends(_build_image_place)],
     actor: Read,
     service: Service,
 ) -> Response:

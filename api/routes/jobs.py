@@ -27,7 +27,7 @@ from api.event_stream import (
     EVENT_STREAM,
     PAGE,
     LastEventId,
-    Look,
+    NewEvents,
     StreamEvent,
     build_event_stream_response,
     parse_last_event_id,
@@ -352,7 +352,7 @@ def event_to_json(event: EventRow) -> EventOut:
 
 async def _poll_job_events(
     reads: PollingReads, job_id: str, types: tuple[str, ...] | None, after: int
-) -> Look:
+) -> NewEvents:
     """Read the events of a job after an id; the stream ends once the job has finished."""
     # Read the job first: if it finished after the page was read, its last events could be missed.
     job = await reads.find_job(job_id)
@@ -365,7 +365,7 @@ async def _poll_job_events(
         for row in rows
         if types is None or row.type in types
     ]
-    return Look(
+    return NewEvents(
         new_events, rows[-1].id if rows else after, len(rows) == PAGE, job.finished_at is not None
     )
 

@@ -33,17 +33,17 @@ from api.schemas.tasks import MAX_SECONDS_MEANING, MAX_TRIAL_S, FromUpload, Sett
 from api.strict_json import parse_strict_json
 from api.uploads.assembled import join_upload_pieces
 from api.uploads.body import ReceivedUpload, require_announced_digest
-from api.uploads.head import Head, UploadRules
+from api.uploads.head import UploadRequestHead, UploadRules
 from api.uploads.order import (
-    BatchRequest,
-    Order,
+    BatchRequestOptions,
+    BatchSubmissionRequest,
     build_requested_trials,
     parse_reading_options,
     parse_recipe_override,
     parse_trials,
 )
-from api.uploads.repeat import Repeat
-from api.uploads.upload import Upload, make_upload_dependency
+from api.uploads.repeat import UploadIdempotency
+from api.uploads.upload import UploadReception, make_upload_dependency
 from core.admission.admission import Admission, JobLimits
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
@@ -176,7 +176,7 @@ async def _parse_batch_query(
     perennial_recipe: Annotated[
         str | None, Header(alias="Perennial-Recipe", description="A recipe override as JSON")
     ] = None,
-) -> BatchRequest:
+) -> BatchRequestOptions:
     texts = {
         **{"classes": classes, "max_bad": max_bad, "image": image, "label": label},
         **{"table": table, "names_pattern": names_pattern, "names": names},
@@ -186,7 +186,7 @@ async def _parse_batch_query(
         layout=layout,
         one_class=one_class,
     )
-    return BatchRequest(
+    return BatchRequestOptions(
         *(model, name, validate, duplicates_policy, conflicts, perennial_recipe, options, again),
         trials=trials,
         choose=choose,
@@ -211,9 +211,9 @@ async def _parse_batch_query(
     openapi_extra=_upload,
 )
 async def submit_batch(
-    batch_request: Annotated[BatchRequest, Depends(_parse_batch_query)],
+    batch_request: Annotated[BatchRequestOptions, Depends(_parse_batch_query)],
     actor: Write,
-    upload: Annotated[Upload, Depends(make_upload_dependency(ARCHIVE))],
+    upload: Annotated[UploadReception, Depends(make_upload_dependency(ARCHIVE))],
     store: ObjectStore,
     bell: Bell,
     catalogue: CatalogueOf,
@@ -233,7 +233,9 @@ async def submit_batch(
             upload, key=None
         )  # It changes nothing, so a repetition is processed again.
     trials = parse_trials(batch_request)
-    order = Order(batch_request, override, actor, upload, store, bell, catalogue, trials)
+    order = BatchSubmissionRequest(
+        batch_request, override, actor, upload, store, bell, catalogue, trials
+    )
     with upload.take_upload_place():
         if head.media_type == JSON:
             return await _process_resumable_upload(order, head)
@@ -243,7 +245,7 @@ async def submit_batch(
 
 
 async def _validate_or_submit_file(
-    order: Order,
+    order: BatchSubmissionRequest,
     file: ReceivedUpload,
     repeat: idempotency.Request | None,
     whole: WholeUpload | None = None,
@@ -260,7 +262,9 @@ async def _validate_or_submit_file(
     return _build_accepted_response(result, result.response["job"], order.bell)
 
 
-async def _process_resumable_upload(order: Order, head: Head) -> Response:
+async def _process_resumable_upload(
+    order: BatchSubmissionRequest, head: UploadRequestHead
+) -> Response:
     """Handle a batch that was uploaded in pieces; a validation keeps the upload, a submit consumes
     it.
 
@@ -282,7 +286,7 @@ async def _process_resumable_upload(order: Order, head: Head) -> Response:
     )
     trials = _merge_trials(order.trials, fields)
     order = replace(order, request=batch_request, override=override, trials=trials, is_here=True)
-    async with Repeat(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
+    async with UploadIdempotency(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
         request = repeat.add_body_fingerprint(sha256, sha256)
         # The first request may have consumed the upload.
         if repeat.earlier is not None:
@@ -307,7 +311,7 @@ def _parse_upload_reference(body: bytes) -> FromUpload:
         raise RequestValidationError(wrong, body=value) from None
 
 
-def _merge_batch_name(batch_request: BatchRequest, body: FromUpload) -> BatchRequest:
+def _merge_batch_name(batch_request: BatchRequestOptions, body: FromUpload) -> BatchRequestOptions:
     if body.name is not None and batch_request.name is not None:
         raise Invalid("Send the name in the query or in the body, not in both.")
     return batch_request if body.name is None else replace(batch_request, name=body.name)

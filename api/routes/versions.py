@@ -91,7 +91,7 @@ def list_version_results(
 
 
 @dataclass(frozen=True)
-class Download:
+class DownloadQuery:
     """The format of a download, and whether to redirect to the object store where it has URLs."""
 
     format: str
@@ -103,8 +103,8 @@ async def _build_download_choice(
     redirect: Annotated[
         bool, Query(description="307 to the object store, where it has URLs")
     ] = False,
-) -> Download:
-    return Download(format, redirect)
+) -> DownloadQuery:
+    return DownloadQuery(format, redirect)
 
 
 async def download_version(
@@ -113,7 +113,7 @@ async def download_version(
     version: VersionPath,
     actor: Read,
     service: Service,
-    download: Annotated[Download, Depends(_build_download_choice)],
+    download: Annotated[DownloadQuery, Depends(_build_download_choice)],
 ) -> Response:
     """Download a version as one zip: weights, configuration, and a model card with loading code.
 

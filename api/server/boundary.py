@@ -42,7 +42,7 @@ _numbers = itertools.count(secrets.randbits(64))
 """Source of request ids. It starts at a random number, since every process counts on its own."""
 
 
-class Boundary:
+class RequestBoundaryMiddleware:
     """Pure ASGI middleware that names requests, converts errors and closes unread connections."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -21,8 +21,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from api import problems
-from api.server.connections import Connections
-from api.server.delivery import Delivery
+from api.server.connections import ConnectionLimiter
+from api.server.delivery import SlowReaderDetector
 from api.server.headers import add_security_headers
 from api.server.proxies import derive_counting_key
 from core.errors import (
@@ -44,12 +44,12 @@ once, the operating system would discard the response that the client has not re
 
 # uvicorn makes a protocol for each connection, and the state of the server is all that they share.
 @functools.lru_cache(4)
-def get_server_connections(server: ServerState) -> Connections:
+def get_server_connections(server: ServerState) -> ConnectionLimiter:
     """Return the connections of a server, with the limits from the environment."""
-    return Connections(Settings(), asyncio.get_running_loop())
+    return ConnectionLimiter(Settings(), asyncio.get_running_loop())
 
 
-class Connection(HttpToolsProtocol):
+class LimitedHttpConnection(HttpToolsProtocol):
     """A connection of uvicorn's HTTP protocol with limits."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Connection(HttpToolsProtocol):
         self._all = get_server_connections(server_state)
         self._limits = self._all.settings
         self._most = self._limits.max_head_bytes
-        self._delivery: Delivery = None  # type: ignore[assignment]
+        self._delivery: SlowReaderDetector = None  # type: ignore[assignment]
         self._until = math.inf
         """Deadline on the event loop's clock; infinite while a response is in progress."""
         self._is_new = True
@@ -94,7 +94,9 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Register a new connection and start the time limit for its first head."""
         super().connection_made(transport)
-        self._delivery = Delivery(transport, self._limits.send_idle_s, self._limits.send_min_rate)
+        self._delivery = SlowReaderDetector(
+            transport, self._limits.send_idle_s, self._limits.send_min_rate
+        )
         descriptor = transport.get_extra_info("socket").fileno()
         try:
             self._is_of_proxy = self._all.register_connection(

@@ -16,7 +16,7 @@ _IPV6_PREFIX = 64
 """Bits of an IPv6 address that identify a client, who usually controls the whole /64 network."""
 
 
-class Proxies:
+class TrustedProxies:
     """The trusted proxies in front of the service.
 
     Args:

@@ -46,7 +46,7 @@ class UploadRules:
 
 
 @dataclass(frozen=True)
-class Head:
+class UploadRequestHead:
     """The properties of a body that its request's head declares.
 
     Attributes:
@@ -65,7 +65,9 @@ class Head:
     boundary: bytes | None
 
 
-def check_upload_head(request: Request, terms: UploadRules, limit: int, settings: Settings) -> Head:
+def check_upload_head(
+    request: Request, terms: UploadRules, limit: int, settings: Settings
+) -> UploadRequestHead:
     """Check the head of a request and return what it declares.
 
     Args:
@@ -101,7 +103,7 @@ def check_upload_head(request: Request, terms: UploadRules, limit: int, settings
     digest = parse_sha256_field(headers.get("content-digest"), "Content-Digest")
     if terms.media_types and media_type not in terms.media_types:
         raise UnsupportedType(terms.not_taken)
-    return Head(limit, body_limit, length, digest, media_type, boundary)
+    return UploadRequestHead(limit, body_limit, length, digest, media_type, boundary)
 
 
 def parse_sha256_field(header: str | None, name: str) -> str | None:

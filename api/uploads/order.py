@@ -11,7 +11,7 @@ from anyio import CapacityLimiter, to_thread
 
 from api.strict_json import parse_strict_json
 from api.uploads.body import ReceivedUpload
-from api.uploads.upload import Upload
+from api.uploads.upload import UploadReception
 from core.admission.admission import Admission
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
@@ -42,7 +42,7 @@ core.
 
 
 @dataclass(frozen=True)
-class BatchRequest:
+class BatchRequestOptions:
     """Batch settings of a request.
 
     Attributes:
@@ -68,7 +68,7 @@ class BatchRequest:
 
 
 @dataclass(frozen=True)
-class Order:
+class BatchSubmissionRequest:
     """A batch that a client sends.
 
     Attributes:
@@ -78,10 +78,10 @@ class Order:
         former_names: former class names of the model; `refuse_batch_by_length` reads them.
     """
 
-    request: BatchRequest
+    request: BatchRequestOptions
     override: RecipePatch | None
     actor: Actor
-    upload: Upload
+    upload: UploadReception
     store: Store
     bell: Doorbell
     catalogue: Catalogue
@@ -192,7 +192,7 @@ def parse_reading_options(texts: Mapping[str, str]) -> ReadingOptions:
         raise Invalid(str(error)) from None
 
 
-def parse_trials(batch_request: BatchRequest) -> TrialsRequest | None:
+def parse_trials(batch_request: BatchRequestOptions) -> TrialsRequest | None:
     """Return the trials of a query. Raises Invalid."""
     text = batch_request.trials
     recipes = None if text is None else parse_trial_recipes(text)

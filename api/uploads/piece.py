@@ -14,14 +14,14 @@ from starlette.requests import Request
 
 from api.limits.fair_share import release_current_slot
 from api.uploads.body import (
-    Writer,
+    DoubleBufferedWriter,
     open_spool_file,
     require_announced_digest,
     stream_body_to_writer,
 )
-from api.uploads.head import Head
+from api.uploads.head import UploadRequestHead
 from api.uploads.outage import suppress_outage
-from api.uploads.tus import Checksum, is_last_piece
+from api.uploads.tus import PieceChecksum, is_last_piece
 from core.database.session import Database
 from core.errors import (
     BodyTimeout,
@@ -60,7 +60,7 @@ async def hold_upload_lease(
             await renewing
 
 
-def check_piece_size(request: Request, head: Head, writing: LeasedUpload) -> None:
+def check_piece_size(request: Request, head: UploadRequestHead, writing: LeasedUpload) -> None:
     """Refuse a piece by its declared length, before a byte of it is read.
 
     Raises:
@@ -90,9 +90,9 @@ def check_piece_size(request: Request, head: Head, writing: LeasedUpload) -> Non
 @asynccontextmanager
 async def receive_upload_piece(
     request: Request,
-    head: Head,
+    head: UploadRequestHead,
     writing: LeasedUpload,
-    checksum: Checksum | None,
+    checksum: PieceChecksum | None,
     settings: Settings,
 ) -> AsyncIterator[tuple[Piece, PerennialError | None]]:
     """Read a piece into the spool; yield it with the error that cut it off, or None.
@@ -108,7 +108,7 @@ async def receive_upload_piece(
     """
     left = writing.length - writing.offset
     with open_spool_file(settings, left) as file:
-        writer = Writer(file)
+        writer = DoubleBufferedWriter(file)
         cut: PerennialError | None = None
         # For the rest of the request, too: `take_upload_place` limits an owner's uploads in progress.
         release_current_slot()

@@ -13,14 +13,14 @@ from starlette.responses import Response
 
 from api.answers import build_json_response
 from api.uploads.body import ReceivedUpload
-from api.uploads.head import Head, UploadRules
+from api.uploads.head import UploadRequestHead, UploadRules
 from api.uploads.outage import suppress_outage
 from core.database.session import Database
 from core.requests import idempotency
 from core.requests.actor import Actor
 
 
-class Repeat:
+class UploadIdempotency:
     """Holds an upload's idempotency key while the upload is in progress.
 
     Args:
@@ -47,7 +47,7 @@ class Repeat:
         self.earlier: idempotency.Replay | None = None
         self.is_done = False
 
-    async def __aenter__(self) -> "Repeat":
+    async def __aenter__(self) -> "UploadIdempotency":
         request = self._request
         if request is not None:
             self.earlier = await to_thread.run_sync(
@@ -78,7 +78,7 @@ class Repeat:
                     idempotency.release_idempotency_key, self._db, self._actor, self._request
                 )
 
-    def find_response_by_head(self, head: Head) -> Response | None:
+    def find_response_by_head(self, head: UploadRequestHead) -> Response | None:
         """Return the earlier response if the head alone identifies the request, else None.
 
         Raises:

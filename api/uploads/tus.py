@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 _PAIR = re.compile(r"([\x21-\x2b\x2d-\x7e]{1,100})(?: ([A-Za-z0-9+/]*={0,2}))?")
 
 
-class Tus:
+class TusVersionMiddleware:
     """Pure ASGI middleware that adds the tus version to every response of these paths."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -63,7 +63,7 @@ class Tus:
 
 
 @dataclass(frozen=True)
-class Checksum:
+class PieceChecksum:
     """The announced checksum of a piece: the algorithm, and the digest in hex."""
 
     algorithm: str
@@ -148,7 +148,7 @@ def get_upload_metadata(headers: Headers) -> str | None:
     return value
 
 
-def get_upload_checksum(headers: Headers) -> Checksum | None:
+def get_upload_checksum(headers: Headers) -> PieceChecksum | None:
     """Return the checksum in Upload-Checksum, or None. Raises Invalid if it cannot be used."""
     value = get_single_header(headers, "Upload-Checksum")
     if value is None:
@@ -167,7 +167,7 @@ def get_upload_checksum(headers: Headers) -> Checksum | None:
                 {"field": "Upload-Checksum", "message": "no such algorithm, or no digest of it"}
             ],
         )
-    return Checksum(algorithm, raw.hex())
+    return PieceChecksum(algorithm, raw.hex())
 
 
 def is_last_piece(headers: Headers) -> bool | None:

@@ -21,7 +21,7 @@ from core.settings import Settings
 
 
 @dataclass(frozen=True)
-class BaseRequest:
+class BaseUploadOptions:
     """The properties of a base in its request.
 
     Attributes:
@@ -40,7 +40,7 @@ class BaseRequest:
 
 
 def parse_requested_classes(
-    asked: BaseRequest, file: ReceivedUpload, settings: Settings
+    asked: BaseUploadOptions, file: ReceivedUpload, settings: Settings
 ) -> list[str] | None:
     """Return the classes of a request; None if it names none.
 
@@ -58,7 +58,7 @@ def parse_requested_classes(
 
 
 @dataclass(frozen=True)
-class RequestedBase:
+class RequestedBaseNetwork:
     """The complete architecture and images that a base is for, and the architecture's family."""
 
     architecture: ArchitectureChoice
@@ -67,8 +67,11 @@ class RequestedBase:
 
 
 def resolve_requested_base(
-    asked: BaseRequest, length: int | None, catalogue: Callable[[], Catalogue], settings: Settings
-) -> RequestedBase:
+    asked: BaseUploadOptions,
+    length: int | None,
+    catalogue: Callable[[], Catalogue],
+    settings: Settings,
+) -> RequestedBaseNetwork:
     """Return the complete architecture and images; the first use of the catalogue may take seconds.
 
     Raises:
@@ -82,13 +85,13 @@ def resolve_requested_base(
     Admission.from_settings(settings).check_network_size(catalogue_value, resolved, images.image)
     if length == 0:
         raise BaseInvalid("The body is empty; a base is a safetensors file.")
-    return RequestedBase(
+    return RequestedBaseNetwork(
         resolved, images, catalogue_value["architectures"][resolved["name"]]["family"]
     )
 
 
 async def load_expected_tensors(
-    want: RequestedBase, settings: Settings, work: ShapeWork, owner_id: str
+    want: RequestedBaseNetwork, settings: Settings, work: ShapeWork, owner_id: str
 ) -> ExpectedBase:
     """Return the tensors that the base must contain; those of earlier requests are cached."""
     image = want.images.image

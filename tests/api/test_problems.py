@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
-from api.server.boundary import Boundary
+from api.server.boundary import RequestBoundaryMiddleware
 from core.errors import NoSpace, Unavailable
 
 
@@ -199,7 +199,7 @@ def test_a_client_that_left_with_requests_in_line_is_no_unexpected_error(
         "type": "http", "method": "GET", "path": "/healthz", "raw_path": b"/healthz", "query_string": b"",
         "headers": [], "http_version": "1.1", "scheme": "http", "app": client.app,
     }  # fmt: skip
-    asyncio.run(Boundary(client.app)(scope, receive, gone))  # type: ignore[arg-type]
+    asyncio.run(RequestBoundaryMiddleware(client.app)(scope, receive, gone))  # type: ignore[arg-type]
     said = capfd.readouterr()
     assert "unexpected error" not in said.out + said.err
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 from api.predict.form import parse_form_files
 from api.strict_json import parse_strict_json
-from api.uploads.form import FormFile
+from api.uploads.form import UploadFormParser
 from api.uploads.spool_file import SpoolFile
 from core.errors import ImageInvalid, PerennialError
 from core.files.safetensors_header import parse_safetensors_header
@@ -144,7 +144,7 @@ def form(data: bytes) -> None:
 def _upload_form(data: bytes, path: Path) -> None:
     file = SpoolFile(path, 1 << 20, None, None)
     try:
-        reader = FormFile(file, b"xx", ("recipe",))
+        reader = UploadFormParser(file, b"xx", ("recipe",))
         for at in range(0, len(data), 61):
             piece = bytearray(data[at : at + 61])
             reader.write(piece, len(piece))

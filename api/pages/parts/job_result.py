@@ -33,7 +33,7 @@ class TaskAccuracy:
 
 
 @dataclass(frozen=True)
-class ShownResult:
+class JobResultView:
     """The result of a job, as its page shows it.
 
     Attributes:
@@ -51,15 +51,15 @@ class ShownResult:
     pictures: bool = False
 
 
-def read_job_result(db: Database, actor: Actor, job: JobOut) -> ShownResult:
+def read_job_result(db: Database, actor: Actor, job: JobOut) -> JobResultView:
     """Return what a job has made so far."""
     task = _read_task(db, actor, job)
     data = {**_NO_FINDINGS, **({} if task is None else task["report"].get("data", {}))}
     pictures = bool(data["suspects"]) and _has_training_images(db, actor, job)
     if job["version"] is None:
-        return ShownResult(task=task, data=data, pictures=pictures)
+        return JobResultView(task=task, data=data, pictures=pictures)
     version = versions.get_version(db, actor, job["model"], str(job["version"]))
-    return ShownResult(
+    return JobResultView(
         _read_accuracies(db, actor, job["model"], version["number"], version["tasks"]),
         describe_gate_comparison(version["gate"]),
         task,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from api.pages.parts.schema_form import (
-    Field,
+    FormField,
     InvalidFormValues,
     compute_patch,
     convert_patch_to_inputs,
@@ -31,7 +31,7 @@ _CHOSEN_ELSEWHERE = ("method", "preset")
 
 
 @dataclass(frozen=True)
-class Option:
+class RecipeChoiceOption:
     """A method or preset. `why_not`: why it does not apply to the model's scenario."""
 
     value: str
@@ -52,11 +52,11 @@ class RecipeForm:
     """
 
     choice: str
-    methods: list[Option]
-    presets: list[Option]
+    methods: list[RecipeChoiceOption]
+    presets: list[RecipeChoiceOption]
     method: str
-    method_fields: tuple[Field, ...]
-    fields: tuple[Field, ...]
+    method_fields: tuple[FormField, ...]
+    fields: tuple[FormField, ...]
     inputs: dict[str, str]
     patch: RecipePatch = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def build_recipe_form(
     entry = catalogue["methods"].get(name)
     hyper = {} if entry is None else {**entry["defaults"], **method}
     methods = [
-        Option(
+        RecipeChoiceOption(
             f"method:{each}",
             each,
             of["description"],
@@ -123,7 +123,7 @@ def build_recipe_form(
         for each, of in sorted(catalogue["methods"].items())
     ]
     presets = [
-        Option(f"preset:{each}", each, json.dumps(of))
+        RecipeChoiceOption(f"preset:{each}", each, json.dumps(of))
         for each, of in sorted(catalogue["presets"].items())
     ]
     form = RecipeForm(

@@ -41,7 +41,7 @@ def draw_sparkline(values: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True)
-class Node:
+class VersionTreeNode:
     """A version in the tree."""
 
     version: VersionRow
@@ -50,7 +50,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Tree:
+class VersionTree:
     """The tree of a window of versions. `edges`: SVG paths from parents; `moves`: paths of
     production.
     """
@@ -58,12 +58,12 @@ class Tree:
     width: int
     height: int
     track: int
-    nodes: list[Node]
+    nodes: list[VersionTreeNode]
     edges: list[str]
     moves: list[tuple[str, Move]]
 
 
-def draw_version_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> Tree:
+def draw_version_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> VersionTree:
     """Return the tree of versions, with one version per step on the x axis.
 
     Of several children, the newest one that was not held stays in its parent's lane.
@@ -78,7 +78,7 @@ def draw_version_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> 
         one.number: (_MARGIN + index * STEP, _MARGIN + lanes[one.number] * LANE)
         for index, one in enumerate(ordered)
     }
-    nodes = [Node(one, *place[one.number]) for one in ordered]
+    nodes = [VersionTreeNode(one, *place[one.number]) for one in ordered]
     edges = [
         _draw_tree_edge(place[one.parent], place[one.number])
         for one in ordered
@@ -91,7 +91,7 @@ def draw_version_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> 
         if move.previous in place and move.version in place and move.previous != move.version
     ]
     width = 2 * _MARGIN + max(0, len(ordered) - 1) * STEP
-    return Tree(width, track + 34, track, nodes, edges, arcs)
+    return VersionTree(width, track + 34, track, nodes, edges, arcs)
 
 
 def _assign_version_lanes(ordered: Sequence[VersionRow]) -> dict[int, int]:
@@ -137,7 +137,7 @@ def _draw_production_arc(start: float, end: float, y: float) -> str:
 
 
 @dataclass(frozen=True)
-class Bar:
+class ReliabilityBar:
     """A bin of a reliability diagram: its point, and the ends of its 95 % interval."""
 
     x: float
@@ -149,7 +149,7 @@ class Bar:
     right: float
 
 
-def draw_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[Bar]:
+def draw_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[ReliabilityBar]:
     """Return the points of a reliability diagram in a square of `SQUARE` pixels.
 
     They show the share of correct predictions over the mean probability of each bin.
@@ -160,7 +160,7 @@ def draw_reliability_diagram(bins: Iterable[CalibrationBin]) -> list[Bar]:
         low, high = _compute_wilson_interval(one["right"], one["images"])
         share, x = one["right"] / one["images"], SQUARE * one["probability"]
         y, top, bottom = (SQUARE * (1 - value) for value in (share, high, low))
-        bars.append(Bar(x, y, top, bottom, one["images"], one["probability"], share))
+        bars.append(ReliabilityBar(x, y, top, bottom, one["images"], one["probability"], share))
     return bars
 
 

@@ -13,7 +13,7 @@ from fastapi.responses import RedirectResponse
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.answers import build_json_response
-from api.damage import Damage
+from api.damage import DatabaseDamageMonitor
 from api.dependencies import Bell, Db, ObjectStore
 from api.description.described import make_router
 from core.contract.responses.health import Alive, Ready, Start
@@ -82,7 +82,7 @@ async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: B
     An unavailable broker, a full store or a worker without its device is reported too, but the
     service stays ready.
     """
-    damage: Damage = request.app.state.damage
+    damage: DatabaseDamageMonitor = request.app.state.damage
     parts: dict[str, str] = {}
 
     async def check_service_part(part: str, question: Callable[[], str]) -> None:
@@ -107,7 +107,7 @@ async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: B
     )
 
 
-def _check_database(db: Database, damage: Damage) -> str:
+def _check_database(db: Database, damage: DatabaseDamageMonitor) -> str:
     if damage.found:
         return "corrupt"
     try:

@@ -3,7 +3,7 @@
 import pytest
 
 from api.pages.parts.schema_form import (
-    Field,
+    FormField,
     InvalidFormValues,
     compute_patch,
     iterate_form_input_names,
@@ -37,7 +37,7 @@ OWN = {
 }
 
 
-def fields() -> tuple[Field, ...]:
+def fields() -> tuple[FormField, ...]:
     return list_form_fields(SCHEMA, {**OWN, "head": {"init": "zero"}})
 
 

@@ -19,8 +19,8 @@ from sqlalchemy import select
 
 from api.predict.decoder import DecodedImages, DecodeRequest
 from api.predict.images import FILES
-from api.predict.line import PredictLine
-from api.predict.network import NetworkProcess
+from api.predict.line import PredictQueue
+from api.predict.network import PredictionProcess
 from api.predict.predictor import Predictor
 from core.database.tables import Damage, Owner, Part
 from core.predictions.predictions import PredictableVersion
@@ -76,7 +76,7 @@ class FakeDecoder:
 @pytest.fixture
 def fake(client):
     settings = client.app.state.settings.model_copy(update={"predict_answer_s": 60.0})
-    network = NetworkProcess(settings, [sys.executable, "-c", FAKE])
+    network = PredictionProcess(settings, [sys.executable, "-c", FAKE])
     helper = Predictor(settings, network=network, decoders=[FakeDecoder(), FakeDecoder()])
     client.app.state.predictor = helper
     return helper
@@ -258,7 +258,7 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
     client, url, fake, key_of, publish
 ):
     settings = client.app.state.settings.model_copy(update={"predict_owner_requests": 1})
-    line = client.app.state.predict_line = PredictLine(settings)
+    line = client.app.state.predict_line = PredictQueue(settings)
     theirs = key_of("somebody", "write")
     with client.app.state.database.read() as session:
         owner = session.scalars(select(Owner.id).where(Owner.name == "somebody")).one()
@@ -275,7 +275,7 @@ def test_an_owner_with_as_many_as_he_may_have_is_refused_and_another_is_not(
 
 def test_a_full_line_is_a_503_that_says_when_to_come_back(client, url, fake):
     settings = client.app.state.settings.model_copy(update={"predict_requests": 1})
-    line = client.app.state.predict_line = PredictLine(settings)
+    line = client.app.state.predict_line = PredictQueue(settings)
     place = line.take_request_place("somebody")
     answer = send(client, url, b"a")
     assert answer.status_code == 503 and answer.headers["Retry-After"] == "1"
@@ -473,7 +473,7 @@ def test_a_helper_has_a_folder_that_goes_when_it_is_killed(client):
         'write_message(out, b"{}")',
         'open(os.environ["TMPDIR"] + "/graph", "w")\nwrite_message(out, b"{}")',
     )
-    network = NetworkProcess(settings, [sys.executable, "-c", writes])
+    network = PredictionProcess(settings, [sys.executable, "-c", writes])
     network.ensure_process_running()
     assert len(list(settings.make_folder("predict").glob("*/graph"))) == 1
     network.close()

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 import uvicorn
 
-from api.server.connection import Connection, get_server_connections
+from api.server.connection import LimitedHttpConnection, get_server_connections
 
 GET = b"GET /echo HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
@@ -96,7 +96,7 @@ class Site:
         """Let time pass for the connections."""
         self._run(self.clock.forward(seconds))
 
-    def wait_for(self, is_so: Callable[[Connection], bool]) -> None:
+    def wait_for(self, is_so: Callable[[LimitedHttpConnection], bool]) -> None:
         """Wait until something is so of one of the connections."""
         until = time.monotonic() + PATIENCE_S
         while not any(is_so(each) for each in list(self.server.server_state.connections)):  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ class Site:
         await send({"type": "http.response.body", "body": body})
 
 
-class Timed(Connection):
+class Timed(LimitedHttpConnection):
     """A connection by the clock of the tests."""
 
     clocks: ClassVar[dict[asyncio.AbstractEventLoop, Clock]] = {}
