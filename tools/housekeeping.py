@@ -31,7 +31,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core.database.migrate import require_current_schema
 from core.database.session import Database, is_outage
-from core.database.tables import Scrub
+from core.database.tables import ScrubProgress
 from core.errors import PerennialError
 from core.files.private import UMASK
 from core.requests.times import format_rfc3339
@@ -128,7 +128,7 @@ def _run_check(db: Database, store: Store, settings: Settings, options: argparse
 def _describe_scrub_progress(db: Database) -> str:
     """Return a sentence about the progress of the scrub, which hashes all objects."""
     with db.read() as session:
-        row = session.get(Scrub, 1)
+        row = session.get(ScrubProgress, 1)
     if row is None:
         return "The daily scrub, which reads all objects while the service runs, has not begun yet."
     ended = (

@@ -35,9 +35,9 @@ from core.errors import (
     BodyTooLarge,
     BodyTruncated,
     Invalid,
-    NoSpace,
     NotAllowed,
     NotFound,
+    ServiceDiskFull,
     UnsupportedType,
 )
 from core.files import disk, reserve
@@ -173,7 +173,7 @@ class _GuardedApp:
             is_full = disk.is_disk_full_error(error) or session.is_database_full(error)
             if not (self.makes_room and is_full and reserve.remove_reserve_file(data_dir)):
                 raise
-            raise NoSpace(
+            raise ServiceDiskFull(
                 "The disk of the service was full, and now has some room: send this again.",
                 retry_after_s=1,
             ) from error

@@ -17,7 +17,7 @@ from api.uploads.weights import (
     parse_requested_classes,
     resolve_requested_base,
 )
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.bases import bases, pretrained
 from core.contract.responses.model_change import NewModel
 from core.errors import Invalid, PerennialError
@@ -90,9 +90,9 @@ async def _store_and_adopt_classifier(
     )
     expected = await load_expected_tensors(wanted, settings, work, actor.owner_id)
     classes = parse_requested_classes(asked, file, settings)
-    network = bases.Network(**vars(wanted), expected=expected, classes=classes)
+    network = bases.BaseNetwork(**vars(wanted), expected=expected, classes=classes)
     limits = Limits(
-        Admission.from_settings(settings), pretrained.PretrainedTerms.from_settings(settings)
+        AdmissionLimits.from_settings(settings), pretrained.PretrainedTerms.from_settings(settings)
     )
 
     def create_adopting_model() -> str:

@@ -12,9 +12,9 @@ from api.dependencies import Read, Service
 from api.pages.parts.render import render_page
 from api.schemas.common import ModelPath
 from core.comparisons import compare, compared_tasks
-from core.comparisons.compared_tasks import Pair
+from core.comparisons.compared_tasks import VersionPair
 from core.contract.responses.versions.compare import ComparedImagePage, CompareOut, FlipKind
-from core.errors import AnswersMissing, Gone, Invalid
+from core.errors import Gone, Invalid, PredictionsMissing
 from core.models import models
 from core.storage import Blobs
 from core.versions.history import read_lineage
@@ -154,7 +154,7 @@ async def show_comparison(
 
         comparison = await service.picture_work.run_work_in_turn(actor.owner_id, compare_pair)
     # The page says why and lets the user choose other versions, instead of showing an error.
-    except (AnswersMissing, Gone) as error:
+    except (PredictionsMissing, Gone) as error:
         return render_page(request, "compare.html", {**context, "told": None, "why": error.detail})
     return render_page(
         request,
@@ -185,7 +185,7 @@ def _parse_task_number(text: str | None) -> int | None:
 
 
 def _load_comparison(
-    blobs: Blobs, pair: Pair, look: ComparisonSelection, cursor: str | None
+    blobs: Blobs, pair: VersionPair, look: ComparisonSelection, cursor: str | None
 ) -> ComparisonWithImages:
     result = compare.compare_versions(blobs, pair)
     images = compare.list_compared_images(

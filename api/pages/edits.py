@@ -21,7 +21,7 @@ from api.pages.parts.render import render_page, root_of
 from api.routes.edits import Number as EditNumber
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
-from core.admission.admission import Admission, JobLimits
+from core.admission.admission import AdmissionLimits, JobLimits
 from core.contract.edit import EditPlanOut
 from core.contract.responses.model import ModelOut
 from core.contract.responses.task_image import Split
@@ -334,7 +334,7 @@ async def submit_edit(
                 f"version {shown}. Look at the plan again."
             )
         limits = JobLimits(
-            service.settings.max_open_jobs, Admission.from_settings(service.settings)
+            service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
         )
         asked = accept.EditRequest(found["id"], choice.build_operations(), reason, shown)
         edit, _ = accept.accept_edit(service.load_use_case_resources(), actor, asked, limits)

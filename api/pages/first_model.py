@@ -26,7 +26,7 @@ from api.uploads.body import ReceivedUpload, open_spool_file, receive_body_into_
 from api.uploads.head import UploadRules
 from api.uploads.order import BatchRequestOptions, BatchSubmissionRequest
 from api.uploads.upload import UploadReception
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.bases import pretrained
 from core.contract.responses.model import ModelOut
 from core.contract.responses.model_change import NewModel
@@ -142,7 +142,7 @@ def clean_model_name(text: str) -> str:
 
 def _create_first_model(service: ServiceParts, actor: Actor, new_model: NewModel) -> ModelOut:
     limits = ModelLimits(
-        Admission.from_settings(service.settings),
+        AdmissionLimits.from_settings(service.settings),
         pretrained.PretrainedTerms.from_settings(service.settings),
     )
     model = models.create_model(service.load_use_case_resources(), actor, new_model, None, limits)[

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import CatalogueOf, Config, Service, Write
 from api.pages.parts import forms
 from api.pages.parts.render import render_page, root_of
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.bases import pretrained
 from core.contract.catalogue import Catalogue
 from core.contract.gate import GateLimits
@@ -83,7 +83,7 @@ async def create_model(request: Request, actor: Write, service: Service) -> Resp
     inputs = await forms.read_form_values(request)
     db = service.db
     catalogue_value = await to_thread.run_sync(service.catalogue)
-    bounds = Admission.from_settings(service.settings)
+    bounds = AdmissionLimits.from_settings(service.settings)
     terms = pretrained.PretrainedTerms.from_settings(service.settings)
 
     def create_model_from_form() -> ModelOut:

@@ -153,7 +153,7 @@ async def create_base(
             file: ReceivedUpload, repeat: idempotency.Request | None
         ) -> Response:
             classes = parse_requested_classes(asked, file, settings)
-            network = bases.Network(**vars(weights), expected=expected, classes=classes)
+            network = bases.BaseNetwork(**vars(weights), expected=expected, classes=classes)
             resources = await to_thread.run_sync(service.load_use_case_resources)
             base_response = await to_thread.run_sync(
                 bases.create_base, resources, settings, actor, network, file.path, repeat

@@ -12,7 +12,7 @@ from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from core.comparisons import compare, compared_tasks
-from core.comparisons.compared_tasks import Pair
+from core.comparisons.compared_tasks import VersionPair
 from core.contract.responses.versions.compare import ComparedImagePage, CompareOut, FlipKind
 
 router = make_router("versions")
@@ -90,7 +90,7 @@ async def compare_images(
         compared_tasks.find_version_pair, db, actor, model, flips.a, flips.b, flips.task
     )
 
-    def list_image_flips(left: Pair) -> ComparedImagePage:
+    def list_image_flips(left: VersionPair) -> ComparedImagePage:
         return compare.list_compared_images(
             blobs, left, kind=flips.kind, label=flips.label, limit=page.limit, cursor=page.cursor
         )

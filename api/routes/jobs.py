@@ -35,7 +35,7 @@ from api.event_stream import (
 from api.problems import describe_problem_responses
 from api.schemas.common import JobPath
 from api.schemas.jobs import Choice, Retry
-from core.admission.admission import Admission, JobLimits
+from core.admission.admission import AdmissionLimits, JobLimits
 from core.contract.responses.event import (
     EventOut,
     EventPage,
@@ -49,9 +49,9 @@ from core.contract.responses.event import (
     ProgressData,
 )
 from core.contract.responses.job import JobOut, JobPage, TrialsOut
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.polling import EventRow, JobRow, PollingReads
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.errors import Invalid
 from core.jobs import job_response, jobs
 from core.jobs.anytime import get_best_state_download
@@ -108,8 +108,8 @@ def list_jobs(
     actor: Read,
     db: Db,
     page: Page,
-    state: State | None = None,
-    kind: Kind | None = None,
+    state: JobState | None = None,
+    kind: JobKind | None = None,
     model: Annotated[str | None, Query(max_length=63, description="Id or name")] = None,
 ) -> Response:
     """List your jobs, newest first."""
@@ -124,10 +124,10 @@ def list_jobs(
     return build_json_response(job_page)
 
 
-def _build_action_handler(action: Action) -> Any:
+def _build_action_handler(action: JobAction) -> Any:
     def apply_action(job: JobPath, actor: Write, db: Db, bell: Bell) -> Response:
         job_json = jobs.apply_job_action(db, actor, job, action)
-        if action is not Action.PAUSE:
+        if action is not JobAction.PAUSE:
             # wakes a worker for the model's next job, or for this one again
             bell.notify_workers(job_json["id"])
         return build_json_response(job_json)
@@ -137,10 +137,10 @@ def _build_action_handler(action: Action) -> Any:
 
 
 _DOCS = {
-    Action.CANCEL: "End the job; the model's next job follows. It can be retried while its data is "
+    JobAction.CANCEL: "End the job; the model's next job follows. It can be retried while its data is "
     "kept.",
-    Action.PAUSE: "Stop the job and keep its place: later jobs of the model wait.",
-    Action.RESUME: "Let a paused job go on, from its newest snapshot.",
+    JobAction.PAUSE: "Stop the job and keep its place: later jobs of the model wait.",
+    JobAction.RESUME: "Let a paused job go on, from its newest snapshot.",
 }
 for _action in _DOCS:
     router.add_api_route(
@@ -170,7 +170,7 @@ def retry_job(job: JobPath, actor: Write, service: Service, body: Retry | None =
         actor,
         job,
         override,
-        JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings)),
+        JobLimits(service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)),
     )
     if fresh:
         service.bell.notify_workers(job_json["id"])

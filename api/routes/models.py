@@ -21,7 +21,7 @@ from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import ModelIn, ModelPatch
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.bases import pretrained
 from core.contract.responses.model import ModelOut, ModelPage
 from core.contract.responses.model_change import ModelChange, NewModel
@@ -52,7 +52,7 @@ def create_model(
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
         mark = idempotency.digest_request_parts(body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models", key, mark)
-    bounds = Admission.from_settings(service.settings)
+    bounds = AdmissionLimits.from_settings(service.settings)
     terms = pretrained.PretrainedTerms.from_settings(service.settings)
     model_response, replay = models.create_model(
         service.load_use_case_resources(), actor, new_model, repeat, Limits(bounds, terms)
@@ -109,7 +109,9 @@ def change_model(
     """Change the recipe or gate for later tasks, or the texts about the model."""
     patch = cast(ModelChange, body.model_dump(exclude_unset=True))
     return build_json_response(
-        models.change_model(db, catalogue(), actor, model, patch, Admission.from_settings(settings))
+        models.change_model(
+            db, catalogue(), actor, model, patch, AdmissionLimits.from_settings(settings)
+        )
     )
 
 

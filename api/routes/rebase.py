@@ -18,7 +18,7 @@ from api.description.described import make_router
 from api.problems import describe_problem_responses
 from api.schemas.common import ModelPath
 from api.schemas.models import RebaseFinish, RebaseIn
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.bases import pretrained
 from core.contract.base import ModelBase
 from core.contract.responses.versions.rebase import RebaseOut
@@ -54,7 +54,7 @@ def begin_rebase(
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
         mark = idempotency.digest_request_parts(model, body.model_dump_json())
         repeat = idempotency.Request("POST /v1/models/{model}/rebase", key, mark)
-    bounds = Admission.from_settings(service.settings)
+    bounds = AdmissionLimits.from_settings(service.settings)
     terms = pretrained.PretrainedTerms.from_settings(service.settings)
     rebase_response, queued_jobs, replay = rebase.begin_rebase(
         service.load_use_case_resources(), actor, model, new_base, repeat, Limits(bounds, terms)

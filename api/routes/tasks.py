@@ -44,7 +44,7 @@ from api.uploads.order import (
 )
 from api.uploads.repeat import UploadIdempotency
 from api.uploads.upload import UploadReception, make_upload_dependency
-from core.admission.admission import Admission, JobLimits
+from core.admission.admission import AdmissionLimits, JobLimits
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy, Report
@@ -410,7 +410,7 @@ def relearn_task(
         model,
         n,
         override,
-        JobLimits(service.settings.max_open_jobs, Admission.from_settings(service.settings)),
+        JobLimits(service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)),
     )
     if fresh:
         service.bell.notify_workers(job_response["id"])

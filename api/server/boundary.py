@@ -20,7 +20,14 @@ from api import problems
 from api.pages import errors
 from api.server.headers import add_security_headers
 from core.database import session, soundness
-from core.errors import BadRequest, DatabaseCorrupt, NoSpace, NotFound, PerennialError, Unavailable
+from core.errors import (
+    BadRequest,
+    DatabaseCorrupt,
+    NotFound,
+    PerennialError,
+    ServiceDiskFull,
+    Unavailable,
+)
 from core.files import descriptors, disk
 
 log = structlog.get_logger(__name__)
@@ -171,7 +178,7 @@ def _send_error_response(
 ) -> tuple[int, dict[str, str], bytes]:
     # First, because SQLite reports a full disk by the class of errors that an outage has, too.
     if disk.is_disk_full_error(error) or session.is_database_full(error):
-        error = NoSpace("There is no room left on a disk of the service. Try again later.")
+        error = ServiceDiskFull("There is no room left on a disk of the service. Try again later.")
     # A typed error says what to do, even if a shortage is among its causes.
     elif not isinstance(error, PerennialError) and descriptors.is_out_of_descriptors(error):
         error = Unavailable(

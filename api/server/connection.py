@@ -27,9 +27,9 @@ from api.server.headers import add_security_headers
 from api.server.proxies import derive_counting_key
 from core.errors import (
     BadRequest,
-    HeadTimeout,
-    HeadTooLarge,
     PerennialError,
+    RequestHeadTimeout,
+    RequestHeadTooLarge,
     TooManyConnections,
     TooManyRequests,
 )
@@ -153,7 +153,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
                 # Sizes of chunks and trailers are no body, and could go on without end.
                 part = "head of a request" if self._in_head else "framing or trailer of a body"
                 self._refuse_request_and_close(
-                    HeadTooLarge(
+                    RequestHeadTooLarge(
                         f"The {part} may have {self._most} bytes. Send fewer or shorter fields."
                     )
                 )
@@ -200,7 +200,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
         if len(self.headers) > self._limits.max_headers:
             max_headers = self._limits.max_headers
             self._refuse_while_parsing(
-                HeadTooLarge(f"A request may have {max_headers} header fields. Send fewer.")
+                RequestHeadTooLarge(f"A request may have {max_headers} header fields. Send fewer.")
             )
         self._refuse_ambiguous_head()
         is_waiting = self._is_response_in_progress()
@@ -370,7 +370,7 @@ class LimitedHttpConnection(HttpToolsProtocol):
         if self._in_head and not self._is_deaf:
             seconds = self._limits.head_s
             self._refuse_request_and_close(
-                HeadTimeout(f"The head of the request was not complete after {seconds:g} s.")
+                RequestHeadTimeout(f"The head of the request was not complete after {seconds:g} s.")
             )
         else:
             self.transport.close()

@@ -10,7 +10,7 @@ from api.uploads.body import ReceivedUpload, open_spool_file
 from api.uploads.head import RESERVED_DISK_BYTES, Look
 from api.uploads.spool_file import SpoolFile
 from core.database.session import Database
-from core.errors import DigestMismatch, NoSpace
+from core.errors import DigestMismatch, ServiceDiskFull
 from core.failpoints import hit_failpoint
 from core.requests.actor import Actor
 from core.settings import Settings
@@ -29,14 +29,14 @@ async def join_upload_pieces(
 
     Raises:
         NotFound: it was submitted or removed meanwhile.
-        NoSpace: the disk of the spool has no room for it.
+        ServiceDiskFull: the disk of the spool has no room for it.
         StoreCorrupt: a piece is missing or damaged.
         DigestMismatch: its SHA-256 is not the announced one.
     """
     # A full disk would fail other requests, too: refuse before a byte is copied.
     free = shutil.disk_usage(settings.make_folder("spool")).free
     if whole.length + RESERVED_DISK_BYTES > free:
-        raise NoSpace("There is no room on the service's disk to put this upload together.")
+        raise ServiceDiskFull("There is no room on the service's disk to put this upload together.")
     with open_spool_file(settings, whole.length, None, look) as file:
         await to_thread.run_sync(
             _copy_upload_pieces, db, store, actor, whole, file, limiter=_assemblies

@@ -11,7 +11,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.requests import Request
 
 from api.authentication.guard import read_declared_length
-from core.errors import BodyTooLarge, Invalid, NoSpace, UnsupportedType
+from core.errors import BodyTooLarge, Invalid, ServiceDiskFull, UnsupportedType
 from core.settings import Settings
 
 MULTIPART_OVERHEAD = 1 << 20
@@ -75,7 +75,7 @@ def check_upload_head(
 
     Raises:
         BodyTooLarge, UnsupportedType, Invalid: the head declares an unacceptable body.
-        NoSpace: the disk has no room for it.
+        ServiceDiskFull: the disk has no room for it.
     """
     headers = request.headers
     # Limits and digests apply to the bytes as sent: nothing is decompressed here.
@@ -99,7 +99,7 @@ def check_upload_head(
             raise BodyTooLarge(f"The body may have {body_limit} bytes; this one has {length}.")
         free = shutil.disk_usage(settings.make_folder("spool")).free
         if length + RESERVED_DISK_BYTES > free:
-            raise NoSpace("There is no room on the service's disk for this upload.")
+            raise ServiceDiskFull("There is no room on the service's disk for this upload.")
     digest = parse_sha256_field(headers.get("content-digest"), "Content-Digest")
     if terms.media_types and media_type not in terms.media_types:
         raise UnsupportedType(terms.not_taken)

@@ -12,7 +12,7 @@ from anyio import CapacityLimiter, to_thread
 from api.strict_json import parse_strict_json
 from api.uploads.body import ReceivedUpload
 from api.uploads.upload import UploadReception
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.contract.jobs.trial import Choose
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import ConflictsPolicy, DuplicatesPolicy
@@ -160,7 +160,11 @@ class BatchSubmissionRequest:
         )
         # In a thread: the first use of the catalogue may take seconds.
         catalogue = await to_thread.run_sync(self.catalogue)
-        bounds = settings.max_owner_bytes, settings.max_open_jobs, Admission.from_settings(settings)
+        bounds = (
+            settings.max_owner_bytes,
+            settings.max_open_jobs,
+            AdmissionLimits.from_settings(settings),
+        )
         return Submission(
             self.upload.db,
             self.store,

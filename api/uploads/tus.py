@@ -16,7 +16,7 @@ from pathlib import Path
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from core.errors import Invalid, ProtocolVersion
+from core.errors import Invalid, UnsupportedTusVersion
 from core.uploads.uploads import LEAST_BYTES, State
 
 PATH = "/v1/uploads"
@@ -76,12 +76,12 @@ class PieceChecksum:
 
 
 def require_tus_version(headers: Headers) -> None:
-    """Raise ProtocolVersion if a request names another version of tus; the draft's requests name
+    """Raise UnsupportedTusVersion if a request names another version of tus; the draft's requests name
     none.
     """
     version = get_single_header(headers, "tus-resumable")
     if version not in (None, VERSION):
-        raise ProtocolVersion(f"Tus-Resumable is {version[:40]!r}; {VERSION} is spoken here.")
+        raise UnsupportedTusVersion(f"Tus-Resumable is {version[:40]!r}; {VERSION} is spoken here.")
 
 
 def require_known_extension(headers: Headers) -> None:

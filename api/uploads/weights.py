@@ -7,7 +7,7 @@ from anyio import to_thread
 
 from api.dependencies import ShapeWork
 from api.uploads.body import ReceivedUpload
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.bases import bases
 from core.bases.expected_base import get_cached_base, load_expected_base
 from core.contract.base import ExpectedBase
@@ -82,7 +82,9 @@ def resolve_requested_base(
     resolved, images = bases.parse_architecture(
         catalogue_value, asked.architecture, asked.image_size, asked.channels, asked.config
     )
-    Admission.from_settings(settings).check_network_size(catalogue_value, resolved, images.image)
+    AdmissionLimits.from_settings(settings).check_network_size(
+        catalogue_value, resolved, images.image
+    )
     if length == 0:
         raise BaseInvalid("The body is empty; a base is a safetensors file.")
     return RequestedBaseNetwork(

@@ -30,7 +30,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 from bench.service import load
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import MeasuredCell
 from core.contract.manifest import Manifest
 from core.database import migrate
@@ -327,7 +327,7 @@ def _insert_version(session: Session, size: int, number: int) -> None:
     if number:
         cells = [("base", number), ("parent", number), *(("new", task) for task in tasks)]
         measured = [_build_measured_cell(which, number, task) for which, task in cells]
-        figures = Figures(**manifest.get_set_fields())
+        figures = VersionFigures(**manifest.get_set_fields())
         store_version_measurements(
             session, model, version, Measurements(measured, figures, {}), set()
         )

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from core.database.session import Database
-from core.database.tables import Base, Owner, Scrub
+from core.database.tables import Base, Owner, ScrubProgress
 from core.ids import new_id
 from core.settings import Settings
 from core.storage import Blobs, open_store
@@ -104,7 +104,7 @@ class _Scrubbing:
 
 def _count_scrubbed_bytes(db: Database) -> int:
     with db.read() as session:
-        row = session.get(Scrub, 1)
+        row = session.get(ScrubProgress, 1)
         return 0 if row is None else row.bytes
 
 

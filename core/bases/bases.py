@@ -27,7 +27,7 @@ from core.database.session import Database
 from core.database.tables import Base, Model
 from core.errors import BaseInvalid, Invalid, NotFound, Unavailable, WrongState
 from core.files.safetensors_header import (
-    Tensor,
+    TensorHeader,
     check_expected_tensors,
     check_finite_tensors,
     read_safetensors_header,
@@ -55,7 +55,7 @@ _NAMED, _MOST = 5, 20
 
 
 @dataclass(frozen=True)
-class Network:
+class BaseNetwork:
     """The network that a base is uploaded for.
 
     Attributes:
@@ -117,7 +117,7 @@ def create_base(
     resources: Resources,
     settings: Settings,
     actor: Actor,
-    network: Network,
+    network: BaseNetwork,
     path: Path,
     repeat: idempotency.Request | None = None,
 ) -> BaseOut:
@@ -132,7 +132,7 @@ def create_base(
     db, blobs = resources.db, resources.blobs
     tensors = _read_tensor_header(path, network)
     classifier = None
-    backbone: Sequence[Tensor] = tensors
+    backbone: Sequence[TensorHeader] = tensors
     if network.classes is not None:
         backbone = remove_head_tensors(tensors, network.expected)
     _check_fits_architecture(backbone, network)
@@ -173,7 +173,7 @@ def create_base(
     return response
 
 
-def _read_tensor_header(path: Path, network: Network) -> list[Tensor]:
+def _read_tensor_header(path: Path, network: BaseNetwork) -> list[TensorHeader]:
     """Read the names and shapes of the tensors in an uploaded safetensors file.
 
     Raises:
@@ -284,7 +284,7 @@ def _find_dependent_models(
     return models_by_base
 
 
-def _check_fits_architecture(tensors: Sequence[Tensor], network: Network) -> None:
+def _check_fits_architecture(tensors: Sequence[TensorHeader], network: BaseNetwork) -> None:
     """Check that uploaded tensors fit their architecture.
 
     Raises:

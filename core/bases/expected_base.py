@@ -13,7 +13,7 @@ from pathlib import Path
 from core.contract.base import ExpectedBase, ExpectedTensor
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import Invalid, Unavailable
-from core.files.safetensors_header import Tensor
+from core.files.safetensors_header import TensorHeader
 from core.ids import new_id
 from core.processes import helper_process
 from core.recipe.code_version import compute_code_version
@@ -62,8 +62,8 @@ def load_expected_base(
 
 
 def select_compared_tensors(
-    tensors: Sequence[Tensor], expected: ExpectedBase
-) -> tuple[list[Tensor], dict[str, ExpectedTensor]]:
+    tensors: Sequence[TensorHeader], expected: ExpectedBase
+) -> tuple[list[TensorHeader], dict[str, ExpectedTensor]]:
     """Return a file's tensors without ignored ones, and the tensors that it must have.
 
     Ignored tensors are left out of the former, absent optional ones out of the latter.

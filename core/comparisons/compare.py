@@ -14,9 +14,9 @@ from pydantic import JsonValue
 
 from core.comparisons.compared_tasks import (
     ComparisonSide,
-    Pair,
+    LabelVocabulary,
     TaskPredictions,
-    Vocabulary,
+    VersionPair,
     read_predictions,
 )
 from core.contract.document import JsonObject
@@ -50,14 +50,14 @@ _IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
 """Fields of a manifest that are not compared, since they identify it or are reported elsewhere."""
 
 
-def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
+def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
     """Return the counts of images on which two versions differ, and the differences of their
     recipes.
 
     Raises:
         StoreCorrupt: a file is missing or damaged.
     """
-    words = Vocabulary(pair.scenario == "task")
+    words = LabelVocabulary(pair.scenario == "task")
     total, tasks = Flips(), list[TaskFlips]()
     by_class: dict[int, Flips] = {}
     confused: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
@@ -101,7 +101,13 @@ def compare_versions(blobs: Blobs, pair: Pair) -> CompareOut:
 
 
 def list_compared_images(
-    blobs: Blobs, pair: Pair, *, kind: FlipKind, label: str | None, limit: int, cursor: str | None
+    blobs: Blobs,
+    pair: VersionPair,
+    *,
+    kind: FlipKind,
+    label: str | None,
+    limit: int,
+    cursor: str | None,
 ) -> ComparedImagePage:
     """Return a page of images that only one of two versions predicts correctly, or both predict
     wrongly.
@@ -120,7 +126,7 @@ def list_compared_images(
         raise Invalid(
             f"No task that both versions answer has a class {label[:100]!r}.", fields=unknown
         )
-    words, total = Vocabulary(pair.scenario == "task"), 0
+    words, total = LabelVocabulary(pair.scenario == "task"), 0
     items: list[ComparedImage] = []
     more = False
     for predictions in read_predictions(blobs, pair, words):
@@ -185,7 +191,7 @@ def _counts_to_json(counts: Flips) -> answers.FlipCounts:
     }
 
 
-def _build_class_flips(words: Vocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
+def _build_class_flips(words: LabelVocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
     """Return the counts of changed predictions by class: largest net loss first."""
 
     def rank_class_flips(number: int) -> tuple[bool, int, int, str, int]:
@@ -216,7 +222,7 @@ def _count_pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple
 
 
 def _build_confusion(
-    words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
+    words: LabelVocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> Confusion | None:
     """Return the confusion matrices of two versions, or None for too many classes or several tasks."""
     numbers = sorted(
@@ -240,7 +246,7 @@ def _build_confusion(
 
 
 def _list_changed_confusions(
-    words: Vocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
+    words: LabelVocabulary, a: Counter[tuple[int, int]], b: Counter[tuple[int, int]]
 ) -> list[ConfusedPair]:
     """Return the (class, wrong prediction) pairs whose counts differ most between two versions."""
     wrong = [key for key in {*a, *b} if key[0] != key[1]]
@@ -264,7 +270,7 @@ def _list_changed_confusions(
 
 
 def _find_compared_image_rows(
-    predictions: TaskPredictions, kind: FlipKind, label: str | None, words: Vocabulary
+    predictions: TaskPredictions, kind: FlipKind, label: str | None, words: LabelVocabulary
 ) -> np.ndarray:
     """Return the numbers of the images whose predictions by two versions differ in a given way,
     ascending.
@@ -284,7 +290,7 @@ def _find_compared_image_rows(
 
 
 def _build_compared_image(
-    pair: Pair, predictions: TaskPredictions, row: int, words: Vocabulary
+    pair: VersionPair, predictions: TaskPredictions, row: int, words: LabelVocabulary
 ) -> ComparedImage:
     def build_prediction_entry(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
         """Return one version's prediction of an image, for a response."""

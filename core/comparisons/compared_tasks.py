@@ -18,8 +18,8 @@ from core.contract.manifest import Manifest
 from core.contract.responses.versions.compare import LeftOut
 from core.database.label_names import list_label_names
 from core.database.session import Database
-from core.database.tables import Model, Result, Task, Version
-from core.errors import AnswersMissing, Gone, NotFound, StoreCorrupt
+from core.database.tables import Model, Task, Version, VersionTaskResult
+from core.errors import Gone, NotFound, PredictionsMissing, StoreCorrupt
 from core.ingest.answers import TaskAnswers, read_encrypted_predictions
 from core.ingest.dataset import open_dataset
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
@@ -69,7 +69,7 @@ class ComparedTask:
 
 
 @dataclass(frozen=True)
-class Pair:
+class VersionPair:
     """Two versions of a model, and the tasks that both cover.
 
     Attributes:
@@ -109,7 +109,7 @@ class TaskPredictions:
     p_b: npt.NDArray[np.float16]
 
 
-class Vocabulary:
+class LabelVocabulary:
     """Numbers for labels, counted from 0.
 
     Each task has its own numbers where a label means a different class in each task (`apart`).
@@ -136,7 +136,7 @@ class Vocabulary:
 
 def find_version_pair(
     db: Database, actor: Actor, model: str, a: str, b: str, task: int | None
-) -> Pair:
+) -> VersionPair:
     """Return the two versions and the tasks that both cover, or `task` alone.
 
     Args:
@@ -145,7 +145,7 @@ def find_version_pair(
     Raises:
         NotFound: the caller sees no such model, version or task, or the task's data was deleted.
         Gone: the model retains only counts of the task's held-out images.
-        AnswersMissing: no task can be compared, or the requested one cannot.
+        PredictionsMissing: no task can be compared, or the requested one cannot.
         StoreCorrupt: a file of the task is known to be damaged.
     """
     with db.read() as session:
@@ -164,7 +164,7 @@ def find_version_pair(
         if missing and not compared:
             raise _make_missing_predictions_error(owner, missing)
         if task is not None and not compared:
-            raise AnswersMissing(
+            raise PredictionsMissing(
                 left_out[0]["detail"], extra={"missing": _list_missing_predictions(left_out)}
             )
         keys = [
@@ -176,17 +176,23 @@ def find_version_pair(
         for start in range(0, len(keys), _NAMED):
             damage.refuse_damaged_objects(session, owner.id, keys[start : start + _NAMED])
         classes = list(owner.classes or [])
-        return Pair(owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out)
+        return VersionPair(
+            owner.id, owner.scenario, classes, sides[0], sides[1], compared, left_out
+        )
 
 
 def run_without_deleted_tasks(
-    db: Database, actor: Actor, pair: Pair, task: int | None, use: Callable[[Pair], Used]
+    db: Database,
+    actor: Actor,
+    pair: VersionPair,
+    task: int | None,
+    use: Callable[[VersionPair], Used],
 ) -> Used:
     """Return the result of `use` on compared tasks; if data was deleted meanwhile, retry with the
     remaining tasks.
 
     Raises:
-        NotFound, Gone, AnswersMissing: see `find_version_pair`; no task remains.
+        NotFound, Gone, PredictionsMissing: see `find_version_pair`; no task remains.
         StoreCorrupt: a file is damaged; the message says which one and what to do.
     """
     while True:
@@ -203,7 +209,9 @@ def run_without_deleted_tasks(
             pair = remaining
 
 
-def read_predictions(blobs: Blobs, pair: Pair, words: Vocabulary) -> Iterator[TaskPredictions]:
+def read_predictions(
+    blobs: Blobs, pair: VersionPair, words: LabelVocabulary
+) -> Iterator[TaskPredictions]:
     """Yield the predictions of both versions on one task after the other.
 
     Raises:
@@ -249,7 +257,7 @@ def _read_stored_predictions(
     return classes[rows], probabilities
 
 
-def _list_classes(pair: Pair, side: ComparisonSide, task: ComparedTask) -> list[str]:
+def _list_classes(pair: VersionPair, side: ComparisonSide, task: ComparedTask) -> list[str]:
     """Return the classes that the output rows of a version stand for on a task."""
     if pair.scenario == "task":
         head = side.manifest.find_head_entry(task.number)
@@ -266,11 +274,11 @@ def _find_digests(
     session: Session, model: Model, version: int, task: int | None
 ) -> dict[int, str | None]:
     """Return task → digest of a version's stored predictions, for all tasks it was measured on."""
-    query = select(Result.task, Result.answers).where(
-        Result.model_id == model.id, Result.version == version
+    query = select(VersionTaskResult.task, VersionTaskResult.answers).where(
+        VersionTaskResult.model_id == model.id, VersionTaskResult.version == version
     )
     if task is not None:
-        query = query.where(Result.task == task)
+        query = query.where(VersionTaskResult.task == task)
     return {number: digest for number, digest in session.execute(query)}
 
 
@@ -371,7 +379,7 @@ def _explain_missing_predictions(model: Model, version: int, task: int) -> str:
     )
 
 
-def _make_missing_predictions_error(model: Model, left_out: list[LeftOut]) -> AnswersMissing:
+def _make_missing_predictions_error(model: Model, left_out: list[LeftOut]) -> PredictionsMissing:
     """Return the error for missing predictions."""
     versions = sorted({version for one in left_out for version in one["versions"]})
     texts = [
@@ -381,7 +389,7 @@ def _make_missing_predictions_error(model: Model, left_out: list[LeftOut]) -> An
         for version in versions
     ]
     more = f" The same holds for {len(left_out) - 1} more tasks." if len(left_out) > 1 else ""
-    return AnswersMissing(
+    return PredictionsMissing(
         " ".join(texts) + more, extra={"missing": _list_missing_predictions(left_out)}
     )
 

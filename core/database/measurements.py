@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.contract.manifest import Manifest
 from core.database.bulk import aggregate_columns, parse_aggregated_lists
-from core.database.tables import Measurement
+from core.database.tables import VersionMeasurement
 
-NAMES = tuple(Figures.model_fields)
+NAMES = tuple(VersionFigures.model_fields)
 """Figures that a manifest shows."""
 ROW = "row"
 """Figures of a version's row: ACC as the number, and `{"last", "forgetting"}`."""
@@ -72,7 +72,9 @@ class MeasurementRow:
     detail: Any = None
 
 
-def build_measurement_rows(figures: Figures, without: Collection[int] = ()) -> list[MeasurementRow]:
+def build_measurement_rows(
+    figures: VersionFigures, without: Collection[int] = ()
+) -> list[MeasurementRow]:
     """Return measurement rows of these figures; a figure that is null or missing has none.
 
     Args:
@@ -134,14 +136,14 @@ def insert_measurement_rows(
         for row in rows
     ]
     if values:
-        session.connection().execute(insert(Measurement), values)
+        session.connection().execute(insert(VersionMeasurement), values)
 
 
 def read_version_measurements(
     session: Session, model_id: str, numbers: Collection[int], names: Collection[str] = NAMES
 ) -> dict[int, dict[str, Any]]:
     """Return the measurement documents of some versions of a model, by number and name."""
-    table = Measurement
+    table = VersionMeasurement
     of_these = (table.model_id == model_id, table.version.in_(numbers), table.name.in_(names))
     rows_by_version: dict[int, list[MeasurementRow]] = {number: [] for number in numbers}
     of_all = select(table.version, table.name, table.task, table.value, table.detail)

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from core.contract.responses.event import StateData
 from core.contract.responses.owner_event import AliasMoved, OwnerEventData, OwnerEventType
 from core.database import deliveries
-from core.database.kinds import Kind
-from core.database.states import TERMINAL, State
+from core.database.kinds import JobKind
+from core.database.states import TERMINAL, JobState
 from core.database.tables.job import Job, OwnerEvent
 from core.database.tables.model import Model
 from core.database.tables.version import Version
@@ -44,13 +44,13 @@ def record_job_event(session: Session, job: Job, data: StateData, now: float) ->
         },
         now,
     )
-    if State(job.state) not in TERMINAL:
+    if JobState(job.state) not in TERMINAL:
         return
     error = data.get("error")
     deliveries.record_job_outcome(
         session, job, error["kind"] if error else None, data.get("outcome"), version, now
     )
-    if job.kind == Kind.EXPORT and job.state == State.SUCCEEDED:
+    if job.kind == JobKind.EXPORT and job.state == JobState.SUCCEEDED:
         deliveries.record_finished_export(session, job, now)
 
 

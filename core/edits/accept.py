@@ -19,10 +19,10 @@ from core.contract.responses.recipe import RecipeOut
 from core.contract.responses.task_image import Split
 from core.database import job_log
 from core.database.jobs import is_unfinished, record_job_creation
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.tables import Edit, Job, Model, Part, Task, Version
 from core.edits import listing
-from core.edits.checks import Changes, TaughtTask, check_operations
+from core.edits.checks import EditChanges, TaughtTask, check_operations
 from core.edits.image_patterns import expand_image_patterns
 from core.edits.operations import Operation
 from core.edits.rewrite import get_feature_part_names
@@ -42,7 +42,7 @@ CLOSED_FORM = "analytic"
 
 
 @dataclass(frozen=True)
-class _Checked:
+class _CheckedEdit:
     """An edit that can be made.
 
     Attributes:
@@ -54,7 +54,7 @@ class _Checked:
     """
 
     head: Version
-    changes: Changes
+    changes: EditChanges
     tasks: list[int]
     learned_again: list[int]
     way: Way
@@ -184,7 +184,7 @@ def _build_taught_task(task: Task, standing: str) -> TaughtTask:
     return TaughtTask(task.number, frozenset(task.classes), sizes, standing, gone)
 
 
-def _check_edit(session: Session, model: Model, operations: Sequence[Operation]) -> _Checked:
+def _check_edit(session: Session, model: Model, operations: Sequence[Operation]) -> _CheckedEdit:
     _require_no_open_edit(session, model)
     head = lineage.find_next_start(session, model)
     if head is None or head.number == 0:
@@ -208,7 +208,7 @@ def _check_edit(session: Session, model: Model, operations: Sequence[Operation])
     way, again = _choose_edit_strategy(session, model, head, changes, list(taught), edited)
     if way == "patch":
         changes = changes.drop_tasks_without_classes(taught)
-    return _Checked(head, changes, edited, again, way)
+    return _CheckedEdit(head, changes, edited, again, way)
 
 
 def _require_no_open_edit(session: Session, model: Model) -> None:
@@ -238,7 +238,7 @@ def _choose_edit_strategy(
     session: Session,
     model: Model,
     head: Version,
-    changes: Changes,
+    changes: EditChanges,
     taught: list[int],
     edited: list[int],
 ) -> tuple[Way, list[int]]:
@@ -350,10 +350,10 @@ def _list_tasks_without_images(session: Session, model: Model, tasks: list[int])
     return sorted(set(tasks) - set(session.scalars(query)))
 
 
-def _queue_edit_job(session: Session, model: Model, checked: _Checked, now: float) -> Job:
+def _queue_edit_job(session: Session, model: Model, checked: _CheckedEdit, now: float) -> Job:
     """Add the job of an edit: it comes before waiting batches."""
     recipe: RecipeOut = checked.head.manifest.recipe.to_json()  # type: ignore[union-attr, assignment]
-    job = build_queued_taskless_job(model, Kind.EDIT, {}, recipe, now)
+    job = build_queued_taskless_job(model, JobKind.EDIT, {}, recipe, now)
     dropped = checked.changes.dropped
     again = [n for n in checked.learned_again or checked.tasks if n not in dropped]
     taught = [n for n in list_taught_tasks(checked.head.manifest) if n not in dropped]
@@ -380,7 +380,7 @@ def _queue_edit_job(session: Session, model: Model, checked: _Checked, now: floa
     return job
 
 
-def _build_edit_plan(checked: _Checked, operations: Sequence[Operation]) -> EditPlanOut:
+def _build_edit_plan(checked: _CheckedEdit, operations: Sequence[Operation]) -> EditPlanOut:
     known = checked.head.manifest.classes or []
     changed = checked.changes.classes
     added = {
@@ -403,7 +403,7 @@ def _build_edit_plan(checked: _Checked, operations: Sequence[Operation]) -> Edit
     }
 
 
-def _describe_approximation(checked: _Checked) -> str | None:
+def _describe_approximation(checked: _CheckedEdit) -> str | None:
     """Return what a patch does not know; None for another way."""
     if checked.way != "patch":
         return None

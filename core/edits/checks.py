@@ -38,7 +38,7 @@ class TaughtTask:
 
 
 @dataclass(frozen=True)
-class Changes:
+class EditChanges:
     """Changes that the operations of an edit make.
 
     Attributes:
@@ -83,7 +83,7 @@ class Changes:
             if new is not None and len(sources.get(new, [])) == 1
         }
 
-    def drop_tasks_without_classes(self, tasks: Mapping[int, TaughtTask]) -> "Changes":
+    def drop_tasks_without_classes(self, tasks: Mapping[int, TaughtTask]) -> "EditChanges":
         """Return the changes with those tasks dropped that would have no class left."""
         empty = {
             number
@@ -116,7 +116,7 @@ def check_operations(
     scenario: str,
     tasks: Mapping[int, TaughtTask],
     known: Sequence[str],
-) -> Changes:
+) -> EditChanges:
     """Check the operations of an edit, and return what they change.
 
     Args:
@@ -159,7 +159,7 @@ def check_operations(
                 f"The class {target!r} is the new name of {name!r} and is changed itself in the "
                 f"same edit. Send two edits, one after the other."
             )
-    return Changes(classes, images, frozenset(dropped))
+    return EditChanges(classes, images, frozenset(dropped))
 
 
 def _check_class_operations(

@@ -6,7 +6,7 @@ from typing import cast
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from core.contract.edit import ClassAliasOut, EditedFiles, EditOut, EditPage, Journal, Way
+from core.contract.edit import ClassAliasOut, EditedFiles, EditJournal, EditOut, EditPage, Way
 from core.contract.responses.audit import AuditData
 from core.database.session import Database
 from core.database.tables import ClassAlias, Edit, Job, Model
@@ -92,7 +92,7 @@ def _find_model_name(session: Session, edit: Edit) -> str:
     return session.get_one(Model, edit.model_id).name
 
 
-def _list_edited_files(journal: Journal) -> list[EditedFiles]:
+def _list_edited_files(journal: EditJournal) -> list[EditedFiles]:
     return [
         {
             "task": before.number,

@@ -9,9 +9,9 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from core.contract.document import JsonObject
-from core.contract.edit import EditedCell, EditedTask, EditResult, FormerReport, Journal
+from core.contract.edit import EditedCell, EditedTask, EditJournal, EditResult, FormerReport
 from core.contract.reports.report import BatchReport
-from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Result, Task
+from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Task, VersionTaskResult
 from core.edits.listing import forget_class_aliases
 from core.edits.reports import ReportChanges, edit_report
 from core.edits.texts import remove_paths
@@ -87,7 +87,7 @@ def record_edit(
     edit.version, edit.undo_until = number, until
     # The line may have moved on since the edit was accepted; an undo returns to this version.
     edit.parent = job.parent_version or edit.parent
-    edit.journal = Journal(
+    edit.journal = EditJournal(
         before=result.before,
         after=result.after,
         cells=[cell for cell in former if cell is not None],
@@ -214,7 +214,7 @@ def _replace_cell_counts(
     """Store new counts in a cell of the accuracy matrix, and return the old ones; None without the
     cell.
     """
-    row = session.get(Result, (model.id, cell.version, cell.task), with_for_update=True)
+    row = session.get(VersionTaskResult, (model.id, cell.version, cell.task), with_for_update=True)
     if row is None:
         return None
     former = EditedCell(

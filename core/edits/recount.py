@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from core.contract.edit import EditedCell
 from core.database.session import Database
-from core.database.tables import Result, Task, Version
+from core.database.tables import Task, Version, VersionTaskResult
 from core.edits.rewrite import EditedLabels
 from core.errors import StoreCorrupt
 from core.ingest.answers import TaskAnswers, read_encrypted_predictions
@@ -15,7 +15,7 @@ from core.storage import Blobs
 
 
 @dataclass(frozen=True)
-class _Cell:
+class _RecountedCell:
     """A cell with stored predictions: its version's classes, and where the predictions are."""
 
     version: int
@@ -76,17 +76,30 @@ def count_matrix_cell(
     )
 
 
-def _read_task_cells(db: Database, model_id: str, task: int) -> list[_Cell]:
+def _read_task_cells(db: Database, model_id: str, task: int) -> list[_RecountedCell]:
     query = (
-        select(Result.version, Result.answers, Task.answers_key, Version.manifest)
-        .join(Task, (Task.model_id == Result.model_id) & (Task.number == Result.task))
-        .join(Version, (Version.model_id == Result.model_id) & (Version.number == Result.version))
-        .where(Result.model_id == model_id, Result.task == task, Result.answers.is_not(None))
-        .order_by(Result.version)
+        select(
+            VersionTaskResult.version, VersionTaskResult.answers, Task.answers_key, Version.manifest
+        )
+        .join(
+            Task,
+            (Task.model_id == VersionTaskResult.model_id) & (Task.number == VersionTaskResult.task),
+        )
+        .join(
+            Version,
+            (Version.model_id == VersionTaskResult.model_id)
+            & (Version.number == VersionTaskResult.version),
+        )
+        .where(
+            VersionTaskResult.model_id == model_id,
+            VersionTaskResult.task == task,
+            VersionTaskResult.answers.is_not(None),
+        )
+        .order_by(VersionTaskResult.version)
     )
     with db.read() as session:
         return [
-            _Cell(version, manifest.classes or [], digest, TaskAnswers(version, task, key))
+            _RecountedCell(version, manifest.classes or [], digest, TaskAnswers(version, task, key))
             for version, digest, key, manifest in session.execute(query)
             if digest is not None
         ]

@@ -29,7 +29,7 @@ TOGETHER = 200_000
 """Maximum number of images of earlier tasks compared with a batch at once."""
 
 
-class _Task(NamedTuple):
+class _TracedTask(NamedTuple):
     """An earlier task: number, digest of its traces, and True if the lineage was taught it."""
 
     number: int
@@ -62,7 +62,7 @@ def compare_with_earlier(
         # Opened only here: pictures are made of the first few contradictions alone.
         return make_pixel_reader([open_dataset(path) for path in (made.train, made.held_out)])(row)
 
-    def iterate_earlier_tasks(tasks: Iterator[_Task]) -> Iterator[EarlierTaskTraces]:
+    def iterate_earlier_tasks(tasks: Iterator[_TracedTask]) -> Iterator[EarlierTaskTraces]:
         together, images = list[tuple[int, Traces]](), 0
         for task in tasks:
             traces = (
@@ -117,7 +117,7 @@ def compare_with_earlier(
     )
 
 
-def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[_Task]:
+def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[_TracedTask]:
     """Yield tasks that still have images or hashes, the newest first."""
     has_data = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
     query = select(Task).where(
@@ -132,7 +132,7 @@ def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[
             query.options(load_only(Task.number, Task.traces_sha256, Task.standing))
         )
         tasks = [
-            _Task(task.number, task.traces_sha256, task.standing == Standing.LEARNED)
+            _TracedTask(task.number, task.traces_sha256, task.standing == Standing.LEARNED)
             for task in rows
         ]
     # Outside of the transaction, which must not stay open while tasks are compared.

@@ -7,7 +7,7 @@ import importlib.util
 
 from sqlalchemy import func, select, update
 
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
 from core.database.states import LEASED
 from core.database.tables import ExportJob, Job
@@ -69,4 +69,4 @@ def end_export_turn(db: Database, claim: Claim) -> None:
             update(ExportJob).where(ExportJob.job_id == claim.job_id).values(fence=None)
         )
         # They would otherwise wait out their pause beside a free place.
-        release_put_off_jobs(session, Kind.EXPORT, claim)
+        release_put_off_jobs(session, JobKind.EXPORT, claim)

@@ -7,7 +7,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.export_job import ExportSpec, HeldOut
+from core.contract.jobs.export_job import ExportSpec, HeldOutDatasetFile
 from core.contract.jobs.job_spec import LocalPart
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
@@ -113,7 +113,7 @@ def prepare_export(
                 for name, type_, sha256 in order.parts
             ],
             held_out=[
-                HeldOut(task=task, path=blobs.fetch_verified_file(sha256))
+                HeldOutDatasetFile(task=task, path=blobs.fetch_verified_file(sha256))
                 for task, sha256 in order.held_out
             ],
             out=folder / "out",

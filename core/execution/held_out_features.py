@@ -28,7 +28,7 @@ BACKBONE = "backbone"
 
 
 @dataclass(frozen=True)
-class StoredFeatures:
+class StoredHeldOutFeatures:
     """A stored blob of a task's features, and the file that it was made from."""
 
     sha256: str
@@ -50,12 +50,12 @@ def digest_feature_inputs(held_out: str, parts: Iterable[tuple[str, str]]) -> st
 
 def store_result_features(
     blobs: Blobs, result: ResultFolder[JobResult]
-) -> dict[int, StoredFeatures]:
+) -> dict[int, StoredHeldOutFeatures]:
     """Store the features of a result, by task."""
-    stored: dict[int, StoredFeatures] = {}
+    stored: dict[int, StoredHeldOutFeatures] = {}
     for file in result.document.held_out_features:
         path = result.folder / file.file
-        stored[file.task] = StoredFeatures(*blobs.put_file(path, link=True), path)
+        stored[file.task] = StoredHeldOutFeatures(*blobs.put_file(path, link=True), path)
     return stored
 
 
@@ -63,7 +63,7 @@ def record_stored_features(
     session: Session,
     model: Model,
     parts: Iterable[tuple[str, str]],
-    stored: Mapping[int, StoredFeatures],
+    stored: Mapping[int, StoredHeldOutFeatures],
 ) -> int:
     """Record stored features in the database rows of tasks whose held-out images still exist.
 

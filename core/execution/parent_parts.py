@@ -66,7 +66,7 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
 
 
 @dataclass(frozen=True)
-class _Ancestor:
+class _LineageVersion:
     """A version of the lineage.
 
     Attributes:
@@ -79,7 +79,7 @@ class _Ancestor:
     goes_on: bool
 
 
-def _read_ancestors(session: Session, version: Version) -> dict[int, _Ancestor]:
+def _read_ancestors(session: Session, version: Version) -> dict[int, _LineageVersion]:
     """Return the versions of a model up to one of them, by number."""
     query = (
         select(Version.number, Version.parent, Edit.way)
@@ -87,6 +87,6 @@ def _read_ancestors(session: Session, version: Version) -> dict[int, _Ancestor]:
         .where(Version.model_id == version.model_id, Version.number <= version.number)
     )
     return {
-        number: _Ancestor(parent, way in ("rename", "patch"))
+        number: _LineageVersion(parent, way in ("rename", "patch"))
         for number, parent, way in session.execute(query)
     }

@@ -16,14 +16,14 @@ from pydantic import JsonValue
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.contract.architecture import Architecture, Image
+from core.contract.architecture import Architecture, ImageSettings
 from core.contract.jobs.job_spec import (
     EarlierTask,
     JobSpec,
     LocalPart,
     SelectionPart,
-    SpecTask,
-    SpecVersion,
+    StartingVersion,
+    TaskToLearn,
 )
 from core.contract.manifest import PER_TASK, TOTALS, Manifest
 from core.contract.recipe import Recipe
@@ -32,7 +32,7 @@ from core.contract.reports.report import BatchReport
 from core.contract.responses.recipe import RecipeOut
 from core.database.measurements import PROBE, read_version_measurements
 from core.database.session import Database
-from core.database.tables import Model, Part, Result, Task, Version
+from core.database.tables import Model, Part, Task, Version, VersionTaskResult
 from core.errors import Invalid, StoreCorrupt
 from core.execution import snapshots
 from core.execution.held_out_features import BACKBONE, digest_feature_inputs
@@ -55,7 +55,7 @@ from core.storage import Blobs, Store
 
 
 @dataclass(frozen=True)
-class StoredAnswers:
+class StoredPredictionsPlace:
     """Location of the parent's predictions on a task: a blob, and the place in it."""
 
     sha256: str
@@ -146,7 +146,7 @@ def write_job_inputs(
         }
         spec = JobSpec(
             architecture=Architecture.from_json(model.architecture),
-            image=Image.from_json(model.image),
+            image=ImageSettings.from_json(model.image),
             scenario=model.scenario,
             problem=model.problem,
             recipe=recipe,
@@ -237,7 +237,7 @@ def _find_totals_digest(model: Model, parent: Version, key: str, recipe: RecipeO
 
 def _fetch_parent_parts(
     blobs: Blobs, parent: Version, parts: list[Part], numbers: ClassNumbers, totals: str | None
-) -> SpecVersion:
+) -> StartingVersion:
     """Return the parent version with its parts as local files, sums replaced by their totals."""
     path = None if totals is None else fetch_blob_if_sound(blobs, totals)
     if path is None:
@@ -249,7 +249,7 @@ def _fetch_parent_parts(
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
-def _fill_in_figures(version: SpecVersion, figures: Mapping[str, JsonValue]) -> SpecVersion:
+def _fill_in_figures(version: StartingVersion, figures: Mapping[str, JsonValue]) -> StartingVersion:
     """Return a version whose manifest has its measured figures, which are stored apart."""
     manifest = Manifest.from_json({**version.manifest.to_json(), **figures})
     return version.model_copy(update={"manifest": manifest})
@@ -257,13 +257,13 @@ def _fill_in_figures(version: SpecVersion, figures: Mapping[str, JsonValue]) -> 
 
 def fetch_version_parts(
     blobs: Blobs, version: Version, parts: list[Part], numbers: ClassNumbers = AS_STORED
-) -> SpecVersion:
+) -> StartingVersion:
     """Return a version with its parts as local files.
 
     Args:
         numbers: numbers of classes in the parts of its ancestors.
     """
-    return SpecVersion(
+    return StartingVersion(
         version=version.number,
         manifest=version.manifest,
         parts=[
@@ -287,10 +287,10 @@ def _get_class_map_field(part: Part, numbers: ClassNumbers) -> dict[str, Any]:
     return {} if place is None else {"numbers": place}
 
 
-def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> SpecTask:
+def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> TaskToLearn:
     """Return the task that the job learns, with its files."""
     traces = _fetch_traces(blobs, task)
-    return SpecTask(
+    return TaskToLearn(
         number=task.number,
         classes=sorted(task.classes),
         train=blobs.fetch_verified_file(train_sha256),
@@ -352,22 +352,28 @@ def fetch_blob_if_sound(blobs: Blobs, digest: str) -> Path | None:
         return None
 
 
-def find_stored_predictions(session: Session, parent: Version) -> dict[int, StoredAnswers]:
+def find_stored_predictions(session: Session, parent: Version) -> dict[int, StoredPredictionsPlace]:
     """Return the parent's stored predictions by task."""
     query = (
-        select(Result.task, Result.answers, Task.answers_key)
-        .join(Task, (Task.model_id == Result.model_id) & (Task.number == Result.task))
-        .where(Result.model_id == parent.model_id, Result.version == parent.number)
+        select(VersionTaskResult.task, VersionTaskResult.answers, Task.answers_key)
+        .join(
+            Task,
+            (Task.model_id == VersionTaskResult.model_id) & (Task.number == VersionTaskResult.task),
+        )
+        .where(
+            VersionTaskResult.model_id == parent.model_id,
+            VersionTaskResult.version == parent.number,
+        )
     )
     return {
-        task: StoredAnswers(digest, TaskAnswers(parent.number, task, key))
+        task: StoredPredictionsPlace(digest, TaskAnswers(parent.number, task, key))
         for task, digest, key in session.execute(query)
         if digest is not None
     }
 
 
 def write_stored_predictions(
-    stored: StoredAnswers | None, files: Mapping[str, Path | None], folder: Path
+    stored: StoredPredictionsPlace | None, files: Mapping[str, Path | None], folder: Path
 ) -> Path | None:
     """Write stored predictions to a file; None if there are none, or they are damaged.
 

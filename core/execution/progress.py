@@ -21,13 +21,13 @@ from sqlalchemy.orm import Session
 
 from core.contract.jobs.job_event import (
     AliveEvent,
-    DataEvent,
+    DataReportEvent,
     JobEvent,
     PhaseEvent,
     ProgressEvent,
     RecordedEvent,
 )
-from core.contract.jobs.progress import Progress
+from core.contract.jobs.progress import JobProgress
 from core.contract.reports.data_report import DataReport
 from core.database import job_log
 from core.database.session import Database
@@ -47,7 +47,7 @@ _OF_THE_JOB = ("done", "costs", "expected", "is_measured", "heard_at", "fence")
 """Fields that survive a change of phase."""
 
 
-class _Row(TypedDict):
+class _EventColumns(TypedDict):
     """Columns specific to one of the events that are written together."""
 
     type: str
@@ -70,13 +70,13 @@ def record_process_events(db: Database, claim: Claim, events: Sequence[JobEvent]
     with db.write() as session:
         job = lock_claimed_job(session, claim)
         now = db.now(session)
-        before = newest = Progress.from_json(job.progress)
-        rows: list[_Row | ProgressEvent] = []
+        before = newest = JobProgress.from_json(job.progress)
+        rows: list[_EventColumns | ProgressEvent] = []
         progress_data: dict[str, Any] | None = None
         for event in recorded_events:
             if isinstance(event, AliveEvent):
                 continue
-            if isinstance(event, DataEvent):
+            if isinstance(event, DataReportEvent):
                 _store_image_findings(session, claim, event)
                 continue
             # A loss that diverges must still be reported.
@@ -120,14 +120,14 @@ def record_process_events(db: Database, claim: Claim, events: Sequence[JobEvent]
             )
 
 
-def _is_heartbeat_write_due(before: Progress, now: float) -> bool:
+def _is_heartbeat_write_due(before: JobProgress, now: float) -> bool:
     """Return True if no progress was stored for `SIGN_S` seconds."""
     return before.heard_at is None or now - before.heard_at >= SIGN_S
 
 
 def _complete_progress(
-    session: Session, job: Job, claim: Claim, before: Progress, newest: Progress, now: float
-) -> Progress:
+    session: Session, job: Job, claim: Claim, before: JobProgress, newest: JobProgress, now: float
+) -> JobProgress:
     """Add costs of phases, finished share and time left to the newest progress."""
     newest = job_share.add_phase_costs(before, newest, claim.fence, now)
     if newest.expected is None or newest.phase not in newest.expected:
@@ -137,7 +137,7 @@ def _complete_progress(
     return job_share.add_share_and_time(before, newest)
 
 
-def _store_image_findings(session: Session, claim: Claim, event: DataEvent) -> None:
+def _store_image_findings(session: Session, claim: Claim, event: DataReportEvent) -> None:
     """Store a process's findings in the images of its batch in the task's report."""
     # Locked and read again: a person may accept a finding in the same report meanwhile.
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)
@@ -158,7 +158,7 @@ def _is_epoch_logged(event: ProgressEvent) -> bool:
     return epoch == epochs or epoch % math.ceil(epochs / EPOCH_LINES) == 0
 
 
-def _build_log_row(line: job_log.Line) -> _Row:
+def _build_log_row(line: job_log.Line) -> _EventColumns:
     return {"type": "log", "data": job_log.build_log_event_data(line)}
 
 
@@ -171,18 +171,20 @@ def _format_epoch_line(event: ProgressEvent, speed: float | None) -> job_log.Lin
     return "info", ", ".join(phrases) + "."
 
 
-def _update_progress_by_event(progress: Progress, event: PhaseEvent | ProgressEvent) -> Progress:
+def _update_progress_by_event(
+    progress: JobProgress, event: PhaseEvent | ProgressEvent
+) -> JobProgress:
     """Return the progress after an event; a new phase restarts its counts."""
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
         carried_fields = {
             name: value for name, value in progress.get_set_fields().items() if name in _OF_THE_JOB
         }
-        progress = Progress(**carried_fields)
+        progress = JobProgress(**carried_fields)
     changed = {name: value for name, value in event.get_set_fields().items() if name in _FIELDS}
     return progress.model_copy(update=changed)
 
 
-def _add_speed(before: Progress, newest: Progress, now: float) -> Progress:
+def _add_speed(before: JobProgress, newest: JobProgress, now: float) -> JobProgress:
     """Return the newest progress with its speed and the time left."""
     images, step, total = newest.images, newest.step, newest.total_steps
     speed = newest.images_per_s

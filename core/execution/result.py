@@ -21,7 +21,7 @@ _Said = TypeVar("_Said", bound=LearnedNetwork)
 
 
 @dataclass(frozen=True)
-class PartFile:
+class ResultPartFile:
     """A part of the new version that is still a local file."""
 
     name: str
@@ -34,7 +34,7 @@ class ResultFolder(Generic[_Said]):
     """A child's whole result; None in `document` stands for numbers that are not finite."""
 
     document: _Said
-    parts: list[PartFile]
+    parts: list[ResultPartFile]
     folder: Path
 
 
@@ -90,7 +90,7 @@ def _replace_non_finite(_name: str) -> None:
     """Return None in place of NaN and infinities, which JSON does not have."""
 
 
-def _check_part_file(folder: Path, part: ResultPart) -> PartFile:
+def _check_part_file(folder: Path, part: ResultPart) -> ResultPartFile:
     """Return the local file of a part after checking that it is inside the folder.
 
     Raises:
@@ -100,7 +100,7 @@ def _check_part_file(folder: Path, part: ResultPart) -> PartFile:
         raise ValueError(
             f"The job's part {part.name!r} ({part.file!r}) is not a file of its result."
         )
-    return PartFile(part.name, part.type, (folder / part.file).resolve())
+    return ResultPartFile(part.name, part.type, (folder / part.file).resolve())
 
 
 class _ResolvedFolder:

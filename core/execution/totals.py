@@ -22,7 +22,7 @@ from core.storage import Blobs
 
 
 @dataclass(frozen=True)
-class StoredTotals:
+class StoredTaskTotals:
     """A stored blob of totals, and the file that it was made from."""
 
     sha256: str
@@ -54,16 +54,16 @@ def digest_covered_parts(parts: Iterable[Part], numbers: ClassNumbers) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def store_result_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTotals | None:
+def store_result_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTaskTotals | None:
     """Store the sums over all tasks of a result; return None if its method has none."""
     if result.document.totals is None:
         return None
     path = result.folder / result.document.totals
-    return StoredTotals(*blobs.put_file(path, link=True), path)
+    return StoredTaskTotals(*blobs.put_file(path, link=True), path)
 
 
 def record_totals(
-    model: Model, stored: StoredTotals, parts: Iterable[Part], numbers: ClassNumbers
+    model: Model, stored: StoredTaskTotals, parts: Iterable[Part], numbers: ClassNumbers
 ) -> int:
     """Record stored sums over all tasks in the model's row, in place of older ones.
 

@@ -16,7 +16,7 @@ from core.contract.jobs.trial import TrialFigures
 from core.database import job_log
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Job, Trial, TrialFile
 from core.execution import snapshots
 from core.execution.progress import count_claimed_seconds
@@ -38,7 +38,7 @@ CHOOSE_S = 7 * 86_400.0
 
 
 @dataclass(frozen=True)
-class Trials:
+class ClaimedJobTrials:
     """The trials of a claimed job.
 
     Attributes:
@@ -128,7 +128,7 @@ class Trials:
                 measured = [each for each in trials if each.state == TrialState.MEASURED]
                 if job.choose == "manual" and len(measured) > 1:
                     job.choose_until = now + CHOOSE_S
-                    change_job_state(session, job, Action.ASK, now)
+                    change_job_state(session, job, JobAction.ASK, now)
                     return None
                 job.chosen_trial = find_best_trial(trials)
             chosen = next(each for each in trials if each.number == job.chosen_trial)

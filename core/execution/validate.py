@@ -19,7 +19,7 @@ from core.contract.reports.report import BatchReport
 from core.database import job_log
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Job, Model, Task
 from core.edits.listing import forget_class_aliases, read_class_aliases
 from core.errors import (
@@ -86,7 +86,7 @@ def validate_archive(
         former_names = read_class_aliases(session, model.id)
     if task.archive_key is None:
         raise Rejected(f"The archive of task {task.number} is gone; send the batch again.")
-    archive = Archive(
+    archive = StoredArchive(
         task.archive_key,
         task.sha256,
         task.media_type,
@@ -121,7 +121,7 @@ def validate_archive(
         now = db.now(session)
         for log_line in batch_lines.list_decoding_log_lines(made):
             job_log.add_log_line(session, job.id, log_line, now)
-        change_job_state(session, job, Action.START, now)
+        change_job_state(session, job, JobAction.START, now)
         session.flush()
         size = sum(path.stat().st_size for path in files)
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
@@ -130,7 +130,7 @@ def validate_archive(
 
 
 @dataclass(frozen=True)
-class Archive:
+class StoredArchive:
     """A stored batch: its key, the sha256 of its bytes, its media type, and the findings of its
     submit.
 
@@ -150,7 +150,7 @@ class Archive:
 
 def decode_batch(
     path: Path,
-    archive: Archive,
+    archive: StoredArchive,
     model: Model,
     settings: Settings,
     folder: Path,
@@ -276,7 +276,7 @@ def _record_decoded_task(
 
 
 def fetch_archive(
-    db: Database, store: Store, model_id: str, archive: Archive, folder: Path
+    db: Database, store: Store, model_id: str, archive: StoredArchive, folder: Path
 ) -> Path:
     """Return the archive as a local file with the uploaded bytes: the folder store's own, or a
     copy.

@@ -8,7 +8,7 @@ may have its own inference. All of them are looked up in the catalogue.
 import re
 from pathlib import Path
 
-from core.contract.architecture import Image
+from core.contract.architecture import ImageSettings
 from core.contract.catalogue import Catalogue
 from core.contract.manifest import Manifest
 from core.export.image_reader import FIRST, get_decoding_version
@@ -53,7 +53,7 @@ def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
     )
 
 
-def build_image_code(image: Image) -> str:
+def build_image_code(image: ImageSettings) -> str:
     """Return Python code that reads an image file as the service does.
 
     It follows the code of `build_loading_code` in a card.

@@ -8,21 +8,21 @@ becomes a module, and its relative imports become imports of these modules. No o
 import ast
 from pathlib import Path
 
-from core.contract.architecture import Image
+from core.contract.architecture import ImageSettings
 
 MODULE = "image_file"
 FIRST, SECOND = 1, 2
 _FOLDER = Path(__file__).parents[1] / "ingest" / MODULE
 
 
-def get_decoding_version(image: Image) -> int:
+def get_decoding_version(image: ImageSettings) -> int:
     """Return the decoding version of a version's images."""
     number = image.decoding or FIRST
     assert number in (FIRST, SECOND), f"no export knows the decoding {number}"
     return number
 
 
-def build_reader_files(image: Image) -> dict[str, str]:
+def build_reader_files(image: ImageSettings) -> dict[str, str]:
     """Return name in the download → text; the result is empty for the first decoding."""
     if get_decoding_version(image) == FIRST:
         return {}

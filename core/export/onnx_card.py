@@ -5,7 +5,7 @@ Everything here is a pure function of the manifest.
 
 from pathlib import Path
 
-from core.contract.architecture import Image
+from core.contract.architecture import ImageSettings
 from core.contract.document import JsonObject
 from core.contract.jobs.export_job import INPUT, OPSET, get_output_name, get_sure_output_name
 from core.contract.manifest import BaseOrigin, Manifest
@@ -93,7 +93,7 @@ def render_readme(manifest: Manifest) -> str:
     return "\n".join(readme_lines)
 
 
-def build_prediction_code(image: Image) -> str:
+def build_prediction_code(image: ImageSettings) -> str:
     """Return Python code that predicts for an image file."""
     if get_decoding_version(image) != FIRST:
         text = _SECOND_CODE.read_text(encoding="utf-8").partition(_BEGINS)[2]
@@ -113,7 +113,7 @@ def build_prediction_code(image: Image) -> str:
     return text
 
 
-def _describe_prediction_code(image: Image) -> list[str]:
+def _describe_prediction_code(image: ImageSettings) -> list[str]:
     """Return sentences that describe the code and its requirements."""
     if get_decoding_version(image) == FIRST:
         return [
@@ -129,7 +129,7 @@ def _describe_prediction_code(image: Image) -> list[str]:
     ]
 
 
-def _compute_short_side(image: Image) -> int:
+def _compute_short_side(image: ImageSettings) -> int:
     """Return the pixels of the shorter side after resizing, as in `core.ingest.decoding.resizing`."""
     if image.crop is not None:
         # int() cuts off, and the quotient may lie just below a whole number.

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save_file
 
-from core.files.safetensors_header import Tensor, read_safetensors_header
+from core.files.safetensors_header import TensorHeader, read_safetensors_header
 
 Rows = npt.NDArray[np.int32]
 Probabilities = npt.NDArray[np.float16]
@@ -109,7 +109,7 @@ def decrypt_prediction_file(path: Path, place: TaskAnswers) -> bytes:
 
 # The time of change is part of the cache's key, so that a replaced file is read again.
 @lru_cache(maxsize=32)
-def _read_file_positions(path: Path, _changed_at: int) -> Mapping[str, Tensor]:
+def _read_file_positions(path: Path, _changed_at: int) -> Mapping[str, TensorHeader]:
     """Return the position of each file in a blob.
 
     The result is cached, because readers request one task after another.

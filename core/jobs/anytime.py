@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from core.contract.catalogue import Catalogue
-from core.contract.jobs.snapshot import StoredAnytime
+from core.contract.jobs.snapshot import StoredAnytimeState
 from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.database.session import Database
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Job, Model
 from core.errors import AnytimeUnavailable, StoreCorrupt, Unavailable
 from core.export.format import PartFile, Version
@@ -32,9 +32,9 @@ SOON_S = 5
 """Seconds after which to ask again for the first state of a job."""
 _MANIFEST = "manifest.json"
 PAST = {
-    State.SUCCEEDED: "succeeded",
-    State.REJECTED: "been rejected",
-    State.CANCELLED: "been cancelled",
+    JobState.SUCCEEDED: "succeeded",
+    JobState.REJECTED: "been rejected",
+    JobState.CANCELLED: "been cancelled",
 }
 """Finished states of a job, in words; no best state is retained for these."""
 _building = threading.Lock()  # one build at a time per process, as with the downloads of versions
@@ -98,7 +98,7 @@ def get_best_state_download(
     return file
 
 
-def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytime]:
+def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, StoredAnytimeState]:
     """Return the name of the model and the job's registered state."""
     with db.read() as session:
         job = session.get(Job, job_id) if is_id(job_id, "job") else None
@@ -107,7 +107,7 @@ def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, Stor
         model = session.get_one(Model, job.model_id)
         if model.deleted_at is not None:
             raise make_missing_error(job_id)
-        state = State(job.state)
+        state = JobState(job.state)
         if state in PAST:
             explanation = (
                 "nothing of it was kept"
@@ -126,7 +126,7 @@ def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, Stor
                 state,
             )
         if job.anytime is None:
-            if state is State.FAILED:
+            if state is JobState.FAILED:
                 raise _make_unavailable_error(
                     "The job failed and no state of it is kept: retry it.", state
                 )
@@ -137,7 +137,7 @@ def _find_best_state(db: Database, actor: Actor, job_id: str) -> tuple[str, Stor
 
 
 def _make_unavailable_error(
-    detail: str, state: State, *, retry_after_s: int | None = None
+    detail: str, state: JobState, *, retry_after_s: int | None = None
 ) -> AnytimeUnavailable:
     return AnytimeUnavailable(detail, extra={"state": str(state)}, retry_after_s=retry_after_s)
 
@@ -152,7 +152,7 @@ def _find_stored_download(store: Store, key: str, filename: str) -> AnytimeFile 
 
 
 def _build_download(
-    store: Store, catalogue: Catalogue, state: StoredAnytime, filename: str, spool: Path
+    store: Store, catalogue: Catalogue, state: StoredAnytimeState, filename: str, spool: Path
 ) -> AnytimeFile:
     """Build the zip from the stored parts and put it beside them."""
     # A random name, since other processes build in the same folder.
@@ -182,7 +182,7 @@ def _build_download(
     return AnytimeFile(store, key, sha256, size, filename)
 
 
-def _copy_state_file(store: Store, state: StoredAnytime, name: str, target: Path) -> None:
+def _copy_state_file(store: Store, state: StoredAnytimeState, name: str, target: Path) -> None:
     """Copy a file of the state to `target`.
 
     Raises:

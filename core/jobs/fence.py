@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.jobs.snapshot import StoredSnapshot
 from core.database import jobs
-from core.database.states import LEASED, State
+from core.database.states import LEASED, JobState
 from core.database.tables import Job
 from core.errors import LeaseLost
 
@@ -36,7 +36,7 @@ class Claim:
     fence: int
     worker: str
     attempt: int
-    state: State
+    state: JobState
     parent_version: int | None
     snapshot: StoredSnapshot | None
     waited_s: float | None = None
@@ -57,6 +57,6 @@ def lock_claimed_job(session: Session, claim: Claim) -> Job:
     """
     # Locked first, so that no other worker can claim the job before this transaction ends.
     job = jobs.lock_job(session, claim.job_id)
-    if job is None or job.fence != claim.fence or State(job.state) not in LEASED:
+    if job is None or job.fence != claim.fence or JobState(job.state) not in LEASED:
         raise LeaseLost(f"The lease on {claim.job_id} (fence {claim.fence}) is lost.")
     return job

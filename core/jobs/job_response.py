@@ -15,7 +15,7 @@ from core.contract.reports.report import BatchCheck, ExportReport
 from core.contract.responses.job import JobOut, Progress, WaitingFor
 from core.database.jobs import is_unfinished
 from core.database.polling import JobRow
-from core.database.states import TERMINAL, State
+from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
 from core.jobs import workers
 from core.lineage.standing import Standing
@@ -338,7 +338,9 @@ def _find_missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, Mi
     """Return job id → the CUDA devices that it waits for; one query, none if no job needs
     devices."""
     needing = [
-        job for job in jobs if job.state == State.QUEUED and "cuda" in (job.device, job.resume_on)
+        job
+        for job in jobs
+        if job.state == JobState.QUEUED and "cuda" in (job.device, job.resume_on)
     ]
     if not needing:
         return {}
@@ -369,14 +371,14 @@ def _build_progress_response(state: str, stored: Mapping[str, Any]) -> Progress:
 def _read_share_done(state: str, stored: Mapping[str, Any]) -> float | None:
     """Return the share done of the whole job: 0 before its first phase; None if older code wrote
     it."""
-    if state == State.SUCCEEDED:
+    if state == JobState.SUCCEEDED:
         return 1.0
     done: float | None = stored.get("done", None if stored.get("phase") else 0.0)
     return done
 
 
 def _has_queue_place(job: Job) -> bool:
-    return job.state == State.QUEUED and job.place is not None
+    return job.state == JobState.QUEUED and job.place is not None
 
 
 def _waits_for_its_turn(job: Job) -> bool:

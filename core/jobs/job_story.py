@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.job import JobOut
 from core.database.session import Database
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Event, Job, Model
 from core.jobs import jobs
 from core.jobs.anytime import PAST
@@ -113,7 +113,7 @@ def thin_curve(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int
 
 def _find_best_state(session: Session, job: Job) -> Best | None:
     """Return the best state that can be downloaded, or None."""
-    if job.anytime is None or State(job.state) in PAST:
+    if job.anytime is None or JobState(job.state) in PAST:
         return None
     query = select(Event.data["value"].as_float()).where(
         Event.job_id == job.id, Event.type == "metric", Event.data["name"].as_string() == "anytime"

@@ -8,9 +8,9 @@ from sqlalchemy.orm import Session
 from core.contract.features import FeatureCount
 from core.contract.gate import GateOut, Verdict
 from core.contract.losses import Losses
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
-from core.database.tables import Job, Measurement, Model, Task, Version
+from core.database.tables import Job, Model, Task, Version, VersionMeasurement
 from core.lineage.coverage import find_lost_tasks, list_taught_tasks
 from core.lineage.gate import LineagePlace, Metrics, Production, judge_metrics
 from core.lineage.labels import find_label_doubt
@@ -45,7 +45,7 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     limits = get_gate_limits(model, job)
     lacks = find_lost_tasks(session, model, tasks, again=job is not None and job.again)
     # An edit replaces the head that it began from, though it may continue an older version.
-    replaces = job is not None and job.kind == Kind.EDIT
+    replaces = job is not None and job.kind == JobKind.EDIT
     parent = (job.parent_version if job is not None and replaces else version.parent) or 0
     place = LineagePlace(parent, model.head, lacks, model.allow_lost_classes, model.id)
     return judge_metrics(limits or {}, metrics, place)
@@ -59,19 +59,19 @@ def get_gate_limits(model: Model, job: Job | None) -> GateOut:
 
 def read_production_comparison(session: Session, model_id: str, version: int) -> Production | None:
     """Return the stored comparison with production, if the version's gate has that limit."""
-    measurement = session.get(Measurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
+    measurement = session.get(VersionMeasurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
     return None if measurement is None else Production(**measurement.detail)
 
 
 def read_gate_losses(session: Session, model_id: str, version: int) -> Losses | None:
     """Return the stored counts for the checks, if the version's gate has such a check."""
-    row = session.get(Measurement, (model_id, version, LOSSES, ALL_TASKS))
+    row = session.get(VersionMeasurement, (model_id, version, LOSSES, ALL_TASKS))
     return None if row is None else row.detail
 
 
 def read_feature_comparison(session: Session, model_id: str, version: int) -> FeatureCount | None:
     """Return the stored counts of a version's features against its ancestors'."""
-    row = session.get(Measurement, (model_id, version, FEATURES, ALL_TASKS))
+    row = session.get(VersionMeasurement, (model_id, version, FEATURES, ALL_TASKS))
     return None if row is None else row.detail
 
 
@@ -100,7 +100,7 @@ def read_forecast_rise(session: Session, model_id: str, version: int) -> float |
 
     It is infinite if it was not a finite number, and None if the method makes no forecast.
     """
-    measurement = session.get(Measurement, (model_id, version, "forecast", ALL_TASKS))
+    measurement = session.get(VersionMeasurement, (model_id, version, "forecast", ALL_TASKS))
     if measurement is None:
         return None
     # Stored as null, since JSON has no infinity; it must fail every limit.

@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session, defer
 from core.contract.responses.owner_event import AliasMoved
 from core.database import owner_events
 from core.database.jobs import is_unfinished
-from core.database.states import State
-from core.database.tables import Alias, AliasMove, Audit, Job, Model, Task, Version
+from core.database.states import JobState
+from core.database.tables import Alias, AliasMove, AuditEntry, Job, Model, Task, Version
 from core.lineage import words
 from core.lineage.coverage import knows_one_class, list_taught_tasks
 from core.lineage.judgement import judge_version
@@ -168,7 +168,7 @@ def update_standing_after_job(session: Session, job: Job, now: float) -> None:
     # Locked in the order of a publish (job, model, task), so that the two cannot deadlock.
     model = lock_model(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
-    to = ENDED[State(job.state)]
+    to = ENDED[JobState(job.state)]
     if task.standing in _REPLACED:
         reaction = {Standing.REJECTED: model.on_rejected, Standing.FAILED: model.on_failed}.get(to)
         set_standing(task, to, now, stops=reaction == STOP)
@@ -390,7 +390,7 @@ def find_waiting_job(session: Session, model: Model) -> str | None:
         Job.model_id == model.id,
         # Implied by the next condition, but needed for the index of unfinished jobs.
         is_unfinished(Job.state),
-        Job.state == str(State.QUEUED),
+        Job.state == str(JobState.QUEUED),
         Job.place.is_not(None),
     )
     # In the order in which jobs are claimed (`core.scheduling.claim`).
@@ -407,5 +407,5 @@ def record_publish_in_audit(
     """
     data = {"model": model.id, "version": version.number, "status": version.status, **how}
     about = {"object": version.id, "model_id": model.id, "data": data}
-    row = Audit(at=now, owner_id=model.owner_id, actor=None, action="version.publish", **about)
+    row = AuditEntry(at=now, owner_id=model.owner_id, actor=None, action="version.publish", **about)
     session.add(row)

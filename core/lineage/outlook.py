@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, or_, select
 from sqlalchemy.orm import Session
 
-from core.database.states import TERMINAL, State
+from core.database.states import TERMINAL, JobState
 from core.database.tables import Alias, Job, Model, Task, Version
 from core.lineage import lineage, words
 from core.lineage.coverage import PASSED_OVER, list_taught_tasks, select_missing_tasks
@@ -76,6 +76,6 @@ def _describe_base_wait(session: Session, model: Model) -> list[str]:
     job = None if model.base_job is None else session.get(Job, model.base_job)
     return (
         []
-        if job is None or State(job.state) in TERMINAL
+        if job is None or JobState(job.state) in TERMINAL
         else [words.explain_waiting_for_base(job.id)]
     )

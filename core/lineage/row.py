@@ -7,12 +7,18 @@ from sqlalchemy.orm import Session
 
 from core.database import measurements
 from core.database.measurements import ALL_TASKS, ROW, MeasurementRow
-from core.database.tables import Result, Version
+from core.database.tables import Version, VersionTaskResult
 from core.lineage.coverage import list_taught_tasks
 from core.statistics.matrix_row import Cell, compute_row_figures
 
-_ROW = select(Result.task, Result.correct, Result.total, Result.best).where(
-    Result.model_id == bindparam("model"), Result.version == bindparam("version")
+_ROW = select(
+    VersionTaskResult.task,
+    VersionTaskResult.correct,
+    VersionTaskResult.total,
+    VersionTaskResult.best,
+).where(
+    VersionTaskResult.model_id == bindparam("model"),
+    VersionTaskResult.version == bindparam("version"),
 )
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.database.jobs import is_unfinished
-from core.database.states import LEASED, State
+from core.database.states import LEASED, JobState
 from core.database.tables import Job, Task
 
 
@@ -37,20 +37,22 @@ DEMANDED = (S.LEARNED, S.ROLLED_BACK)
 LACKED = (S.ROLLED_BACK, S.SKIPPED, S.DISCARDED)
 """Standings in which a task can be learned again although a version was made of it."""
 DISCARDABLE = (S.HELD, S.ROLLED_BACK, S.FAILED, S.REJECTED, S.SKIPPED)
-ENDED = {State.REJECTED: S.REJECTED, State.FAILED: S.FAILED, State.CANCELLED: S.CANCELLED}
+ENDED = {JobState.REJECTED: S.REJECTED, JobState.FAILED: S.FAILED, JobState.CANCELLED: S.CANCELLED}
 """Standing of a task without a version, by the state in which its job ended."""
 
 
-def read_open_task_states(session: Session, model_id: str) -> dict[int, State]:
+def read_open_task_states(session: Session, model_id: str) -> dict[int, JobState]:
     """Return the state of the unfinished job of each task that has one, by task number."""
     query = select(Job.task_number, Job.state).where(
         Job.model_id == model_id, is_unfinished(Job.state)
     )
     # Jobs beside the lineage have no task.
-    return {number: State(state) for number, state in session.execute(query) if number is not None}
+    return {
+        number: JobState(state) for number, state in session.execute(query) if number is not None
+    }
 
 
-def derive_standing(task: Task, unfinished: State | None) -> Standing:
+def derive_standing(task: Task, unfinished: JobState | None) -> Standing:
     """Return the standing of a task.
 
     Args:

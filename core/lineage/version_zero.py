@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from core.contract.architecture import Architecture, Image, Normalisation
+from core.contract.architecture import Architecture, ImageSettings, Normalisation
 from core.contract.manifest import BaseOrigin, Manifest, RandomStart, StoredPart
-from core.contract.pretrained import Pretrained
+from core.contract.pretrained import PretrainedWeights
 from core.database import owner_events
-from core.database.tables import Model, Part, Version, Weights
+from core.database.tables import FetchedWeights, Model, Part, Version
 from core.ids import new_id
 from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias
 from core.packaged.packaged_base import PREFIX
@@ -62,7 +62,7 @@ def add_version_zero(
         tasks=[],
         scenario=model.scenario,
         architecture=Architecture.from_json(model.architecture),
-        image=Image.from_json(model.image),
+        image=ImageSettings.from_json(model.image),
         normalise=start.normalise,
         classes=model.classes or [],
         heads=[],
@@ -113,7 +113,9 @@ def add_version_without_job(
     return version
 
 
-def build_weights_part(weights: Pretrained, stored: Weights) -> tuple[StoredPart, Origin]:
+def build_weights_part(
+    weights: PretrainedWeights, stored: FetchedWeights
+) -> tuple[StoredPart, Origin]:
     """Return the part of version 0 made of pretrained weights, and its origin for the manifest."""
     assert stored.sha256 is not None and stored.bytes is not None, "the weights were brought"
     part = StoredPart(name="base", type="base", sha256=stored.sha256, bytes=stored.bytes)
@@ -130,7 +132,7 @@ def build_weights_part(weights: Pretrained, stored: Weights) -> tuple[StoredPart
     return part, {"base": origin}
 
 
-def find_pixel_statistics(weights: Pretrained, model: Model) -> Normalisation | None:
+def find_pixel_statistics(weights: PretrainedWeights, model: Model) -> Normalisation | None:
     """Return the pixel statistics that the weights were trained with.
 
     Return None if the model's images have other channels.

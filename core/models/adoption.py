@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import PLAIN, Start, warn_of_start
+from core.admission.applicability import PLAIN, NextTaskStart, warn_of_start
 from core.bases.base_advice import (
     explain_base_mismatch,
     get_base_architecture,
@@ -124,7 +124,7 @@ def require_usable_method(catalogue: Catalogue, recipe: RecipeOut) -> None:
     Raises:
         InvalidRecipe: see `core.admission.applicability.warn_of_start`.
     """
-    start = Start(VERSION_ONE, None, {"name": ADOPTED}, PLAIN, frozenset())
+    start = NextTaskStart(VERSION_ONE, None, {"name": ADOPTED}, PLAIN, frozenset())
     warn_of_start(catalogue, start, recipe, "class")
 
 

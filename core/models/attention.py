@@ -10,7 +10,7 @@ from core.bases import pretrained
 from core.contract.gate import CheckPicture, Verdict
 from core.contract.responses.attention import ActionBody, ActionOut, AttentionOut
 from core.database.jobs import is_held_for_data, is_unfinished
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Job, Model, Task, Version
 from core.lineage import words
 from core.lineage.lineage import PRODUCTION
@@ -252,7 +252,7 @@ def _build_attention_item(waiting: WaitingTask) -> AttentionOut:
 
 def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
     """Return the item for a model whose base weights could not be fetched."""
-    ended = "failed" if job.state == State.FAILED else "was cancelled"
+    ended = "failed" if job.state == JobState.FAILED else "was cancelled"
     why = "" if job.error is None else f"{_format_job_error(job)} "
     return {
         "kind": "base",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.contract.catalogue import Catalogue
 from core.contract.responses.model_change import NewModel
 from core.contract.responses.recipe import RecipeOut
@@ -27,7 +27,7 @@ class Start:
     notes: list[str] = field(default_factory=list)
 
 
-def choose_default_base(catalogue: Catalogue, given: NewModel, admission: Admission) -> Start:
+def choose_default_base(catalogue: Catalogue, given: NewModel, admission: AdmissionLimits) -> Start:
     """Choose the base for photos if the request leaves that open, the backbone is not trained and
     the base is available.
     """
@@ -56,7 +56,9 @@ def choose_default_base(catalogue: Catalogue, given: NewModel, admission: Admiss
     )
 
 
-def _explain_refused_base(catalogue: Catalogue, recipe: RecipeOut, admission: Admission) -> str:
+def _explain_refused_base(
+    catalogue: Catalogue, recipe: RecipeOut, admission: AdmissionLimits
+) -> str:
     """Return why a job on this base would be refused here, or "" if it would be accepted."""
     image = resolve_image_settings(catalogue, imagenet_base.ARCHITECTURE, {}).image
     try:

@@ -20,10 +20,10 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.versions.memory import MemoryOut, PartMemory, TaskMemory
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import LEASED, Action, State
+from core.database.states import LEASED, JobAction, JobState
 from core.database.tables import Job, Part, Version
 from core.errors import StoreCorrupt
-from core.files.safetensors_header import Tensor, parse_safetensors_header
+from core.files.safetensors_header import TensorHeader, parse_safetensors_header
 from core.lineage.class_numbers import ClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
@@ -41,7 +41,7 @@ TYPES = (*sorted(PRIVATE_TYPES), "own")
 
 Only images are deleted.
 """
-_STOPPED = frozenset({State.RUNNING, State.PAUSING})
+_STOPPED = frozenset({JobState.RUNNING, JobState.PAUSING})
 """States in which a job holds its parent's memory and may still store it."""
 
 
@@ -202,9 +202,9 @@ def _mark_parts_deleted(
 def _drop_snapshot(session: Session, job: Job, now: float) -> list[str]:
     """Drop a job's snapshot, release the job if it runs, and return the snapshot's store keys."""
     snapshot, job.snapshot, job.resume_on = job.snapshot, None, None
-    if State(job.state) in _STOPPED:
+    if JobState(job.state) in _STOPPED:
         change_job_state(
-            session, job, Action.RELEASE, now, {"reason": "the memory of the model was deleted"}
+            session, job, JobAction.RELEASE, now, {"reason": "the memory of the model was deleted"}
         )
     return [] if snapshot is None else snapshot.store_keys
 
@@ -318,6 +318,8 @@ def _make_blob_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
     return read_range
 
 
-def _read_tensor_column(read: Callable[[int, int], bytes], tensor: Tensor) -> NDArray[np.int64]:
+def _read_tensor_column(
+    read: Callable[[int, int], bytes], tensor: TensorHeader
+) -> NDArray[np.int64]:
     """Return a column of int64 values."""
     return np.frombuffer(read(tensor.begin, tensor.end - tensor.begin), dtype="<i8")

@@ -5,8 +5,8 @@ from sqlalchemy.orm import Session
 
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import TERMINAL, UNFINISHED, Action
-from core.database.tables import Edit, EditedPart, Export, Job, Model, Part, Task, Version
+from core.database.states import TERMINAL, UNFINISHED, JobAction
+from core.database.tables import Edit, EditedPart, ExportedDownload, Job, Model, Part, Task, Version
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.audit import Entry, record_audit_entry
@@ -72,7 +72,7 @@ def _hide_model(
     for job in locked_jobs:
         digests |= delete_trial_files(session, job.id)
         if (
-            change_job_state(session, job, Action.CANCEL, now, {"reason": "model deleted"})
+            change_job_state(session, job, JobAction.CANCEL, now, {"reason": "model deleted"})
             in TERMINAL
         ):
             # Not of a running job, which needs its archive until it has stopped.
@@ -93,7 +93,9 @@ def _hide_model(
     digests |= retention.delete_undo_file_rows(session, EditedPart.edit_id.in_(edits))
     versions = select(Version.id).where(Version.model_id == row.id)
     parts = session.scalars(select(Part).where(Part.version_id.in_(versions)))
-    exports = session.scalars(select(Export).where(Export.version_id.in_(versions)))
+    exports = session.scalars(
+        select(ExportedDownload).where(ExportedDownload.version_id.in_(versions))
+    )
     for made in (*parts, *exports):
         digests.add(made.sha256)
         session.delete(made)

@@ -13,7 +13,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.admission.admission import ANY, Admission, compute_workload
+from core.admission.admission import ANY, AdmissionLimits, compute_workload
 from core.admission.applicability import warn_of_next_task
 from core.contract.catalogue import Catalogue
 from core.contract.gate import GateLimits
@@ -24,7 +24,7 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.model import ListedModel, ModelOut, ModelPage, Scenario
 from core.contract.responses.model_change import ModelChange, NewModel
 from core.database.session import Database
-from core.database.tables import Alias, Export, Model, Version
+from core.database.tables import Alias, ExportedDownload, Model, Version
 from core.lineage import lineage, words
 from core.lineage.checks import NEW_GATE
 from core.models import adoption, attention, model_summary
@@ -181,7 +181,7 @@ def change_model(
     actor: Actor,
     model: str,
     patch: ModelChange,
-    admission: Admission = ANY,
+    admission: AdmissionLimits = ANY,
 ) -> ModelOut:
     """Change recipe, gate or lineage settings for later tasks, or description and tags.
 
@@ -239,7 +239,7 @@ def _change_recipe(
     catalogue: Catalogue,
     row: Model,
     given: RecipePatch | None,
-    admission: Admission,
+    admission: AdmissionLimits,
 ) -> list[str]:
     """Apply a patch to the recipe, or reset it to the defaults (None).
 
@@ -351,4 +351,4 @@ def _forget_downloads(session: Session, model: Model) -> None:
     A download states the threshold of confident predictions, which has changed.
     """
     of_model = select(Version.id).where(Version.model_id == model.id)
-    session.execute(delete(Export).where(Export.version_id.in_(of_model)))
+    session.execute(delete(ExportedDownload).where(ExportedDownload.version_id.in_(of_model)))

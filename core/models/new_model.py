@@ -7,11 +7,11 @@ from typing import TypedDict
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import ANY, Admission
+from core.admission.admission import ANY, AdmissionLimits
 from core.bases import packaged, pretrained
 from core.contract.base import PRETRAINED, ModelBase
 from core.contract.gate import GateLimits, GateOut
-from core.contract.pretrained import Pretrained
+from core.contract.pretrained import PretrainedWeights
 from core.contract.responses.audit import AuditData
 from core.contract.responses.model_change import ImageRequest, ModelChange
 from core.contract.responses.versions.sure import AnswersSetting
@@ -60,7 +60,7 @@ class InitialWeights:
     `weights` is None if no job has to fetch them.
     """
 
-    weights: Pretrained | None
+    weights: PretrainedWeights | None
     terms: pretrained.PretrainedTerms
 
 
@@ -73,7 +73,7 @@ class Limits:
         terms: terms of pretrained weights, which a job fetches if they are not stored yet.
     """
 
-    admission: Admission = ANY
+    admission: AdmissionLimits = ANY
     terms: pretrained.PretrainedTerms = pretrained.ANY
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from core.admission.admission import Admission
+from core.admission.admission import AdmissionLimits
 from core.contract.base import ModelBase
 from core.contract.catalogue import Catalogue
 from core.contract.patch import RecipePatch
@@ -55,7 +55,7 @@ class CheckedModelRequest:
 def check_model_request(
     catalogue: Catalogue,
     given: NewModel,
-    admission: Admission,
+    admission: AdmissionLimits,
     photos: bool = False,
     adopted: AdoptedClassifier | None = None,
 ) -> CheckedModelRequest:

@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.contract.responses.attention import ActionOut, AttentionOut
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Job, Task, Trial
 from core.lineage import words
 from core.models.held_actions import build_titled_request
@@ -18,7 +18,7 @@ def list_trial_choices(session: Session, models: Collection[str]) -> dict[str, l
     query = (
         select(Job, Task)
         .join(Task, Task.id == Job.task_id)
-        .where(Job.model_id.in_(models), Job.state == str(State.CHOOSING))
+        .where(Job.model_id.in_(models), Job.state == str(JobState.CHOOSING))
         .order_by(Job.place)
     )
     waiting = session.execute(query).all()
@@ -45,7 +45,7 @@ def _build_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> Attenti
         else f", and it is chosen on {words.format_date(job.choose_until)} if nobody does"
     )
     return {
-        "kind": str(State.CHOOSING),
+        "kind": str(JobState.CHOOSING),
         "version": None,
         "task": task.number,
         "since": None,

@@ -14,7 +14,7 @@ from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
-from core.database.tables import Alias, Damage, Model, Part, Version
+from core.database.tables import Alias, DamagedObject, Model, Part, Version
 from core.errors import Invalid, StoreCorrupt, WrongState
 from core.ids import is_id
 from core.lineage.sure import choose_sure_threshold
@@ -236,7 +236,7 @@ def _build_version_query(by_id: bool, naming: Naming) -> Select[str, str]:
             Model.deleted_at.is_(None), Model.base_job.is_(None), Model.answers.is_(null()), number
         )
         # Damage is rare, so one question about any object saves a question about each part.
-        .where(~exists().select_from(Damage))
+        .where(~exists().select_from(DamagedObject))
     )
 
 

@@ -13,10 +13,10 @@ from fractions import Fraction
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from core.contract.figures import Baseline
+from core.contract.figures import BaselineResult
 from core.database import measurements
 from core.database.measurements import ADVICE, ALL_TASKS, MeasurementRow
-from core.database.tables import Job, Measurement, Model, Result, Task, Version
+from core.database.tables import Job, Model, Task, Version, VersionMeasurement, VersionTaskResult
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import read_numbered_tasks
@@ -186,10 +186,13 @@ def _read_given_advice(session: Session, model: Model, version: Version) -> set[
         Version.task_number == version.task_number,
         Version.number < version.number,
     )
-    query = select(Measurement.detail).where(
-        Measurement.model_id == model.id,
-        Measurement.name == ADVICE,
-        or_(Measurement.version == (version.parent or 0), Measurement.version.in_(same)),
+    query = select(VersionMeasurement.detail).where(
+        VersionMeasurement.model_id == model.id,
+        VersionMeasurement.name == ADVICE,
+        or_(
+            VersionMeasurement.version == (version.parent or 0),
+            VersionMeasurement.version.in_(same),
+        ),
     )
     return {key for detail in session.scalars(query) for key in detail["given"]}
 
@@ -242,12 +245,12 @@ def _find_larger_base_model(
         manifest = session.scalar(
             select(Version.manifest).where(Version.model_id == id, Version.number == head)
         )
-        row = session.get(Measurement, (id, head, "baseline_lda", ALL_TASKS))
+        row = session.get(VersionMeasurement, (id, head, "baseline_lda", ALL_TASKS))
         if manifest is None or row is None:
             continue
         # A batch that was sent but not learned proves nothing about the features.
         if {learned[id].get(number) for number in list_taught_tasks(manifest)} >= batch_digests:
-            right, images = Baseline.from_json(row.detail).all
+            right, images = BaselineResult.from_json(row.detail).all
             return LargerBase(name, head, right, images)
     return None
 
@@ -277,8 +280,8 @@ def _advise_on_worst_class(
     session: Session, model: Model, version: Version, job: Job, tasks: Sequence[Task]
 ) -> str:
     """Return a request for more images of the class with the lowest accuracy."""
-    query = select(Result.per_class).where(
-        Result.model_id == model.id, Result.version == version.number
+    query = select(VersionTaskResult.per_class).where(
+        VersionTaskResult.model_id == model.id, VersionTaskResult.version == version.number
     )
     counts: dict[str, list[int]] = {}
     for per_class in session.scalars(query):

@@ -13,9 +13,9 @@ from pathlib import Path
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from core.contract.jobs.job_result import AnswersFile, JobResult, MeasuredVersion
+from core.contract.jobs.job_result import JobResult, MeasuredVersion, PredictionsFile
 from core.database.session import Database
-from core.database.tables import Job, Model, Result, Task
+from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.ingest.answers import NEW, draw_encryption_key, encrypt_prediction_files
 from core.jobs.fence import Claim
 from core.storage import Blobs
@@ -56,16 +56,16 @@ class StoredPredictions:
 
 
 def store_predictions(
-    db: Database, blobs: Blobs, claim: Claim, folder: Path, answers: Sequence[AnswersFile]
+    db: Database, blobs: Blobs, claim: Claim, folder: Path, answers: Sequence[PredictionsFile]
 ) -> StoredPredictions:
     """Store the predictions in the folder of a result for those cells that have none yet."""
     with db.read() as session:
         job = session.get_one(Job, claim.job_id)
         older = {"base": 0, "parent": job.parent_version or 0}
-        query = select(Result.version, Result.task).where(
-            Result.model_id == job.model_id,
-            Result.version.in_(set(older.values())),
-            Result.answers.is_not(None),
+        query = select(VersionTaskResult.version, VersionTaskResult.task).where(
+            VersionTaskResult.model_id == job.model_id,
+            VersionTaskResult.version.in_(set(older.values())),
+            VersionTaskResult.answers.is_not(None),
         )
         stored_cells = {(version, task) for version, task in session.execute(query)}
         keys = _read_prediction_keys(session, job.model_id, {file.task for file in answers})
@@ -133,12 +133,16 @@ def fill_parent_cells(
         if version != "parent" or change is None or task not in new:
             continue
         session.execute(
-            update(Result)
+            update(VersionTaskResult)
             .where(
-                *(Result.model_id == model.id, Result.version == parent, Result.task == task),
-                *(Result.answers.is_(None), Result.total == change.total),
+                *(
+                    VersionTaskResult.model_id == model.id,
+                    VersionTaskResult.version == parent,
+                    VersionTaskResult.task == task,
+                ),
+                *(VersionTaskResult.answers.is_(None), VersionTaskResult.total == change.total),
                 # Another count shows that these are not the predictions that were measured.
-                Result.correct == new[task] - change.improved + change.regressed,
+                VersionTaskResult.correct == new[task] - change.improved + change.regressed,
             )
             .values(answers=stored.sha256, answers_bytes=stored.bytes)
         )
@@ -151,8 +155,8 @@ def count_added_bytes(session: Session, model: Model, cells: StoredCells) -> int
     """
     blobs = {stored.sha256: stored.bytes for stored in cells.values()}
     query = (
-        select(Result.answers)
-        .where(Result.model_id == model.id, Result.answers.in_(blobs))
+        select(VersionTaskResult.answers)
+        .where(VersionTaskResult.model_id == model.id, VersionTaskResult.answers.in_(blobs))
         .distinct()
     )
     stored_digests = set(session.scalars(query))

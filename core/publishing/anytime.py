@@ -9,7 +9,7 @@ behind.
 import json
 from pathlib import Path
 
-from core.contract.jobs.snapshot import StoredAnytime
+from core.contract.jobs.snapshot import StoredAnytimeState
 from core.contract.manifest import AnytimeState, StoredPart
 from core.database.session import Database
 from core.database.tables import Event, Job, Model, Task
@@ -72,7 +72,7 @@ def register_best_state(db: Database, store: Store, claim: Claim, path: Path) ->
     files |= snapshots.store_files_under_key(store, key, [path / MANIFEST])
     with snapshots.delete_unregistered(store, key, files), db.write() as session:
         job = lock_claimed_job(session, claim)
-        job.anytime = StoredAnytime(
+        job.anytime = StoredAnytimeState(
             key=key,
             files=files,
             fence=claim.fence,

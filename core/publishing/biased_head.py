@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from core.contract.figures import Baseline
+from core.contract.figures import BaselineResult
 from core.contract.jobs.job_result import JobResult
 from core.database.tables import Model
 from core.text.steps import Step
@@ -43,7 +43,7 @@ def find_biased_head_warning(
     )
 
 
-def _is_baseline_ahead(baseline: Baseline) -> bool:
+def _is_baseline_ahead(baseline: BaselineResult) -> bool:
     total = baseline.all[1]
     baseline_accuracy, head_accuracy = baseline.all[0] / total, baseline.own[0] / total
     variances = (p * (1 - p) for p in (baseline_accuracy, head_accuracy))

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from core.contract.features import FeatureCount, FeatureShare
 from core.contract.jobs.job_result import JobResult
 from core.database.measurements import ALL_TASKS, EACH_TASK, FEATURES
-from core.database.tables import Job, Measurement, Model, Version
+from core.database.tables import Job, Model, Version, VersionMeasurement
 from core.lineage.features import LEAST_IMAGES, find_last_good_ancestor
 from core.recipe.photos import trains_backbone
 
@@ -90,13 +90,13 @@ def _list_ancestors(session: Session, model: Model, number: int) -> list[int]:
 
 def _read_ancestors(session: Session, model: Model, numbers: list[int]) -> list[Ancestor]:
     """Return the ancestors that were measured, newest first."""
-    of_these = (Measurement.model_id == model.id, Measurement.version.in_(numbers))
-    by_task = select(Measurement.version, Measurement.detail).where(
-        *of_these, Measurement.name == _LDA, Measurement.task == EACH_TASK
+    of_these = (VersionMeasurement.model_id == model.id, VersionMeasurement.version.in_(numbers))
+    by_task = select(VersionMeasurement.version, VersionMeasurement.detail).where(
+        *of_these, VersionMeasurement.name == _LDA, VersionMeasurement.task == EACH_TASK
     )
     tasks = {version: detail for version, detail in session.execute(by_task)}
-    counted = select(Measurement.version, Measurement.detail).where(
-        *of_these, Measurement.name == FEATURES, Measurement.task == ALL_TASKS
+    counted = select(VersionMeasurement.version, VersionMeasurement.detail).where(
+        *of_these, VersionMeasurement.name == FEATURES, VersionMeasurement.task == ALL_TASKS
     )
     collapsed = {
         version

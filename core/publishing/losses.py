@@ -19,7 +19,7 @@ from core.contract.jobs.job_result import JobResult
 from core.contract.losses import DriftCount, LossCount, Losses, TaskLoss
 from core.contract.manifest import Manifest
 from core.database.session import Database
-from core.database.tables import Job, Model, Result, Task, Version
+from core.database.tables import Job, Model, Task, Version, VersionTaskResult
 from core.edits.record import read_edited_tasks
 from core.errors import StoreCorrupt
 from core.execution.result import ResultFolder
@@ -141,8 +141,12 @@ def _read_answer_digests(
     session: Session, model: Model, numbers: set[int]
 ) -> dict[int, dict[int, str]]:
     """Return the digests of stored predictions by version and task."""
-    query = select(Result.version, Result.task, Result.answers).where(
-        Result.model_id == model.id, Result.version.in_(numbers), Result.answers.is_not(None)
+    query = select(
+        VersionTaskResult.version, VersionTaskResult.task, VersionTaskResult.answers
+    ).where(
+        VersionTaskResult.model_id == model.id,
+        VersionTaskResult.version.in_(numbers),
+        VersionTaskResult.answers.is_not(None),
     )
     stored: dict[int, dict[int, str]] = {}
     for version, task, digest in session.execute(query):
@@ -163,10 +167,12 @@ def _find_best_earlier_versions(session: Session, model: Model, tasks: set[int])
         .order_by(Version.number.desc())
         .limit(LAST_VERSIONS)
     )
-    query = select(Result.task, Result.version, Result.correct).where(
-        Result.model_id == model.id,
-        Result.version.in_(list(session.scalars(last))),
-        Result.answers.is_not(None),
+    query = select(
+        VersionTaskResult.task, VersionTaskResult.version, VersionTaskResult.correct
+    ).where(
+        VersionTaskResult.model_id == model.id,
+        VersionTaskResult.version.in_(list(session.scalars(last))),
+        VersionTaskResult.answers.is_not(None),
     )
     best: dict[int, tuple[int, int]] = {}
     for task, version, correct in session.execute(query):

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from core.contract.architecture import Architecture, Image
-from core.contract.figures import Figures
+from core.contract.architecture import Architecture, ImageSettings
+from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import LearnedNetwork
-from core.contract.manifest import Datasets, Manifest, StoredPart
+from core.contract.manifest import DatasetDigests, Manifest, StoredPart
 from core.contract.recipe import Recipe
 from core.database.tables import Job, Model, Task, Version
 from core.recipe.code_version import compute_code_version
 
-_MEASURED = (*Figures.model_fields, "trainable", "parameters", "steps", "images")
+_MEASURED = (*VersionFigures.model_fields, "trainable", "parameters", "steps", "images")
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ def build_manifest(
         tasks=tasks,
         scenario=model.scenario,
         architecture=Architecture.from_json(model.architecture),
-        image=Image.from_json(model.image),
+        image=ImageSettings.from_json(model.image),
         normalise=made.normalise,
         classes=made.classes,
         heads=made.heads,
         recipe=recipe,
         method=made.method,
-        datasets=Datasets(train=rows.task.train_sha256, held_out=rows.task.held_out_sha256),
+        datasets=DatasetDigests(train=rows.task.train_sha256, held_out=rows.task.held_out_sha256),
         seed=recipe.seed,
         threads=made.environment.threads,
         code_version=compute_code_version(),

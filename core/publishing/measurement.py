@@ -7,12 +7,12 @@ from pathlib import Path
 from sqlalchemy import select
 
 from core.contract.base import ADOPTED_VERSION
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.contract.jobs.measure_job import MeasureResult
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import Action, State, find_next_state
-from core.database.tables import Job, Result, Task
+from core.database.states import JobAction, JobState, find_next_state
+from core.database.tables import Job, Task, VersionTaskResult
 from core.jobs.fence import Claim, lock_claimed_job
 from core.lineage import lineage
 from core.publishing import answers
@@ -50,7 +50,7 @@ def publish_measurement(
     """
     # An earlier call may have committed without its caller learning of it, as in an outage.
     with db.read() as session:
-        if session.scalar(select(Job.state).where(Job.id == claim.job_id)) == State.SUCCEEDED:
+        if session.scalar(select(Job.state).where(Job.id == claim.job_id)) == JobState.SUCCEEDED:
             return _DONE
     result = MeasureResult.from_json(json.loads((folder / "result.json").read_text()))
     blobs = Blobs(store, cache or folder / "cache", marks=DatabaseDamageMarks(db))
@@ -61,7 +61,7 @@ def publish_measurement(
         if sealed.blob is not None and not blobs.has(sealed.blob.sha256):
             blobs.put_file(sealed.path)
         job = lock_claimed_job(session, claim)
-        find_next_state(job.state, Action.FINISH)  # raises at once if a stop was requested
+        find_next_state(job.state, JobAction.FINISH)  # raises at once if a stop was requested
         model = lineage.lock_model(session, job.model_id)
         mine = Task.model_id == model.id, Task.number == job.task_number
         task = session.scalars(
@@ -73,13 +73,15 @@ def publish_measurement(
         cells = answers.filter_retained_cells(session, model, sealed.cells)
         size = answers.count_added_bytes(session, model, cells)
         deleted = {task.number} if task.data_deleted_at is not None else set()
-        measured = Measurements(result.results, Figures(calibration=result.calibration), cells)
+        measured = Measurements(
+            result.results, VersionFigures(calibration=result.calibration), cells
+        )
         # After an attempt whose end was lost, the row is there already.
-        if session.get(Result, (model.id, version.number, task.number)) is None:
+        if session.get(VersionTaskResult, (model.id, version.number, task.number)) is None:
             store_version_measurements(session, model, version, measured, deleted)
             answers.store_prediction_keys(session, model, sealed, cells)
         retention.mark_unneeded_task_files(model, task, published=True, now=now)
-        change_job_state(session, job, Action.FINISH, now)
+        change_job_state(session, job, JobAction.FINISH, now)
         session.flush()
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
         task_id = task.id

@@ -15,11 +15,11 @@ from core.contract.features import FeatureCount
 from core.contract.jobs.job_result import JobResult
 from core.contract.losses import Losses
 from core.contract.manifest import Manifest
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.label_names import list_label_names
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS, MeasurementRow
 from core.database.session import Database
-from core.database.tables import Alias, Job, Model, Result, Task, Version
+from core.database.tables import Alias, Job, Model, Task, Version, VersionTaskResult
 from core.edits.record import read_edited_tasks
 from core.execution.result import ResultFolder
 from core.ingest.answers import TaskAnswers, read_encrypted_predictions
@@ -125,7 +125,7 @@ def _count_negative_flips(
             for task in session.scalars(select(Task).where(Task.model_id == model.id))
         }
         # The job has compared the two on the same decoded images, so nothing is fetched.
-        if number == job.parent_version and job.kind != Kind.EDIT:
+        if number == job.parent_version and job.kind != JobKind.EDIT:
             retained_tasks = {n for n, task in tasks.items() if task.data_deleted_at is None}
             return ProductionComparison(
                 number, _sum_flips_against_parent(number, result.document, retained_tasks)
@@ -157,8 +157,10 @@ def _find_measured_tasks(
     session: Session, model: Model, number: int, tasks: dict[int, Task]
 ) -> list[_MeasuredTask]:
     """Return the tasks for which production's predictions are stored."""
-    query = select(Result.task, Result.answers).where(
-        Result.model_id == model.id, Result.version == number, Result.answers.is_not(None)
+    query = select(VersionTaskResult.task, VersionTaskResult.answers).where(
+        VersionTaskResult.model_id == model.id,
+        VersionTaskResult.version == number,
+        VersionTaskResult.answers.is_not(None),
     )
     measured_tasks = []
     for task_number, digest in session.execute(query):

@@ -16,9 +16,9 @@ from core.contract.edit import EditResult
 from core.contract.responses.event import StateData
 from core.database import job_log, owner_events
 from core.database.jobs import change_job_state
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Model, Task, Version
 from core.execution import snapshots
 from core.execution.parent_parts import list_parts_to_continue
@@ -64,7 +64,7 @@ def publish_result(
             `claim.explain_stopped_lineage`.
         ValueError: the result is incomplete, which is a fault of the learning code.
     """
-    if claim.kind == Kind.MEASURE:
+    if claim.kind == JobKind.MEASURE:
         return publish_measurement(db, store, claim, result, cache)
     # An earlier call may have committed without its caller learning of it, as in an outage.
     done = _find_published_version(db, claim)
@@ -162,7 +162,7 @@ def _end_published_job(
     )
     session.flush()  # event streams end with the event of the state, so the log lines come first
     data: StateData = {"version": version.number, "outcome": version.status, "warnings": warnings}
-    change_job_state(session, job, Action.PUBLISH, now, data)
+    change_job_state(session, job, JobAction.PUBLISH, now, data)
     job.version = version.number
     job.error = None
     # From here on they are garbage: their files are removed after the commit, or by a sweep.

@@ -16,18 +16,18 @@ from core.contract.manifest import StoredPart
 from core.database import measurements
 from core.database.measurements import remove_figures
 from core.database.session import Database
-from core.database.states import Action, find_next_state
+from core.database.states import JobAction, find_next_state
 from core.database.tables import Job, Model, Part, Task, Version
 from core.edits import record
 from core.errors import Invalid
 from core.execution.held_out_features import (
     BACKBONE,
-    StoredFeatures,
+    StoredHeldOutFeatures,
     record_stored_features,
     store_result_features,
 )
-from core.execution.result import PartFile, ResultFolder, read_result
-from core.execution.totals import StoredTotals, store_result_totals
+from core.execution.result import ResultFolder, ResultPartFile, read_result
+from core.execution.totals import StoredTaskTotals, store_result_totals
 from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs.fence import Claim, lock_claimed_job
@@ -48,7 +48,7 @@ from core.storage import Blobs
 class StoredPartFile:
     """A stored part: its local file, digest and size in bytes."""
 
-    file: PartFile
+    file: ResultPartFile
     sha256: str
     bytes: int
 
@@ -76,8 +76,8 @@ class StoredResult:
     folder: ResultFolder[JobResult]
     parts: list[StoredPartFile]
     predictions: StoredPredictions
-    features: dict[int, StoredFeatures]
-    totals: StoredTotals | None
+    features: dict[int, StoredHeldOutFeatures]
+    totals: StoredTaskTotals | None
     confused: list[ConfusedPair]
     edit: EditResult | None = None
 
@@ -128,7 +128,7 @@ def begin_publishing(
     references.lock_references_shared(session)
     _restore_deleted_blobs(session, blobs, made)
     job = lock_claimed_job(session, claim)
-    find_next_state(job.state, Action.PUBLISH)  # raises at once if a stop was requested
+    find_next_state(job.state, JobAction.PUBLISH)  # raises at once if a stop was requested
     model = lineage.lock_model(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
     return PublishingTransaction(session, model, task, job, db.now(session))

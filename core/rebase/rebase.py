@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.admission.admission import Admission, compute_workload
+from core.admission.admission import AdmissionLimits, compute_workload
 from core.bases.base_advice import get_base_architecture
 from core.contract.base import ADOPTED, PRETRAINED, ModelBase
 from core.contract.catalogue import Catalogue
@@ -256,7 +256,7 @@ def _read_packaged_base(old: Model, base: str) -> dict[str, object]:
 
 
 def _check_rebased_model(
-    catalogue: Catalogue, given: NewModel, old: Model, admission: Admission
+    catalogue: Catalogue, given: NewModel, old: Model, admission: AdmissionLimits
 ) -> CheckedModelRequest:
     """Check the new model; if the recipe does not fit the new base, use the default recipe."""
     try:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.contract.reports.report import DuplicatesPolicy
 from core.contract.responses.versions.rebase import Arrival, RebaseSide
 from core.database.label_names import list_label_names
-from core.database.tables import Alias, Model, Result, Task, Version
+from core.database.tables import Alias, Model, Task, Version, VersionTaskResult
 from core.errors import NotFound
 from core.ingest.answers import TaskAnswers
 from core.lineage import words
@@ -233,16 +233,18 @@ def _find_tasks_by_archive(
 
 def _find_measured_results(
     session: Session, model: Model, version: Version | None
-) -> dict[int, Result]:
+) -> dict[int, VersionTaskResult]:
     """Return the measured results of a version by task."""
     if version is None:
         return {}
-    query = select(Result).where(Result.model_id == model.id, Result.version == version.number)
+    query = select(VersionTaskResult).where(
+        VersionTaskResult.model_id == model.id, VersionTaskResult.version == version.number
+    )
     return {cell.task: cell for cell in session.scalars(query)}
 
 
 def _build_task_measurements(
-    model: Model, version: Version | None, task: Task, cells: Mapping[int, Result]
+    model: Model, version: Version | None, task: Task, cells: Mapping[int, VersionTaskResult]
 ) -> MeasuredTask | None:
     """Return a task's measurements for a version, or None if it was not measured."""
     cell = cells.get(task.number)

@@ -4,7 +4,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from core.contract.catalogue import Catalogue
-from core.contract.pretrained import Pretrained, build_pretrained
+from core.contract.pretrained import PretrainedWeights, build_pretrained
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.errors import Invalid
 
@@ -15,7 +15,7 @@ FIELD = "architecture.model"
 NEAREST = 3
 
 
-def find_named_weights(catalogue: Catalogue, architecture: Any) -> Pretrained | None:
+def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWeights | None:
     """Return the weights that an architecture names, or None if it is not a timm architecture.
 
     Raises:
@@ -42,7 +42,7 @@ def find_named_weights(catalogue: Catalogue, architecture: Any) -> Pretrained | 
     )
 
 
-def get_training_image_format(weights: Pretrained) -> ImageOut:
+def get_training_image_format(weights: PretrainedWeights) -> ImageOut:
     """Return the images that the weights were trained on."""
     return {
         "size": weights.size,
@@ -52,12 +52,12 @@ def get_training_image_format(weights: Pretrained) -> ImageOut:
     }
 
 
-def get_normalisation(weights: Pretrained) -> NormalisationOut:
+def get_normalisation(weights: PretrainedWeights) -> NormalisationOut:
     """Return the mean and standard deviation of each channel of the training images."""
     return {"mean": [float(m) for m in weights.mean], "std": [float(s) for s in weights.std]}
 
 
-def find_unfit_image_settings(weights: Pretrained, image: ImageOut) -> list[tuple[str, str]]:
+def find_unfit_image_settings(weights: PretrainedWeights, image: ImageOut) -> list[tuple[str, str]]:
     """Return (field, message) for each reason why the weights' network rejects the images."""
     errors = []
     if image["channels"] != weights.channels:

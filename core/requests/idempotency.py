@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from core.database.session import Database, build_clock_expression
-from core.database.tables import Idempotency
+from core.database.tables import IdempotencyRecord
 from core.errors import IdempotencyInFlight, IdempotencyMismatch, Invalid
 from core.requests.actor import Actor
 
@@ -157,7 +157,7 @@ def store_idempotent_response(
         "created_at": now,
     }
     # A row without a token has a response already; it is not equal to any token.
-    is_own = Idempotency.headers[_TOKEN].as_string() == request.token
+    is_own = IdempotencyRecord.headers[_TOKEN].as_string() == request.token
     if not _write_idempotency_row(session, actor, request, values, is_own):
         raise build_in_flight_error()
 
@@ -193,9 +193,9 @@ def renew_idempotent_request(db: Database, actor: Actor, request: Request) -> No
     with db.write() as session:
         now = db.now(session)
         session.execute(
-            update(Idempotency)
+            update(IdempotencyRecord)
             # Once the response is stored, its 24 h run: a late renewal must not begin them again.
-            .where(*_build_key_conditions(actor, request), Idempotency.status.is_(None))
+            .where(*_build_key_conditions(actor, request), IdempotencyRecord.status.is_(None))
             .values(created_at=now)
         )
 
@@ -203,7 +203,7 @@ def renew_idempotent_request(db: Database, actor: Actor, request: Request) -> No
 def release_idempotency_key(db: Database, actor: Actor, request: Request) -> None:
     """Release the key of a request that failed."""
     with db.write() as session:
-        row = session.get(Idempotency, (actor.owner_id, request.route, request.key))
+        row = session.get(IdempotencyRecord, (actor.owner_id, request.route, request.key))
         # Another request may have taken over the row, and its work goes on.
         if row is not None and row.status is None and row.headers.get(_TOKEN) == request.token:
             session.delete(row)
@@ -211,16 +211,16 @@ def release_idempotency_key(db: Database, actor: Actor, request: Request) -> Non
 
 def _build_key_conditions(actor: Actor, request: Request) -> tuple[Any, ...]:
     return (
-        Idempotency.owner_id == actor.owner_id,
-        Idempotency.route == request.route,
-        Idempotency.key == request.key,
+        IdempotencyRecord.owner_id == actor.owner_id,
+        IdempotencyRecord.route == request.route,
+        IdempotencyRecord.key == request.key,
     )
 
 
 def _build_ended_condition(now: ColumnElement[float]) -> ColumnElement[bool]:
     """Select rows whose key is free again: abandoned ones, and responses kept long enough."""
-    kept_s = case((Idempotency.status.is_(None), STALE_S), else_=Idempotency.KEPT_S)
-    return now - Idempotency.created_at > kept_s
+    kept_s = case((IdempotencyRecord.status.is_(None), STALE_S), else_=IdempotencyRecord.KEPT_S)
+    return now - IdempotencyRecord.created_at > kept_s
 
 
 def _write_idempotency_row(
@@ -232,20 +232,22 @@ def _write_idempotency_row(
 ) -> bool:
     """Write the row of the key, and return True; leave a row that is there and not `replaces`."""
     is_postgresql = session.get_bind().dialect.name == "postgresql"
-    insert = (postgresql if is_postgresql else sqlite).insert(Idempotency)
+    insert = (postgresql if is_postgresql else sqlite).insert(IdempotencyRecord)
     key = {"owner_id": actor.owner_id, "route": request.route, "key": request.key}
     new = insert.values(**key, **values)
     as_new = {name: new.excluded[name] for name in values}
     upsert = new.on_conflict_do_update(index_elements=list(key), set_=as_new, where=replaces)
     # By the returned row, since drivers do not report the number of inserted rows alike.
-    return session.execute(upsert.returning(Idempotency.key)).first() is not None
+    return session.execute(upsert.returning(IdempotencyRecord.key)).first() is not None
 
 
-def _find_unexpired_row(session: Session, actor: Actor, request: Request) -> Idempotency | None:
+def _find_unexpired_row(
+    session: Session, actor: Actor, request: Request
+) -> IdempotencyRecord | None:
     """Return the live row of the key; a stale or expired row is removed."""
-    query = select(Idempotency, _build_ended_condition(build_clock_expression(session))).where(
-        *_build_key_conditions(actor, request)
-    )
+    query = select(
+        IdempotencyRecord, _build_ended_condition(build_clock_expression(session))
+    ).where(*_build_key_conditions(actor, request))
     # Locked, so that of two repetitions at once the second waits for the response of the first.
     query = query.with_for_update().execution_options(populate_existing=True)
     match = session.execute(query).one_or_none()
@@ -253,14 +255,14 @@ def _find_unexpired_row(session: Session, actor: Actor, request: Request) -> Ide
         return None
     row, has_ended = match
     if has_ended:
-        session.execute(delete(Idempotency).where(*_build_key_conditions(actor, request)))
+        session.execute(delete(IdempotencyRecord).where(*_build_key_conditions(actor, request)))
         # The row was deleted by SQL, so the session must not return it for the same key.
         session.expunge(row)
         return None
     return row
 
 
-def _build_earlier_response(row: Idempotency) -> Replay:
+def _build_earlier_response(row: IdempotencyRecord) -> Replay:
     headers = {k: v for k, v in row.headers.items() if not k.startswith(":")}
     return Replay(
         row.status or 200,

@@ -11,7 +11,16 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, String, column, or_, select, text, values
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.database.tables import Base, EditedPart, Export, Model, Part, Result, Task, TrialFile
+from core.database.tables import (
+    Base,
+    EditedPart,
+    ExportedDownload,
+    Model,
+    Part,
+    Task,
+    TrialFile,
+    VersionTaskResult,
+)
 
 _LOCK = 0x7065_7265_626C  # an arbitrary constant of ours: "perebl"
 
@@ -35,7 +44,7 @@ def _build_reference_queries() -> list[Select[Any]]:
     """Return a query for the digests of each kind of reference that counts as use."""
     return [
         select(Part.sha256).where(Part.deleted_at.is_(None)),
-        select(Export.sha256),
+        select(ExportedDownload.sha256),
         select(Base.sha256),
         select(Model.totals_sha256).where(Model.totals_sha256.is_not(None)),
         select(Task.train_sha256).where(
@@ -44,7 +53,7 @@ def _build_reference_queries() -> list[Select[Any]]:
         select(Task.held_out_sha256).where(
             Task.held_out_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),
-        select(Result.answers).where(Result.answers.is_not(None)),
+        select(VersionTaskResult.answers).where(VersionTaskResult.answers.is_not(None)),
         select(Task.traces_sha256).where(
             Task.traces_sha256.is_not(None), Task.held_out_deleted_at.is_(None)
         ),

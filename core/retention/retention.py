@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from core.database.jobs import is_held_for_data
 from core.database.session import Database
-from core.database.states import UNFINISHED, State
+from core.database.states import UNFINISHED, JobState
 from core.database.tables import EditedPart, Job, Model, Task
 from core.failpoints import hit_failpoint
 from core.retention import references
@@ -50,17 +50,19 @@ def find_deletable_files(
         failed_days: days for which data of a failed or cancelled attempt stays for a retry.
     """
     # A decoded dataset replaces its archive, so even an open job no longer needs that.
-    if any(State(job.state) in UNFINISHED for job in jobs):
+    if any(JobState(job.state) in UNFINISHED for job in jobs):
         return DeletableFiles(archive=task.train_sha256 is not None)
     if model.deleted_at is not None:
         return DeletableFiles(archive=True, train=True, held_out=True)
-    states = {State(job.state) for job in jobs}
+    states = {JobState(job.state) for job in jobs}
     if task.stops:
-        return DeletableFiles(archive=task.train_sha256 is not None or states == {State.REJECTED})
+        return DeletableFiles(
+            archive=task.train_sha256 is not None or states == {JobState.REJECTED}
+        )
     ended = max((job.finished_at or job.created_at for job in jobs), default=task.created_at)
     old = now - ended > failed_days * DAY_S
     counts = model.held_out == COUNTS
-    if State.SUCCEEDED in states or published:
+    if JobState.SUCCEEDED in states or published:
         over = old if task.train_until is None else now >= task.train_until
         train = over and not model.keep_training_data
         # A held task is measured again when it is learned again, so its held-out images are still
@@ -68,7 +70,7 @@ def find_deletable_files(
         return DeletableFiles(archive=True, train=train, held_out=counts and (published or over))
     # A job that its recipe held back is treated like a failed one: a person may retry it.
     held_back = any(map(is_held_for_data, jobs))
-    if held_back or states & {State.FAILED, State.CANCELLED}:
+    if held_back or states & {JobState.FAILED, JobState.CANCELLED}:
         gone = old and not model.keep_training_data
         return DeletableFiles(
             archive=old or task.train_sha256 is not None, train=gone, held_out=gone

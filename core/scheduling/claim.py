@@ -24,7 +24,7 @@ from core.contract.responses.event import StateData
 from core.database import job_log
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import LEASED, Action, State
+from core.database.states import LEASED, JobAction, JobState
 from core.database.tables import Job, Model, Owner, Task
 from core.errors import PerennialError
 from core.execution import batch_lines
@@ -69,7 +69,7 @@ MEMORY_ATTEMPTS = 2
 The second one shows that the first was no accident.
 """
 _LEASED = sorted(str(state) for state in LEASED)
-_ANY_QUEUED = select(exists().where(Job.state == str(State.QUEUED)))
+_ANY_QUEUED = select(exists().where(Job.state == str(JobState.QUEUED)))
 
 
 class _ClaimingWorker(NamedTuple):
@@ -191,7 +191,7 @@ def _record_claim(
     state = change_job_state(
         session,
         job,
-        Action.START if decoded else Action.VALIDATE,
+        JobAction.START if decoded else JobAction.VALIDATE,
         now,
         {"attempt": job.attempt},
     )
@@ -240,7 +240,7 @@ def _store_starting_version(
         job_log.add_log_line(session, job.id, ("warning", text), now)
 
 
-def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> State | None:
+def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> JobState | None:
     """Renew a lease, and return the job's state, which shows a requested stop.
 
     Return None if the lease is lost.
@@ -253,7 +253,7 @@ def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> State 
             .values(lease_until=db.now(session) + lease_s)
             .returning(Job.state)
         ).scalar_one_or_none()
-    return None if state is None else State(state)
+    return None if state is None else JobState(state)
 
 
 @contextmanager
@@ -268,7 +268,7 @@ def _open_claimed_job(db: Database, claim: Claim) -> Iterator[tuple[Session, Job
         yield session, job, db.now(session)
 
 
-def complete_stop(db: Database, claim: Claim) -> State:
+def complete_stop(db: Database, claim: Claim) -> JobState:
     """Complete a pause or a cancellation after the child process has ended.
 
     A job whose stop is not wanted any more is released without a strike.
@@ -277,13 +277,13 @@ def complete_stop(db: Database, claim: Claim) -> State:
         LeaseLost: the job belongs to another worker by now.
     """
     with _open_claimed_job(db, claim) as (session, job, now):
-        is_stopping = State(job.state) in (State.PAUSING, State.CANCELLING)
+        is_stopping = JobState(job.state) in (JobState.PAUSING, JobState.CANCELLING)
         return _apply_job_action(
-            session, job, Action.STOPPED if is_stopping else Action.RELEASE, now
+            session, job, JobAction.STOPPED if is_stopping else JobAction.RELEASE, now
         )
 
 
-def requeue_or_fail(db: Database, claim: Claim, error: str, *, counts: bool = True) -> State:
+def requeue_or_fail(db: Database, claim: Claim, error: str, *, counts: bool = True) -> JobState:
     """Queue a job again whose attempt died, or fail it at the third strike.
 
     Args:
@@ -297,13 +297,13 @@ def requeue_or_fail(db: Database, claim: Claim, error: str, *, counts: bool = Tr
     with _open_claimed_job(db, claim) as (session, job, now):
         if counts:
             return _end_lost_attempt(session, job, now, error)
-        state = _apply_job_action(session, job, Action.REQUEUE, now, {"reason": error})
+        state = _apply_job_action(session, job, JobAction.REQUEUE, now, {"reason": error})
         # Without a pause, workers would claim the job again and again while the service is out.
         job.not_before = now + OUTAGE_PAUSE_S
         return state
 
 
-def requeue_after_out_of_memory(db: Database, claim: Claim, error: str, detail: str) -> State:
+def requeue_after_out_of_memory(db: Database, claim: Claim, error: str, detail: str) -> JobState:
     """Queue a job again whose attempt ran out of memory, or fail it at the second time.
 
     Unlike other lost attempts, this counts even if a snapshot was made since: the job would resume
@@ -318,7 +318,7 @@ def requeue_after_out_of_memory(db: Database, claim: Claim, error: str, detail: 
     """
     with _open_claimed_job(db, claim) as (session, job, now):
         job.out_of_memory += 1
-        running = State(job.state) in (State.VALIDATING, State.RUNNING)
+        running = JobState(job.state) in (JobState.VALIDATING, JobState.RUNNING)
         if running and job.out_of_memory >= MEMORY_ATTEMPTS:
             return _fail_job_or_trial(
                 session, job, now, {"kind": "memory", "code": "job-memory", "detail": detail}
@@ -326,19 +326,19 @@ def requeue_after_out_of_memory(db: Database, claim: Claim, error: str, detail: 
         return _end_lost_attempt(session, job, now, error)
 
 
-def put_off_job(db: Database, claim: Claim, reason: str, seconds: float) -> State:
+def put_off_job(db: Database, claim: Claim, reason: str, seconds: float) -> JobState:
     """Release a job whose turn it is not, for at least `seconds`, without a strike.
 
     Raises:
         LeaseLost: the job belongs to another worker by now.
     """
     with _open_claimed_job(db, claim) as (session, job, now):
-        state = _apply_job_action(session, job, Action.RELEASE, now, {"reason": reason})
+        state = _apply_job_action(session, job, JobAction.RELEASE, now, {"reason": reason})
         job.not_before = now + seconds
         return state
 
 
-def finish_job(db: Database, claim: Claim, done: Done) -> State:
+def finish_job(db: Database, claim: Claim, done: Done) -> JobState:
     """End a job that makes no version, and store its findings.
 
     Raises:
@@ -349,10 +349,10 @@ def finish_job(db: Database, claim: Claim, done: Done) -> State:
         job.report = done.report
         for log_line in done.log_lines:
             job_log.add_log_line(session, job.id, log_line, now)
-        return change_job_state(session, job, Action.FINISH, now)
+        return change_job_state(session, job, JobAction.FINISH, now)
 
 
-def fail_job(db: Database, claim: Claim, kind: str, error: str) -> State:
+def fail_job(db: Database, claim: Claim, kind: str, error: str) -> JobState:
     """End a job as failed; it may be retried.
 
     Args:
@@ -367,7 +367,7 @@ def fail_job(db: Database, claim: Claim, kind: str, error: str) -> State:
         return _fail_job_or_trial(session, job, now, problem)
 
 
-def reject_job(db: Database, claim: Claim, problem: PerennialError) -> State:
+def reject_job(db: Database, claim: Claim, problem: PerennialError) -> JobState:
     """End a job as rejected, since its batch is unusable.
 
     The ingest report, if any, is stored in the task, or in the job if it has no task.
@@ -385,7 +385,7 @@ def reject_job(db: Database, claim: Claim, problem: PerennialError) -> State:
         elif report is not None:
             session.get_one(Task, job.task_id).report = report
         job.error = {"kind": "data", "code": problem.code, "detail": problem.detail}
-        return _apply_job_action(session, job, Action.REJECT, now, {"error": job.error})
+        return _apply_job_action(session, job, JobAction.REJECT, now, {"error": job.error})
 
 
 def take_back_expired_jobs(db: Database, before: float | None = None) -> list[str]:
@@ -430,38 +430,38 @@ def take_back_worker_jobs(db: Database, worker: str) -> list[str]:
         return [job.id for job in jobs]
 
 
-def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> State:
+def _end_lost_attempt(session: Session, job: Job, now: float, error: str) -> JobState:
     """End an attempt that died, with a strike unless it committed a snapshot since its claim."""
     # The fence tells a snapshot of this attempt from the one that it resumed from.
     progressed = job.snapshot is not None and job.snapshot.fence == job.fence
     # A job that progresses is not the cause of its losses, so only losses in a row count.
     job.strikes = 0 if progressed else job.strikes + 1
     # A job whose stop was requested ends as requested, however its attempt ended.
-    running = State(job.state) in (State.VALIDATING, State.RUNNING)
+    running = JobState(job.state) in (JobState.VALIDATING, JobState.RUNNING)
     if running and job.strikes >= MAX_STRIKES:
         detail = f"{job.strikes} attempts in a row were lost without progress. The last: {error}"
         return _fail_job_or_trial(
             session, job, now, {"kind": "lost", "code": "job-lost", "detail": detail}
         )
     return _apply_job_action(
-        session, job, Action.REQUEUE, now, {"reason": error, "strikes": job.strikes}
+        session, job, JobAction.REQUEUE, now, {"reason": error, "strikes": job.strikes}
     )
 
 
-def _fail_job_or_trial(session: Session, job: Job, now: float, problem: JobError) -> State:
+def _fail_job_or_trial(session: Session, job: Job, now: float, problem: JobError) -> JobState:
     """Fail a job, or the trial that it learns, if there are others to choose from."""
     if fail_running_trial(session, job, problem):
         # Strikes count per trial.
         job.strikes = job.out_of_memory = 0
         reason = f"A trial failed, and the others go on: {problem['detail']}"
-        return _apply_job_action(session, job, Action.REQUEUE, now, {"reason": reason})
+        return _apply_job_action(session, job, JobAction.REQUEUE, now, {"reason": reason})
     job.error = problem
-    return _apply_job_action(session, job, Action.FAIL, now, {"error": problem})
+    return _apply_job_action(session, job, JobAction.FAIL, now, {"error": problem})
 
 
 def _apply_job_action(
-    session: Session, job: Job, action: Action, now: float, data: StateData | None = None
-) -> State:
+    session: Session, job: Job, action: JobAction, now: float, data: StateData | None = None
+) -> JobState:
     """Apply `core.database.jobs.change_job_state`, and update the lineage if the job ended without
     a
     version.

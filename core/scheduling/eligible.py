@@ -6,7 +6,7 @@ from sqlalchemy import ColumnElement, and_, exists, or_
 from sqlalchemy.orm import aliased
 
 from core.database.jobs import is_unfinished
-from core.database.states import LEASED, State
+from core.database.states import LEASED, JobState
 from core.database.tables import Job, Model, Task
 
 _LEASED = sorted(str(state) for state in LEASED)
@@ -55,7 +55,7 @@ def build_eligible_condition(now: float) -> ColumnElement[bool]:
         ),
     )
     return and_(
-        Job.state == str(State.QUEUED),
+        Job.state == str(JobState.QUEUED),
         or_(Job.not_before.is_(None), Job.not_before <= now),
         or_(Job.place.is_(None), its_turn),
     )

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from core.errors import NoSpace, StoreCorrupt, Unavailable
+from core.errors import ServiceDiskFull, StoreCorrupt, Unavailable
 from core.files import disk
 from core.files.reserve import FULL_BYTES
 from core.storage.objects import (
@@ -170,12 +170,12 @@ class FolderStore:
         return None
 
     def check_store_usable(self) -> None:
-        """Raise `Unavailable` unless the folder is writable, `NoSpace` if the disk is full."""
+        """Raise `Unavailable` unless the folder is writable, `ServiceDiskFull` if the disk is full."""
         with self._translate_disk_errors():
             file_system = os.statvfs(self.root)
         # A full disk lets the test of permissions pass and every write fail.
         if file_system.f_bavail * file_system.f_frsize < FULL_BYTES:
-            raise NoSpace(f"There is no room left for the store's folder {self.root}.")
+            raise ServiceDiskFull(f"There is no room left for the store's folder {self.root}.")
         if not os.access(self.root, os.R_OK | os.W_OK | os.X_OK):
             raise Unavailable(f"The store's folder {self.root} cannot be written by this user.")
 

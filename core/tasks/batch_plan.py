@@ -7,7 +7,7 @@ from sqlalchemy import and_, func, or_, select
 from sqlalchemy import inspect as sql_inspect
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import Predecessors, select_last_open_job
+from core.admission.applicability import NextTaskPredecessors, select_last_open_job
 from core.contract.reports.report import Repeats
 from core.database.tables import Job, Model, Task, Version
 from core.lineage.outlook import build_next_task_condition
@@ -80,7 +80,7 @@ class ModelHistory:
     """
 
     model: Model
-    before: Predecessors
+    before: NextTaskPredecessors
     learned: int
     held_out: int
     same: list[repeats.EqualTask]
@@ -105,7 +105,7 @@ def read_model_and_tasks(
     query = select(Model, Version, Job).outerjoin(Version, head).outerjoin(Job, last_job)
     row, version, job = find_model_row(session, actor, model, query)
     # As `core.lineage.lineage.find_next_start`: without its base, a model has no version yet.
-    before = Predecessors(None if row.base_job is not None else version, job)
+    before = NextTaskPredecessors(None if row.base_job is not None else version, job)
     mine = Task.model_id == row.id
     sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
     is_same = repeats.build_same_batch_condition(row, sent)

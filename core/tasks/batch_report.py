@@ -19,7 +19,7 @@ from core.contract.reports.report import (
     LookAlike,
 )
 from core.database.session import Database
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Job, Model, Task
 from core.errors import LabelsInvalid
 from core.ingest.findings.batch_data import measure_class_balance
@@ -39,7 +39,7 @@ RECALL = {6: 0.39, 12: 0.57, 25: 0.69}
 bench.research.closed_forms`.
 """
 _MOST_LISTED = 20
-_NOT_LEARNED = sorted((State.REJECTED, State.CANCELLED, State.FAILED))
+_NOT_LEARNED = sorted((JobState.REJECTED, JobState.CANCELLED, JobState.FAILED))
 
 
 def require_known_classes(model: Model, directory: Directory) -> None:

@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 
 from core.contract.catalogue import Catalogue
 from core.contract.responses.recipe import RecipeOut
-from core.database.kinds import Kind
-from core.database.states import State
+from core.database.kinds import JobKind
+from core.database.states import JobState
 from core.database.tables import Job, Model, Task
 from core.recipe.passes import PASSES, PassDuration, compute_recipe_seconds, find_base_pass
 
@@ -90,8 +90,8 @@ def _read_past_jobs(session: Session, model: Model) -> Sequence[PastJob]:
         .join(Task, Task.id == Job.task_id)
         .where(
             Job.model_id == model.id,
-            Job.kind == str(Kind.LEARN),
-            Job.state == str(State.SUCCEEDED),
+            Job.kind == str(JobKind.LEARN),
+            Job.state == str(JobState.SUCCEEDED),
             # The time of further attempts includes pauses and lost work.
             Job.attempt == 1,
             # Trials learn a task several times.

@@ -14,10 +14,10 @@ from core.contract.responses.task import Accepted
 from core.database import job_log
 from core.database import jobs as job_rows
 from core.database.jobs import is_unfinished
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import State
-from core.database.tables import Job, Model, Result, Task
+from core.database.states import JobState
+from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.errors import Invalid, LabelsInvalid, WrongState
 from core.ids import new_id
 from core.ingest.names import quote_name
@@ -76,7 +76,7 @@ def submit_or_measure_batch(submission: Submission) -> SentBatch[Accepted]:
             return SentBatch(accepted, earlier.id, is_new=False, needs_archive=False)
         _require_task_unmeasured(session, model)
         _require_known_classes(task, batch.directory.classes)
-        job = build_queued_taskless_job(model, Kind.MEASURE, override, report["recipe"], now)
+        job = build_queued_taskless_job(model, JobKind.MEASURE, override, report["recipe"], now)
         job.task_number, job.place = ADOPTED_VERSION, model.next_place
         model.next_place += 1
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
@@ -100,10 +100,10 @@ def submit_or_measure_batch(submission: Submission) -> SentBatch[Accepted]:
 
 def _find_measuring_job(session: Session, model: Model, sha256: str) -> Job | None:
     """Return the job that measures, or has measured, the same archive."""
-    ended = (State.REJECTED, State.FAILED, State.CANCELLED)
+    ended = (JobState.REJECTED, JobState.FAILED, JobState.CANCELLED)
     query = select(Job).where(
         Job.model_id == model.id,
-        Job.kind == str(Kind.MEASURE),
+        Job.kind == str(JobKind.MEASURE),
         Job.archive_sha256 == sha256,
         Job.state.not_in(ended),
     )
@@ -116,14 +116,14 @@ def _require_task_unmeasured(session: Session, model: Model) -> None:
     Raises:
         WrongState: something has, or one was.
     """
-    mine = Job.model_id == model.id, Job.kind == str(Kind.MEASURE), is_unfinished(Job.state)
+    mine = Job.model_id == model.id, Job.kind == str(JobKind.MEASURE), is_unfinished(Job.state)
     open_job = session.scalar(select(Job.id).where(*mine).limit(1))
     if open_job is not None:
         raise WrongState(
             f"Job {open_job} measures task {ADOPTED_VERSION} already: wait for it, or cancel it first.",
             extra={"state": "running"},
         )
-    if session.get(Result, (model.id, ADOPTED_VERSION, ADOPTED_VERSION)) is not None:
+    if session.get(VersionTaskResult, (model.id, ADOPTED_VERSION, ADOPTED_VERSION)) is not None:
         raise WrongState(
             f"Task {ADOPTED_VERSION} is measured already, and its figures stay as they are. To measure the "
             "classifier on other images, adopt it as another model.",

@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
 from core.contract.reports.report import BatchReport, DuplicatesPolicy, Repeats
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.tables import Job, Model, Task, Version
 from core.ingest.inspect import Directory
 from core.lineage import words
@@ -148,7 +148,7 @@ def find_current_task_job(session: Session, same: EqualTask) -> Job:
     if same.standing in (Standing.QUEUED, Standing.RUNNING) and not same.task.came_with_model:
         return retries.find_newest_job(session, same.task)
     if same.task.came_with_model:
-        measures = Job.model_id == same.task.model_id, Job.kind == str(Kind.MEASURE)
+        measures = Job.model_id == same.task.model_id, Job.kind == str(JobKind.MEASURE)
         ran = Job.archive_sha256 == same.task.sha256
         query = select(Job).where(*measures, ran).order_by(Job.place.desc()).limit(1)
         return session.scalars(query).one()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import NO_LIMITS, Admission, JobLimits, compute_workload
+from core.admission.admission import NO_LIMITS, AdmissionLimits, JobLimits, compute_workload
 from core.admission.applicability import warn_of_next_task
 from core.bases import pretrained
 from core.contract.catalogue import Catalogue
@@ -25,9 +25,9 @@ from core.database.jobs import (
     is_unfinished,
     record_job_creation,
 )
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import Action, State, find_next_state
+from core.database.states import JobAction, JobState, find_next_state
 from core.database.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.jobs.job_response import build_job_response
@@ -67,7 +67,7 @@ class RelearnRequest:
     job: Job
     override: RecipePatch | None
     now: float
-    admission: Admission
+    admission: AdmissionLimits
 
 
 def retry_job(
@@ -108,7 +108,7 @@ def retry_job(
         if model.deleted_at is not None:
             raise make_missing_error(job_id)
         now = db.now(session)
-        if job.task_id is None or job.kind == Kind.EDIT:
+        if job.task_id is None or job.kind == JobKind.EDIT:
             is_new = _retry_without_task(session, actor, model, job, limits.max_open_jobs, now)
             return build_job_response(session, job), is_new
         task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
@@ -121,14 +121,14 @@ def retry_job(
             session.flush()
             quota.require_added_job_allowed(session, model.owner_id, limits.max_open_jobs)
             return build_job_response(session, fresh), True
-        if open_one.id != job.id and job.state != State.SUCCEEDED:
+        if open_one.id != job.id and job.state != JobState.SUCCEEDED:
             raise WrongState(
                 f"Job {open_one.id} learns this task again.", extra={"state": str(job.state)}
             )
         # raises for a state that allows no retry, and else changes nothing
-        state = find_next_state(open_one.state, Action.RETRY)
+        state = find_next_state(open_one.state, JobAction.RETRY)
         if (
-            job.state != State.SUCCEEDED
+            job.state != JobState.SUCCEEDED
             and override is not None
             and override != job.recipe_override
         ):
@@ -143,11 +143,11 @@ def _retry_without_task(
     session: Session, actor: Actor, model: Model, job: Job, max_open_jobs: int, now: float
 ) -> bool:
     """Retry a job without a task; return True if there is something new to do."""
-    if job.kind == Kind.FETCH:
+    if job.kind == JobKind.FETCH:
         return pretrained.retry_weights_job(session, actor, model, job, max_open_jobs, now)
-    if job.kind == Kind.EXPORT:
+    if job.kind == JobKind.EXPORT:
         return requeue_ended_job(session, actor, model, job, max_open_jobs, now)
-    if job.kind == Kind.EDIT:
+    if job.kind == JobKind.EDIT:
         raise WrongState(
             "An edit is not retried, since the model may have changed by now. Send it again.",
             extra={"state": str(job.state)},
@@ -167,7 +167,7 @@ def _retry_task(again: RelearnRequest) -> Job:
             f"on, was taught it.",
             extra={"state": str(job.state)},
         )
-    if job.state == State.SUCCEEDED:
+    if job.state == JobState.SUCCEEDED:
         status = again.session.scalar(select(Version.status).where(Version.job_id == job.id))
         if status != "held":
             raise WrongState(
@@ -177,12 +177,12 @@ def _retry_task(again: RelearnRequest) -> Job:
                 extra={"state": str(job.state)},
             )
         return create_relearning_job(again)
-    if job.state == State.REJECTED and not is_held_for_data(job):
+    if job.state == JobState.REJECTED and not is_held_for_data(job):
         raise WrongState(
             "The batch was rejected, and would be again: correct it and send it as a new task.",
             extra={"state": str(job.state)},
         )
-    find_next_state(job.state, Action.RETRY)
+    find_next_state(job.state, JobAction.RETRY)
     _requeue_job(again)
     return job
 
@@ -215,7 +215,7 @@ def _requeue_job(again: RelearnRequest) -> None:
     # The parent is chosen at the next claim; a snapshot of another parent or recipe is ignored
     # then.
     job.not_before = job.parent_version = job.anytime = None
-    change_job_state(session, job, Action.RETRY, again.now)
+    change_job_state(session, job, JobAction.RETRY, again.now)
     audit_data: AuditData = {"from": before, "to": job.state}
     record_audit_entry(
         session, again.actor, Entry("job.retry", job.id, audit_data, model=model.id), again.now
@@ -307,7 +307,7 @@ def _find_open_job(session: Session, task: Task) -> Job | None:
 
 def find_newest_job(session: Session, task: Task) -> Job:
     """Return the newest job of a task that learned it or was to; every task has one."""
-    its_own = Job.task_id == task.id, Job.kind != str(Kind.EDIT)
+    its_own = Job.task_id == task.id, Job.kind != str(JobKind.EDIT)
     query = select(Job).where(*its_own).order_by(Job.place.desc()).limit(1)
     return session.scalars(query).one()
 

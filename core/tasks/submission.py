@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import ANY, Admission, Work
+from core.admission.admission import ANY, AdmissionLimits, JobWorkload
 from core.admission.applicability import warn_of_recipe_after
 from core.contract.catalogue import Catalogue
 from core.contract.patch import RecipePatch
@@ -135,7 +135,7 @@ class Submission:
     repeat: idempotency.Request | None = None
     max_bytes: int = 0
     max_open_jobs: int = 0
-    admission: Admission = ANY
+    admission: AdmissionLimits = ANY
     upload: WholeUpload | None = None
 
     def preview_submission(self) -> Report:
@@ -481,7 +481,7 @@ class Submission:
     ) -> list[str]:
         """Check that the batch can be learned with a recipe, and return warnings about it."""
         model, recipe = past.model, resolved.recipe
-        work = Work(max(1, model.next_task), past.learned + self.batch.directory.n_train)
+        work = JobWorkload(max(1, model.next_task), past.learned + self.batch.directory.n_train)
         self.admission.check_job(self.catalogue, model.architecture, model.image, recipe, work)
         return warn_of_recipe_after(session, self.catalogue, model, past.before, recipe)
 

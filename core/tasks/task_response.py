@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 
 from core.contract.base import ADOPTED_VERSION
 from core.contract.responses.task import TaskOut
-from core.database.kinds import Kind
-from core.database.tables import Job, Model, Result, Task
+from core.database.kinds import JobKind
+from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.lineage import words
 from core.lineage.standing import Standing, read_standings
 from core.requests.times import format_rfc3339
@@ -43,7 +43,7 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
     for job in session.scalars(select(Job).where(Job.task_id.in_(ids)).order_by(Job.place)):
         newest[str(job.task_id)] = job
         # An edit's job has a task's place, and did not learn it.
-        if job.version is not None and job.task_number is not None and job.kind != Kind.EDIT:
+        if job.version is not None and job.task_number is not None and job.kind != JobKind.EDIT:
             published[job.task_number] = job.version
     # No job has made the version that a classifier came as.
     published |= {task.number: ADOPTED_VERSION for task in tasks if task.came_with_model}
@@ -52,11 +52,16 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
     cells: dict[tuple[int, int], float] = {}
     published_cells = [(version, number) for number, version in published.items()]
     version_numbers = {latest, *published.values()} - {None}
-    query = select(Result.version, Result.task, Result.correct, Result.total).where(
-        Result.model_id == model.id,
-        Result.version.in_(sorted(version_numbers, key=lambda v: v or 0)),
-        Result.task.in_([t.number for t in tasks]),
-        tuple_(Result.version, Result.task).in_(
+    query = select(
+        VersionTaskResult.version,
+        VersionTaskResult.task,
+        VersionTaskResult.correct,
+        VersionTaskResult.total,
+    ).where(
+        VersionTaskResult.model_id == model.id,
+        VersionTaskResult.version.in_(sorted(version_numbers, key=lambda v: v or 0)),
+        VersionTaskResult.task.in_([t.number for t in tasks]),
+        tuple_(VersionTaskResult.version, VersionTaskResult.task).in_(
             [*published_cells, *((latest, t.number) for t in tasks)]
         ),
     )

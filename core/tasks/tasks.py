@@ -12,7 +12,7 @@ from core.contract.responses.task import TaskOut, TaskPage
 from core.database import deliveries
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import LEASED, UNFINISHED, Action, State
+from core.database.states import LEASED, UNFINISHED, JobAction, JobState
 from core.database.tables import EditedPart, Job, Model, Part, Task, Version
 from core.errors import NotFound, WrongState
 from core.requests.actor import Actor, find_model
@@ -115,11 +115,11 @@ def _mark_images_deleted(
             extra={"state": open_job.state},
         )
     now = db.now(session)
-    if locked_job is not None and locked_job.state == State.RUNNING:
+    if locked_job is not None and locked_job.state == JobState.RUNNING:
         change_job_state(
             session,
             locked_job,
-            Action.RELEASE,
+            JobAction.RELEASE,
             now,
             {"reason": f"the data of task {number} was deleted"},
         )

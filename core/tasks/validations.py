@@ -10,7 +10,7 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
 from core.database import job_log
 from core.database import jobs as job_rows
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.ids import new_id
 from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
@@ -29,7 +29,7 @@ def queue_batch_validation(submission: Submission) -> SentBatch[JobOut]:
 
     def add_validation_job(session: Session, locked: LockedModel) -> SentBatch[JobOut]:
         model, now = locked.model, locked.now
-        job = build_queued_taskless_job(model, Kind.VALIDATE, override, report["recipe"], now)
+        job = build_queued_taskless_job(model, JobKind.VALIDATE, override, report["recipe"], now)
         job.archive_key, job.archive_sha256, job.archive_bytes = key, batch.sha256, batch.bytes
         job.report = {**report, "checked": report["checked"], "valid": None, "n_held_out": None}
         session.add(job)

@@ -10,7 +10,7 @@ from core.contract.error import JobError
 from core.contract.patch import RecipePatch
 from core.contract.responses.recipe import RecipeOut
 from core.database.jobs import change_job_state, is_unfinished
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.database.tables import Job, Task, Trial, TrialFile
 from core.trials.choice import Candidate, choose_candidate
 from core.trials.plan import PlannedTrial, TrialsRequest
@@ -171,7 +171,7 @@ def forget_trial_results(session: Session, model_id: str, now: float) -> set[str
             if trial.state in (TrialState.MEASURED, TrialState.SKIPPED):
                 reset_trial(trial)
         job.chosen_trial = job.choose_until = None
-        if job.state == State.CHOOSING:
+        if job.state == JobState.CHOOSING:
             reason = "Data of the model was deleted, and its trials are learned again"
-            change_job_state(session, job, Action.CHOOSE, now, {"reason": reason})
+            change_job_state(session, job, JobAction.CHOOSE, now, {"reason": reason})
     return digests

@@ -19,7 +19,17 @@ from sqlalchemy.orm import Session
 from core.database import jobs as job_rows
 from core.database.session import Database
 from core.database.states import LEASED
-from core.database.tables import Base, Chunk, Export, Job, Model, Part, Result, Task, Version
+from core.database.tables import (
+    Base,
+    ExportedDownload,
+    Job,
+    Model,
+    Part,
+    StoredUploadPiece,
+    Task,
+    Version,
+    VersionTaskResult,
+)
 from core.errors import StoreCorrupt
 from core.retention import archives, damage, references
 from core.retention.retention import DAY_S
@@ -92,7 +102,13 @@ def iterate_referenced_objects(db: Database) -> Iterator[NamedObject]:
             yield NamedObject(
                 str(row.archive_key), row.archive_bytes, row.archive_sha256, f"archive of {row.id}"
             )
-        pieces = select(Chunk.key, Chunk.bytes, Chunk.sha256, Chunk.upload_id, Chunk.offset)
+        pieces = select(
+            StoredUploadPiece.key,
+            StoredUploadPiece.bytes,
+            StoredUploadPiece.sha256,
+            StoredUploadPiece.upload_id,
+            StoredUploadPiece.offset,
+        )
         for key, size, sha256, upload, at in session.execute(
             pieces.execution_options(yield_per=_ROWS)
         ):
@@ -121,7 +137,7 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[NamedObject]:
         yield NamedObject(
             Blobs.make_blob_key(sha256), size, sha256, f"part {name} of version {number} of {model}"
         )
-    exports = select(Export.sha256, Export.bytes, *versions).join(Version)
+    exports = select(ExportedDownload.sha256, ExportedDownload.bytes, *versions).join(Version)
     for sha256, size, number, model in session.execute(exports.execution_options(yield_per=_ROWS)):
         yield NamedObject(
             Blobs.make_blob_key(sha256), size, sha256, f"download of version {number} of {model}"
@@ -142,9 +158,15 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[NamedObject]:
             f"totals of {model}",
         )
     predictions = select(
-        Result.answers, Result.answers_bytes, Result.version, Result.task, Result.model_id
+        VersionTaskResult.answers,
+        VersionTaskResult.answers_bytes,
+        VersionTaskResult.version,
+        VersionTaskResult.task,
+        VersionTaskResult.model_id,
     )
-    stored = predictions.where(Result.answers.is_not(None)).execution_options(yield_per=_ROWS)
+    stored = predictions.where(VersionTaskResult.answers.is_not(None)).execution_options(
+        yield_per=_ROWS
+    )
     for row in session.execute(stored):
         by = f"answers of version {row.version} on task {row.task} of {row.model_id}"
         yield NamedObject(Blobs.make_blob_key(str(row.answers)), row.answers_bytes, row.answers, by)
@@ -328,7 +350,7 @@ def _repair_damaged_blob(db: Database, store: Store, blobs: Blobs, sha256: str) 
         info = store.stat(key)
         if info is not None and _is_object_sound(store, NamedObject(key, None, sha256, "")):
             return  # it is there again, and a wrong size in a row cannot be repaired here
-        session.execute(delete(Export).where(Export.sha256 == sha256))
+        session.execute(delete(ExportedDownload).where(ExportedDownload.sha256 == sha256))
         if not references.find_used_digests(session, [sha256]):
             blobs.delete(sha256)
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from core.database.session import Database
-from core.database.tables import Damage, Scrub
+from core.database.tables import DamagedObject, ScrubProgress
 from core.errors import StoreCorrupt
 from core.retention import archives, damage, references, retention
 from core.settings import Settings
@@ -109,9 +109,11 @@ class Scrubber:
         try:
             with self._db.write() as session:
                 now = self._db.now(session)
-                row = session.get(Scrub, _ROW, with_for_update=True)
+                row = session.get(ScrubProgress, _ROW, with_for_update=True)
                 if row is None:
-                    row = Scrub(id=_ROW, fence=0, lease_until=0.0, cursor="", objects=0, bytes=0)
+                    row = ScrubProgress(
+                        id=_ROW, fence=0, lease_until=0.0, cursor="", objects=0, bytes=0
+                    )
                     session.add(row)
                 if row.worker is not None and row.lease_until > now:
                     return None
@@ -135,7 +137,7 @@ class Scrubber:
         """
         with self._db.write() as session:
             now = self._db.now(session)
-            row = session.get_one(Scrub, _ROW, with_for_update=True, populate_existing=True)
+            row = session.get_one(ScrubProgress, _ROW, with_for_update=True, populate_existing=True)
             if row.fence != self._fence:
                 raise _ScrubInterrupted
             row.objects, row.bytes = row.objects + self._objects, row.bytes + self._bytes
@@ -153,7 +155,9 @@ class Scrubber:
         """Scrub the store's objects from the position to the end."""
         if not self._cursor:
             with self._db.write() as session:
-                session.get_one(Scrub, _ROW, with_for_update=True).began_at = self._db.now(session)
+                session.get_one(ScrubProgress, _ROW, with_for_update=True).began_at = self._db.now(
+                    session
+                )
         while True:
             with self._db.read() as session:
                 batch = _read_next_objects(session, self._cursor)
@@ -256,7 +260,7 @@ class Scrubber:
             self._record_scrub_progress()
 
 
-def _is_scrub_due(row: Scrub, now: float, period_s: float) -> bool:
+def _is_scrub_due(row: ScrubProgress, now: float, period_s: float) -> bool:
     """Return True if a pass is under way or due."""
     if row.began_at is None or row.ended_at is None or row.ended_at < row.began_at:
         return True
@@ -289,7 +293,11 @@ def _find_referenced_object(session: Session, key: str) -> _NamedObject | None:
 
 def _find_marked_keys(session: Session, keys: list[str]) -> set[str]:
     """Return those keys that are marked as damaged."""
-    return set(session.scalars(select(Damage.key).where(Damage.key.in_(keys)))) if keys else set()
+    return (
+        set(session.scalars(select(DamagedObject.key).where(DamagedObject.key.in_(keys))))
+        if keys
+        else set()
+    )
 
 
 def _drop_cached_pages(path: str) -> None:

@@ -15,13 +15,13 @@ from core.bases.hub import unfinished
 from core.contract.jobs.snapshot import StoredState
 from core.database import jobs as job_rows
 from core.database.session import Database
-from core.database.states import TERMINAL, UNFINISHED, State
+from core.database.states import TERMINAL, UNFINISHED, JobState
 from core.database.tables import (
     Alias,
     EditedPart,
     Event,
-    Export,
-    Idempotency,
+    ExportedDownload,
+    IdempotencyRecord,
     Job,
     Model,
     OwnerEvent,
@@ -161,7 +161,9 @@ def _delete_expired_rows(db: Database, settings: Settings) -> None:
             delete(OwnerEvent).where(OwnerEvent.at < now - settings.event_days * retention.DAY_S)
         )
         session.execute(
-            delete(Idempotency).where(Idempotency.created_at < now - Idempotency.KEPT_S)
+            delete(IdempotencyRecord).where(
+                IdempotencyRecord.created_at < now - IdempotencyRecord.KEPT_S
+            )
         )
 
 
@@ -201,7 +203,7 @@ def _delete_unneeded_states(
             job = job_rows.lock_job(session, job_id)
             if job is None:
                 removable = stored_keys
-            elif State(job.state) not in TERMINAL or _may_be_retried(
+            elif JobState(job.state) not in TERMINAL or _may_be_retried(
                 db, session, job, settings.failed_days
             ):
                 removable = _find_superseded_keys(job, getattr(job, kind), stored_keys)
@@ -230,7 +232,7 @@ def _find_superseded_keys(job: Job, registered: StoredState | None, keys: list[s
 
 def _may_be_retried(db: Database, session: Session, job: Job, days: float) -> bool:
     """Return True if a finished job's states may serve a retry: it failed lately, data exist."""
-    if State(job.state) != State.FAILED:
+    if JobState(job.state) != JobState.FAILED:
         return False
     if job.task_id is None:
         return False
@@ -337,7 +339,11 @@ def _delete_expired_downloads(db: Database, blobs: Blobs, settings: Settings) ->
     with db.write() as session:
         references.lock_references_exclusively(session)
         old = db.now(session) - settings.export_days * retention.DAY_S
-        exports = list(session.execute(select(Export).where(Export.created_at < old)).scalars())
+        exports = list(
+            session.execute(
+                select(ExportedDownload).where(ExportedDownload.created_at < old)
+            ).scalars()
+        )
         digests = [export.sha256 for export in exports]
         for export in exports:
             session.delete(export)
@@ -356,7 +362,7 @@ def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
             Version.model_id.in_(over),
             or_(
                 exists().where(Part.version_id == Version.id),
-                exists().where(Export.version_id == Version.id),
+                exists().where(ExportedDownload.version_id == Version.id),
             ),
         )
         ids = list(session.execute(query).scalars())
@@ -364,7 +370,7 @@ def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
     for version_id in ids:
         with db.write() as session:
             digests: list[str] = []
-            for table in (Part, Export):
+            for table in (Part, ExportedDownload):
                 mine = table.version_id == version_id
                 digests += session.execute(select(table.sha256).where(mine)).scalars()
                 session.execute(delete(table).where(mine))

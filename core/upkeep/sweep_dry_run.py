@@ -18,18 +18,18 @@ from core.database.session import Database
 from core.database.tables import (
     Alias,
     Base,
-    Chunk,
     Event,
-    Export,
-    Idempotency,
+    ExportedDownload,
+    IdempotencyRecord,
     Job,
     Model,
     Owner,
     Part,
-    Result,
+    StoredUploadPiece,
     Task,
     Upload,
     Version,
+    VersionTaskResult,
 )
 from core.settings import Settings
 from core.storage import Blobs, ObjectInfo, Store
@@ -44,17 +44,17 @@ _COPIED = (
         Event,
         Version,
         Part,
-        Export,
-        Result,
+        ExportedDownload,
+        VersionTaskResult,
         Base,
         Alias,
-        Idempotency,
+        IdempotencyRecord,
         Upload,
-        Chunk,
+        StoredUploadPiece,
     ),
 )
 """Tables that a sweep reads, in the order of their references."""
-_COUNTED = (Event, Idempotency, Part, Export, Upload)
+_COUNTED = (Event, IdempotencyRecord, Part, ExportedDownload, Upload)
 """Tables whose rows a sweep deletes."""
 _ROWS = 1000
 

@@ -3,9 +3,9 @@
 from sqlalchemy import Select, and_, exists, or_, select, union
 
 from core.database import jobs as job_rows
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import TERMINAL, State
+from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
 from core.execution.validate import delete_task_archive
 from core.retention import answers, retention
@@ -64,7 +64,7 @@ def _delete_task_files(
         task = session.get_one(Task, task_id, with_for_update=True)
         open_one = select(Job.id).where(Job.task_id == task_id, job_rows.is_unfinished(Job.state))
         if session.scalar(open_one.limit(1)) is not None and all(
-            State(j.state) in TERMINAL for j in jobs
+            JobState(j.state) in TERMINAL for j in jobs
         ):
             return  # it is being learned again since: a retry takes the lock on the task's row
         if task.came_with_model and session.scalar(_find_open_measurement(task)) is not None:
@@ -102,6 +102,6 @@ def _find_open_measurement(task: Task) -> Select[str]:
     """Return the query for an unfinished job that measures a classifier on the task's images."""
     return select(Job.id).where(
         Job.model_id == task.model_id,
-        Job.kind == str(Kind.MEASURE),
+        Job.kind == str(JobKind.MEASURE),
         job_rows.is_unfinished(Job.state),
     )

@@ -4,7 +4,7 @@ from sqlalchemy import Select, or_, select
 
 from core.database import jobs
 from core.database.session import Database
-from core.database.states import TERMINAL, State
+from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Upload
 from core.storage import Store
 from core.uploads import chunks
@@ -22,7 +22,7 @@ def delete_finished_upload(db: Database, store: Store, job_id: str) -> None:
     """
     with db.write() as session:
         job = jobs.lock_job(session, job_id)
-        if job is None or job.archive_key is None or State(job.state) not in TERMINAL:
+        if job is None or job.archive_key is None or JobState(job.state) not in TERMINAL:
             return
         # The object goes first: a crash in between leaves a key without an object, which is deleted
         # again.

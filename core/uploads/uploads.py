@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.upload import UploadOut, UploadPage
 from core.database.session import Database
-from core.database.tables import Chunk, Owner, Upload
+from core.database.tables import Owner, StoredUploadPiece, Upload
 from core.errors import Invalid, NotFound, OffsetMismatch, TooManyRequests, UploadLocked
 from core.failpoints import hit_failpoint
 from core.ids import is_id, new_id
@@ -280,7 +280,7 @@ def append_upload_piece(
                 raise _make_missing_upload_error(writing.id)
             if (row.fence, row.offset) != (writing.fence, writing.offset):
                 raise _make_offset_error(row, writing.offset)
-            chunk = Chunk(
+            chunk = StoredUploadPiece(
                 upload_id=row.id, offset=row.offset, bytes=piece.bytes, sha256=piece.sha256, key=key
             )
             session.add(chunk)
@@ -400,7 +400,9 @@ def _require_upload_allowed(session: Session, row: Upload, most: int, now: float
 def _require_few_pieces(session: Session, row: Upload) -> None:
     """Check that the upload may have another piece."""
     max_pieces = SPARE_PIECES + row.length // LEAST_BYTES
-    if (session.scalar(select(func.count()).where(Chunk.upload_id == row.id)) or 0) >= max_pieces:
+    if (
+        session.scalar(select(func.count()).where(StoredUploadPiece.upload_id == row.id)) or 0
+    ) >= max_pieces:
         raise Invalid(
             f"{row.id} has {max_pieces} pieces, the most for its length: DELETE it, and begin again "
             f"with pieces of {LEAST_BYTES} bytes or more."

@@ -18,16 +18,16 @@ from core.database.tables import (
     Base,
     Edit,
     EditedPart,
-    Export,
+    ExportedDownload,
     Job,
     Model,
     Owner,
     Part,
-    Result,
     Task,
     TrialFile,
     Upload,
     Version,
+    VersionTaskResult,
 )
 
 FRESH_S = 60.0
@@ -160,15 +160,15 @@ def _sum_version_bytes(
         .subquery()
     )
     exports = (
-        select(Version.model_id, Export.bytes)
-        .join(Version, Version.id == Export.version_id)
+        select(Version.model_id, ExportedDownload.bytes)
+        .join(Version, Version.id == ExportedDownload.version_id)
         .where(Version.model_id.in_(model_ids))
         .subquery()
     )
     predictions = (
-        select(Result.model_id, func.max(Result.answers_bytes).label("bytes"))
-        .where(Result.model_id.in_(model_ids), Result.answers.is_not(None))
-        .group_by(Result.model_id, Result.answers)
+        select(VersionTaskResult.model_id, func.max(VersionTaskResult.answers_bytes).label("bytes"))
+        .where(VersionTaskResult.model_id.in_(model_ids), VersionTaskResult.answers.is_not(None))
+        .group_by(VersionTaskResult.model_id, VersionTaskResult.answers)
         .subquery()
     )
     for model_id, total in fetch_grouped(

@@ -7,7 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.database.session import Database
-from core.database.tables import Model, Result
+from core.database.tables import Model, VersionTaskResult
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
 from core.versions.versions import find_version
@@ -134,8 +134,10 @@ def _read_class_counts(
     session: Session, model: Model, version: int, tasks: Sequence[int]
 ) -> _Counts:
     """Return correct predictions and images of a version by (task, label)."""
-    query = select(Result.task, Result.per_class).where(
-        Result.model_id == model.id, Result.version == version, Result.task.in_(tasks)
+    query = select(VersionTaskResult.task, VersionTaskResult.per_class).where(
+        VersionTaskResult.model_id == model.id,
+        VersionTaskResult.version == version,
+        VersionTaskResult.task.in_(tasks),
     )
     return {
         (task, label): counts

@@ -13,9 +13,9 @@ from core.contract.responses.job import JobOut
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
 from core.database.jobs import record_job_creation
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import TERMINAL, State
+from core.database.states import TERMINAL, JobState
 from core.database.tables import ExportJob, Job, Model, Version
 from core.errors import ExportUnavailable
 from core.jobs.job_response import build_job_response
@@ -50,9 +50,9 @@ def request_export(
         row = find_version(session, owner, version)
         export_row = session.get(ExportJob, (row.id, format))
         job = None if export_row is None else session.get_one(Job, export_row.job_id)
-        if job is not None and State(job.state) not in TERMINAL:
+        if job is not None and JobState(job.state) not in TERMINAL:
             return build_job_response(session, job), False
-        if job is not None and job.state != State.SUCCEEDED:
+        if job is not None and job.state != JobState.SUCCEEDED:
             raise ExportUnavailable(_explain_missing_download(job, row, format))
         now = db.now(session)
         if not exporters.has_exporting_worker(session, now):
@@ -72,7 +72,7 @@ def _add_export_job(
 ) -> Job:
     """Add the job, with its log line, its event and its audit row."""
     recipe = {} if version.manifest.recipe is None else version.manifest.recipe.to_json()
-    job = build_queued_taskless_job(model, Kind.EXPORT, {}, cast(RecipeOut, recipe), now)
+    job = build_queued_taskless_job(model, JobKind.EXPORT, {}, cast(RecipeOut, recipe), now)
     job.report = {"version": version.number, "format": format}
     session.add(job)
     session.flush()

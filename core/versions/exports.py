@@ -18,7 +18,7 @@ from core.contract.manifest import Manifest
 from core.contract.part_types import list_inference_part_types
 from core.contract.responses.versions.sure import SureOut
 from core.database.session import Database
-from core.database.tables import Export, Part
+from core.database.tables import ExportedDownload, Part
 from core.errors import ExportUnavailable, Unavailable
 from core.export.format import Format, PartFile, Version
 from core.export.registry import FORMATS
@@ -134,7 +134,7 @@ def _find_export_source(db: Database, actor: Actor, download: Download) -> _Sour
 def _find_stored_file(db: Database, blobs: Blobs, source: _Source) -> ExportFile | None:
     """Return the stored download, or None if it is missing or damaged."""
     with db.read() as session:
-        row = session.get(Export, (source.version_id, source.format.name))
+        row = session.get(ExportedDownload, (source.version_id, source.format.name))
     # A damaged download is no error, since it can be built again from the version.
     if (
         row is None
@@ -166,12 +166,13 @@ def _build_export_file(resources: Resources, source: _Source, spool: Path) -> Ex
             if not blobs.has(sha256):
                 raise Unavailable("The download was removed while it was made; ask again.")
             session.execute(
-                delete(Export).where(
-                    Export.version_id == source.version_id, Export.format == format
+                delete(ExportedDownload).where(
+                    ExportedDownload.version_id == source.version_id,
+                    ExportedDownload.format == format,
                 )
             )
             session.add(
-                Export(
+                ExportedDownload(
                     version_id=source.version_id,
                     format=format,
                     sha256=sha256,

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.contract.gate import Verdict
 from core.database.measurements import ALL_TASKS, ROW
 from core.database.session import Database
-from core.database.tables import AliasMove, Measurement, Model, Task, Version
+from core.database.tables import AliasMove, Model, Task, Version, VersionMeasurement
 from core.lineage.lineage import PRODUCTION
 from core.requests.actor import Actor, find_model
 from core.requests.times import format_rfc3339
@@ -89,11 +89,11 @@ def read_lineage(db: Database, actor: Actor, model: str, *, last: int | None, si
 def _list_newest_versions(session: Session, model: Model, end: int, size: int) -> list[VersionRow]:
     """Return the versions up to number `end`, newest first, with their figures."""
     figures = and_(
-        Measurement.model_id == Version.model_id,
-        Measurement.version == Version.number,
-        Measurement.name == ROW,
+        VersionMeasurement.model_id == Version.model_id,
+        VersionMeasurement.version == Version.number,
+        VersionMeasurement.name == ROW,
         # a literal, so that the partial index matches
-        Measurement.task == literal_column(str(ALL_TASKS)),
+        VersionMeasurement.task == literal_column(str(ALL_TASKS)),
     )
     task = and_(Task.model_id == Version.model_id, Task.number == Version.task_number)
     query = (
@@ -107,10 +107,10 @@ def _list_newest_versions(session: Session, model: Model, end: int, size: int) -
                 Version.gate,
             ),
             *(Version.bytes, Version.bytes_new, Version.note, Version.job_id, Version.created_at),
-            *(Measurement.value, Measurement.detail),
+            *(VersionMeasurement.value, VersionMeasurement.detail),
         )
         .select_from(Version)
-        .outerjoin(Measurement, figures)
+        .outerjoin(VersionMeasurement, figures)
         .outerjoin(Task, task)
         .where(Version.model_id == model.id, Version.number.between(end - size + 1, end))
         .order_by(Version.number.desc())

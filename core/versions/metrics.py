@@ -18,7 +18,7 @@ from core.contract.responses.versions.metrics import (
 )
 from core.database.bulk import aggregate_columns, parse_aggregated_lists
 from core.database.session import Database
-from core.database.tables import Edit, Job, Model, Result, Task, Version
+from core.database.tables import Edit, Job, Model, Task, Version, VersionTaskResult
 from core.errors import Invalid, NotFound
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
@@ -54,13 +54,24 @@ _VERSIONS = (
 _TASKS = select(Task.number, Task.name, Task.n_held_out).where(Task.model_id == _MODEL)
 _CLASSES = select(*aggregate_columns(Task.number, Task.classes)).where(Task.model_id == _MODEL)
 _CELLS = (
-    select(Result.version, *aggregate_columns(Result.task, Result.correct, Result.total))
-    .where(
-        *(Result.model_id == _MODEL, Result.version.in_(bindparam("versions", expanding=True))),
-        # Accuracies are quotients, and a task may have no held-out images.
-        *(Result.task.between(bindparam("first"), bindparam("last")), Result.total > 0),
+    select(
+        VersionTaskResult.version,
+        *aggregate_columns(
+            VersionTaskResult.task, VersionTaskResult.correct, VersionTaskResult.total
+        ),
     )
-    .group_by(Result.version)
+    .where(
+        *(
+            VersionTaskResult.model_id == _MODEL,
+            VersionTaskResult.version.in_(bindparam("versions", expanding=True)),
+        ),
+        # Accuracies are quotients, and a task may have no held-out images.
+        *(
+            VersionTaskResult.task.between(bindparam("first"), bindparam("last")),
+            VersionTaskResult.total > 0,
+        ),
+    )
+    .group_by(VersionTaskResult.version)
 )
 
 

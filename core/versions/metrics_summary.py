@@ -21,7 +21,7 @@ from core.contract.responses.versions.metrics import (
 )
 from core.database.bulk import aggregate_columns, parse_aggregated_lists
 from core.database.measurements import ALL_TASKS, EACH_TASK, ROW
-from core.database.tables import Measurement, Model, Result
+from core.database.tables import Model, VersionMeasurement, VersionTaskResult
 from core.lineage.row import read_matrix_row
 from core.lineage.sure import choose_sure_threshold
 from core.statistics import matrix
@@ -68,38 +68,53 @@ AT_ONCE = 500
 _MODEL: BindParameter[str] = bindparam("model")
 _VERSION: BindParameter[int] = bindparam("version")
 _FIRST_CELLS = select(
-    *aggregate_columns(Result.version, Result.task, Result.correct, Result.total)
-).where(Result.model_id == _MODEL, Result.best.is_(None))
-_COUNTS = select(*aggregate_columns(Result.task, Result.per_class)).where(
-    Result.model_id == _MODEL, Result.version == _VERSION
+    *aggregate_columns(
+        VersionTaskResult.version,
+        VersionTaskResult.task,
+        VersionTaskResult.correct,
+        VersionTaskResult.total,
+    )
+).where(VersionTaskResult.model_id == _MODEL, VersionTaskResult.best.is_(None))
+_COUNTS = select(*aggregate_columns(VersionTaskResult.task, VersionTaskResult.per_class)).where(
+    VersionTaskResult.model_id == _MODEL, VersionTaskResult.version == _VERSION
 )
 _OF_ALL_TASKS = (
-    Measurement.model_id == _MODEL,
+    VersionMeasurement.model_id == _MODEL,
     # a literal, so that the partial index matches
-    Measurement.task == literal_column(str(ALL_TASKS)),
+    VersionMeasurement.task == literal_column(str(ALL_TASKS)),
 )
-_RECORDED_NUMBERS = select(Measurement.name, Measurement.version, Measurement.value).where(
-    *_OF_ALL_TASKS, Measurement.name.in_(_NUMBERS)
-)
+_RECORDED_NUMBERS = select(
+    VersionMeasurement.name, VersionMeasurement.version, VersionMeasurement.value
+).where(*_OF_ALL_TASKS, VersionMeasurement.name.in_(_NUMBERS))
 _RECORDED_DOCUMENTS = (
-    select(Measurement.name, *aggregate_columns(Measurement.version, Measurement.detail))
-    .where(*_OF_ALL_TASKS, Measurement.name.in_(_DOCUMENTS))
-    .group_by(Measurement.name)
+    select(
+        VersionMeasurement.name,
+        *aggregate_columns(VersionMeasurement.version, VersionMeasurement.detail),
+    )
+    .where(*_OF_ALL_TASKS, VersionMeasurement.name.in_(_DOCUMENTS))
+    .group_by(VersionMeasurement.name)
 )
-_OF_ONE = select(Measurement.name, Measurement.detail).where(
-    *(Measurement.model_id == _MODEL, Measurement.version == _VERSION),
+_OF_ONE = select(VersionMeasurement.name, VersionMeasurement.detail).where(
+    *(VersionMeasurement.model_id == _MODEL, VersionMeasurement.version == _VERSION),
     or_(
-        and_(Measurement.task == EACH_TASK, Measurement.name.in_(("changes", "knn_probe"))),
-        and_(Measurement.task == ALL_TASKS, Measurement.name == "calibration"),
+        and_(
+            VersionMeasurement.task == EACH_TASK,
+            VersionMeasurement.name.in_(("changes", "knn_probe")),
+        ),
+        and_(VersionMeasurement.task == ALL_TASKS, VersionMeasurement.name == "calibration"),
     ),
 )
 _ANYTIME = (
-    select(Measurement.version, Measurement.task, Measurement.value)
+    select(VersionMeasurement.version, VersionMeasurement.task, VersionMeasurement.value)
     .where(
-        *(Measurement.model_id == _MODEL, Measurement.name == "adp", Measurement.task > ALL_TASKS),
-        Measurement.version.in_(bindparam("versions", expanding=True)),
+        *(
+            VersionMeasurement.model_id == _MODEL,
+            VersionMeasurement.name == "adp",
+            VersionMeasurement.task > ALL_TASKS,
+        ),
+        VersionMeasurement.version.in_(bindparam("versions", expanding=True)),
     )
-    .order_by(Measurement.task)
+    .order_by(VersionMeasurement.task)
 )
 
 

@@ -29,7 +29,7 @@ from core.contract.responses.versions.version import (
 )
 from core.database import measurements
 from core.database.session import Database
-from core.database.tables import Alias, Model, Part, Result, Version
+from core.database.tables import Alias, Model, Part, Version, VersionTaskResult
 from core.errors import Invalid, NotFound, WrongState
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
@@ -160,17 +160,17 @@ def _read_mean_accuracies(
     learned = select(Version.task_number).where(Version.model_id == model.id)
     query = (
         select(
-            Result.version,
-            func.avg(cast_to(Result.correct, Float) / Result.total),
-            func.sum(Result.total),
+            VersionTaskResult.version,
+            func.avg(cast_to(VersionTaskResult.correct, Float) / VersionTaskResult.total),
+            func.sum(VersionTaskResult.total),
         )
         .where(
-            Result.model_id == model.id,
-            Result.version.in_(numbers),
-            Result.total > 0,
-            Result.task.in_(learned),
+            VersionTaskResult.model_id == model.id,
+            VersionTaskResult.version.in_(numbers),
+            VersionTaskResult.total > 0,
+            VersionTaskResult.task.in_(learned),
         )
-        .group_by(Result.version)
+        .group_by(VersionTaskResult.version)
     )
     # PostgreSQL adds up integers of 64 bits as a decimal number.
     return {version: (mean, int(images)) for version, mean, images in session.execute(query)}
@@ -189,8 +189,12 @@ def list_results(
     """Return a page of a version's counts by ascending task, also of tasks it was not taught."""
     with db.read() as session:
         row = find_version(session, find_model(session, actor, model), version)
-        query = select(Result).where(Result.model_id == row.model_id, Result.version == row.number)
-        results: Page[Result] = read_query_page(session, query, Result.task, limit, cursor)
+        query = select(VersionTaskResult).where(
+            VersionTaskResult.model_id == row.model_id, VersionTaskResult.version == row.number
+        )
+        results: Page[VersionTaskResult] = read_query_page(
+            session, query, VersionTaskResult.task, limit, cursor
+        )
         items: list[TaskResult] = [
             {
                 "task": one.task,
@@ -363,7 +367,14 @@ def _read_accuracy_rows(
         Version.model_id == model.id, Version.task_number.is_not(None)
     )
     columns = sorted(set(session.scalars(learned)) - {None}, key=lambda n: n or 0)
-    query = select(Result.version, Result.task, Result.correct, Result.total)
-    results = session.execute(query.where(Result.model_id == model.id, Result.version.in_(numbers)))
+    query = select(
+        VersionTaskResult.version,
+        VersionTaskResult.task,
+        VersionTaskResult.correct,
+        VersionTaskResult.total,
+    )
+    results = session.execute(
+        query.where(VersionTaskResult.model_id == model.id, VersionTaskResult.version.in_(numbers))
+    )
     cells = {(version, task): correct / total for version, task, correct, total in results if total}
     return {number: [cells.get((number, task or 0)) for task in columns] for number in numbers}

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, aliased
 
 from core.database.deliveries import WAITING, WAITS
 from core.database.session import Database
-from core.database.tables import Audit, Delivery, Webhook
+from core.database.tables import AuditEntry, Delivery, Webhook
 from core.database.tables.webhook import DELIVERED, FAILED
 
 LEASE_S = 60.0
@@ -304,5 +304,5 @@ def _disable_webhook(session: Session, hook: Webhook, why: str, now: float) -> N
     hook.disabled_at, hook.disabled_because, hook.due_at = now, why, None
     about = {"object": hook.id, "model_id": hook.model_id, "data": {"reason": why}}
     session.add(
-        Audit(at=now, owner_id=hook.owner_id, actor=None, action="webhook.disable", **about)
+        AuditEntry(at=now, owner_id=hook.owner_id, actor=None, action="webhook.disable", **about)
     )

@@ -18,7 +18,7 @@ from api.app import create_app
 from core.database.jobs import change_job_state, lock_job
 from core.database.migrate import upgrade_schema
 from core.database.session import Database
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Owner
 from core.keys import keys
 from core.recipe.catalogue import load_catalogue
@@ -133,7 +133,7 @@ def create_model(client: TestClient, name: str = "birds", **fields: Any) -> str:
     return name
 
 
-def drive(db: Database, job_id: str, *actions: Action) -> None:
+def drive(db: Database, job_id: str, *actions: JobAction) -> None:
     """Move a job as a worker would."""
     with db.write() as session:
         row = lock_job(session, job_id)

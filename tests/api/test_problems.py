@@ -12,7 +12,7 @@ from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
 from api.server.boundary import RequestBoundaryMiddleware
-from core.errors import NoSpace, Unavailable
+from core.errors import ServiceDiskFull, Unavailable
 
 
 def no_descriptor(number: int) -> OSError:
@@ -206,7 +206,11 @@ def test_a_client_that_left_with_requests_in_line_is_no_unexpected_error(
 
 @pytest.mark.parametrize(
     "full",
-    [OSError(errno.ENOSPC, "full"), sqlalchemy_full(), NoSpace("The store's folder is full.")],
+    [
+        OSError(errno.ENOSPC, "full"),
+        sqlalchemy_full(),
+        ServiceDiskFull("The store's folder is full."),
+    ],
     ids=["file", "database", "store"],
 )
 def test_a_full_disk_is_a_507_with_retry_after(
@@ -234,7 +238,7 @@ def test_a_full_store_is_told_and_serves_what_it_holds(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full() -> None:
-        raise NoSpace("There is no room left.")
+        raise ServiceDiskFull("There is no room left.")
 
     monkeypatch.setattr(client.app.state.store, "check_store_usable", full)  # type: ignore[attr-defined]
     answer = client.get("/readyz")

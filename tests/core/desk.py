@@ -19,9 +19,9 @@ from core.contract.jobs.job_event import SnapshotEvent
 from core.contract.manifest import Manifest
 from core.database import measurements
 from core.database.jobs import change_job_state, lock_job
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.database.tables import (
     Alias,
     AliasMove,
@@ -30,9 +30,9 @@ from core.database.tables import (
     Model,
     Owner,
     Part,
-    Result,
     Task,
     Version,
+    VersionTaskResult,
 )
 from core.execution import snapshots
 from core.ids import new_id
@@ -54,7 +54,13 @@ from worker.loop import Worker
 
 SETTINGS = Settings(threads=1)
 """Read once: the environment is the same for all tests."""
-IN_ORDER = {Version: "number", Part: "position", Event: "id", AliasMove: "id", Result: "version"}
+IN_ORDER = {
+    Version: "number",
+    Part: "position",
+    Event: "id",
+    AliasMove: "id",
+    VersionTaskResult: "version",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -138,7 +144,7 @@ class Desk:
         """Add a job that checks a batch, beside the line of its model."""
         with self.db.write() as session:
             job = build_queued_taskless_job(
-                session.get_one(Model, model_id), Kind.VALIDATE, {}, {}, 0.0
+                session.get_one(Model, model_id), JobKind.VALIDATE, {}, {}, 0.0
             )
             job.archive_key, job.archive_bytes = f"archives/{job.id}", len(archive)
             job.archive_sha256 = hashlib.sha256(archive).hexdigest()
@@ -211,7 +217,7 @@ class Desk:
 
         patch.setattr(references, "lock_references_shared", share_late)
 
-    def act(self, job_id: str, action: Action) -> State:
+    def act(self, job_id: str, action: JobAction) -> JobState:
         """Do to a job what a request does."""
         with self.db.write() as session:
             job = lock_job(session, job_id)
@@ -265,8 +271,8 @@ class Desk:
         with self.db.read() as session:
             return session.get_one(Job, job_id)
 
-    def state(self, job_id: str) -> State:
-        return State(self.job(job_id).state)
+    def state(self, job_id: str) -> JobState:
+        return JobState(self.job(job_id).state)
 
     def task(self, job_id: str) -> Task:
         with self.db.read() as session:

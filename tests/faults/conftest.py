@@ -25,7 +25,7 @@ import pytest
 from sqlalchemy import select, update
 
 from core.database.session import Database
-from core.database.states import TERMINAL, Action
+from core.database.states import TERMINAL, JobAction
 from core.database.tables import Alias, Event, Job, Key, Part, Task, Version
 from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
@@ -161,7 +161,7 @@ class Backend:
 
     def act(self, job_id: str, action: str) -> None:
         """Cancel, pause or resume a job."""
-        jobs.apply_job_action(self.db, self.actor, job_id, Action(action))
+        jobs.apply_job_action(self.db, self.actor, job_id, JobAction(action))
 
     # Workers, and what is done to them.
 

@@ -19,7 +19,7 @@ from running_site import API, MODEL, Site, site
 from sqlalchemy import func, select
 
 from core.database.session import Database
-from core.database.tables import Chunk, Upload
+from core.database.tables import StoredUploadPiece, Upload
 from core.failpoints import POINTS
 from core.retention import retention
 from core.storage import open_store
@@ -125,9 +125,11 @@ def check_stored(running: Site) -> int:
         there = {info.key: info.size for info in store.list(chunks.PREFIX)}
         with db.read() as session:
             for upload in session.scalars(select(Upload)):
-                pieces = select(func.sum(Chunk.bytes)).where(Chunk.upload_id == upload.id)
+                pieces = select(func.sum(StoredUploadPiece.bytes)).where(
+                    StoredUploadPiece.upload_id == upload.id
+                )
                 assert upload.offset == (session.scalar(pieces) or 0) <= upload.length
-            named = {chunk.key: chunk.bytes for chunk in session.scalars(select(Chunk))}
+            named = {chunk.key: chunk.bytes for chunk in session.scalars(select(StoredUploadPiece))}
         assert {key: there.get(key) for key in named} == named
         return len(there) - len(named)
     finally:

@@ -12,7 +12,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from core.database.session import Database
-from core.database.tables import Base, Export, Model, Owner, Task
+from core.database.tables import Base, ExportedDownload, Model, Owner, Task
 from core.ids import new_id
 from core.retention import damage
 from core.storage import Blobs
@@ -133,7 +133,7 @@ def marked(client: TestClient) -> set[str]:
 def offered(client: TestClient) -> set[str]:
     """Downloads that are stored for the next who asks."""
     with _database(client).read() as session:
-        return {Blobs.make_blob_key(sha256) for (sha256,) in session.query(Export.sha256)}
+        return {Blobs.make_blob_key(sha256) for (sha256,) in session.query(ExportedDownload.sha256)}
 
 
 def still_damaged(client: TestClient, kept: Known, keys: set[str]) -> set[str]:

@@ -25,10 +25,10 @@ from core.contract.jobs.job_event import (
     ProgressEvent,
 )
 from core.database.session import Database, is_outage
-from core.database.states import LEASED, State
+from core.database.states import LEASED, JobState
 from core.database.tables import Job
 from core.errors import (
-    DataHeld,
+    BatchHeldForFindings,
     LeaseLost,
     PerennialError,
     Rejected,
@@ -343,7 +343,7 @@ class Attempt:
             lambda: claims.requeue_after_out_of_memory(self._tools.db, self._claim, short, detail)
         )
         log.warning("out of memory", reason=detail, state=str(state))
-        _count_attempt_end("failed" if state is State.FAILED else "requeued", "memory")
+        _count_attempt_end("failed" if state is JobState.FAILED else "requeued", "memory")
 
     def _publish_version(self, result: Path) -> None:
         """Publish the version, waiting out an outage while the lease holds and no stop is
@@ -416,7 +416,7 @@ class Attempt:
     def _handle_late_control_request(self, error: WrongState) -> None:
         """Handle a pause or cancel that arrived between two checks."""
         # In any other state, this attempt is wrong about its own job, which is a fault to be seen.
-        if error.extra.get("state") not in (str(State.PAUSING), str(State.CANCELLING)):
+        if error.extra.get("state") not in (str(JobState.PAUSING), str(JobState.CANCELLING)):
             raise error
         self._record_stop()
 
@@ -425,7 +425,7 @@ class Attempt:
             lambda: claims.requeue_or_fail(self._tools.db, self._claim, error, counts=counts)
         )
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
-        _count_attempt_end("failed" if state is State.FAILED else "requeued", cause)
+        _count_attempt_end("failed" if state is JobState.FAILED else "requeued", cause)
 
     def _put_off_job(self, later: PutOffSignal) -> None:
         state = self._report_outcome(
@@ -457,13 +457,13 @@ class Attempt:
         body = {"recipe": {**override, "data_report": "warn"}}
         as_it_is = Step("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
         self._reject_batch(
-            DataHeld(
+            BatchHeldForFindings(
                 f'{findings} Nothing was learned, since the recipe says "data_report": "hold". '
                 f"Correct the batch and send it again; or learn it as it is: {as_it_is}."
             )
         )
 
-    def _report_outcome(self, report: Callable[[], State]) -> State:
+    def _report_outcome(self, report: Callable[[], JobState]) -> JobState:
         """Record how the attempt ended; retried while the database is out, or it would count as
         lost."""
         pause = REPORT_FIRST_S
@@ -478,7 +478,7 @@ class Attempt:
             time.sleep(pause)
             pause = min(2 * pause, REPORT_LONGEST_S)
 
-    def _read_job_state(self) -> State | None:
+    def _read_job_state(self) -> JobState | None:
         with self._tools.db.read() as session:
             row = session.execute(
                 # Under another fence, the row belongs to another claim.
@@ -486,7 +486,7 @@ class Attempt:
                     Job.id == self._claim.job_id, Job.fence == self._claim.fence
                 )
             ).scalar_one_or_none()
-        state = None if row is None else State(row)
+        state = None if row is None else JobState(row)
         # A job that is not leased any more has been taken back, so this lease is lost.
         return state if state in LEASED else None
 

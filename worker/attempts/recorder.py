@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from core import telemetry
 from core.contract.jobs.job_event import (
     AnytimeEvent,
-    DataEvent,
+    DataReportEvent,
     JobEvent,
     PhaseEvent,
     ProgressEvent,
@@ -89,7 +89,7 @@ class Recorder:
         now = time.monotonic()
         if isinstance(event, PhaseEvent):
             self._inspected_at = now if event.phase == "inspect" else None
-        if isinstance(event, DataEvent) and self._inspected_at is not None:
+        if isinstance(event, DataReportEvent) and self._inspected_at is not None:
             cost_s = round(now - self._inspected_at, 2)
             return event.model_copy(update={"report": {**event.report, "cost_s": cost_s}})
         return event

@@ -17,14 +17,14 @@ import structlog
 from core.contract.jobs.job_event import (
     AnytimeEvent,
     BestEvent,
-    DataEvent,
+    DataReportEvent,
     JobEvent,
     LastEvent,
     PhaseEvent,
     ProgressEvent,
     SnapshotEvent,
 )
-from core.database.states import State
+from core.database.states import JobState
 from core.errors import LeaseLost
 from worker.attempts.child import Child
 
@@ -64,7 +64,7 @@ class HeartbeatState(Protocol):
         """True if another worker may own the job."""
 
     @property
-    def requested_state(self) -> State | None:
+    def requested_state(self) -> JobState | None:
         """CANCELLING or PAUSING if a person requested it, else None."""
 
 
@@ -188,7 +188,7 @@ class _Watch:
                 self._waiting.append(event)
                 # A person who watches waits for a new phase and its first progress.
                 phase, progress = (
-                    isinstance(event, PhaseEvent | DataEvent),
+                    isinstance(event, PhaseEvent | DataReportEvent),
                     isinstance(event, ProgressEvent),
                 )
                 self._news = self._news or phase or (progress and self._phase_new)
@@ -204,14 +204,14 @@ class _Watch:
             return
         if self._beat.is_lease_lost:
             self._kill_child("lost")
-        elif self._beat.requested_state is State.CANCELLING:
+        elif self._beat.requested_state is JobState.CANCELLING:
             self._kill_child("cancelled")  # nothing of it will be stored
         elif self._stop_by is not None:
             if now > self._stop_by:
                 log.warning("job process did not stop in time", pid=self._child.pid)
                 self._kill_child("stopped")
         # An orderly stop makes a snapshot, so that the next attempt repeats no step.
-        elif self._beat.requested_state is State.PAUSING or self._stop():
+        elif self._beat.requested_state is JobState.PAUSING or self._stop():
             self._stop_by = now + self._periods.grace_s
             self._child.request_stop()
             log.info("job process is asked to stop", pid=self._child.pid)

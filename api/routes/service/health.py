@@ -19,7 +19,7 @@ from api.description.described import make_router
 from core.contract.responses.health import Alive, Ready, Start
 from core.database import soundness
 from core.database.session import Database
-from core.errors import NoSpace, PerennialError
+from core.errors import PerennialError, ServiceDiskFull
 from core.jobs import workers
 from core.storage import Store
 
@@ -132,7 +132,7 @@ def _check_workers_status(db: Database) -> str:
 def _check_store(store: Store) -> str:
     try:
         store.check_store_usable()
-    except NoSpace:
+    except ServiceDiskFull:
         return "full"
     except PerennialError as error:
         log.warning("store does not answer", error=error.detail)

@@ -25,7 +25,12 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 from core.bases.hub import unfinished
 from core.bases.hub.guarded_hub import GuardedHub, HubRefused, HubStatusError
 from core.contract.document import Document
-from core.contract.jobs.hub import DownloadedFile, DownloadFailed, DownloadRequest, DownloadStarted
+from core.contract.jobs.hub import (
+    HubDownloadedFile,
+    HubDownloadFailed,
+    HubDownloadRequest,
+    HubDownloadStarted,
+)
 from core.files import disk
 
 CHUNK_BYTES = 64 << 10
@@ -46,23 +51,23 @@ class HubDownloadError(Exception):
 
 def main() -> int:
     """Download the file that the first line of stdin requests, and return the exit status."""
-    request = DownloadRequest.model_validate_json(sys.stdin.readline())
+    request = HubDownloadRequest.model_validate_json(sys.stdin.readline())
     # A killed worker closes the pipe, and nobody else would end this process.
     threading.Thread(target=_exit_when_caller_ends, daemon=True).start()
     try:
         _print_json_event(download_file(request))
     except HubDownloadError as error:
-        _print_json_event(DownloadFailed(kind="weights", detail=str(error)))
+        _print_json_event(HubDownloadFailed(kind="weights", detail=str(error)))
     except Exception as error:  # noqa: BLE001 - the caller must learn of every failure
         if disk.is_disk_full_error(error):
-            _print_json_event(DownloadFailed(kind="disk", detail="No space left"))
+            _print_json_event(HubDownloadFailed(kind="disk", detail="No space left"))
         else:
             # The type alone: a message may contain an address or a token.
-            _print_json_event(DownloadFailed(kind="code", detail=type(error).__name__))
+            _print_json_event(HubDownloadFailed(kind="code", detail=type(error).__name__))
     return 0
 
 
-def download_file(request: DownloadRequest) -> DownloadedFile:
+def download_file(request: HubDownloadRequest) -> HubDownloadedFile:
     """Download a file from the Hub, or the rest of it, and compare its digest with the Hub's.
 
     Raises:
@@ -83,7 +88,7 @@ def download_file(request: DownloadRequest) -> DownloadedFile:
             raise _make_unreachable_error(error) from None
 
 
-def _download_from_hub(hub: GuardedHub, request: DownloadRequest) -> DownloadedFile:
+def _download_from_hub(hub: GuardedHub, request: HubDownloadRequest) -> HubDownloadedFile:
     revision = _find_revision(hub, request)
     path_at_hub = f"/{request.repository}/resolve/{revision}/{quote(request.file)}"
     size, digest = _read_size_and_digest(hub, path_at_hub, request.file)
@@ -95,7 +100,7 @@ def _download_from_hub(hub: GuardedHub, request: DownloadRequest) -> DownloadedF
     folder = unfinished.get_download_folder(request.folder, request.repository) / revision
     path = folder / f"{request.file}{unfinished.SUFFIX}"
     with unfinished.open_locked_file(path) as fd:
-        _print_json_event(DownloadStarted(path=path, bytes=size))
+        _print_json_event(HubDownloadStarted(path=path, bytes=size))
         _resume_download(hub, path_at_hub, fd, size)
         if _compute_digest(path, size, len(digest)) != digest:
             # Otherwise, every further attempt would resume the wrong file.
@@ -103,10 +108,10 @@ def _download_from_hub(hub: GuardedHub, request: DownloadRequest) -> DownloadedF
             raise HubDownloadError(
                 f"What came is not what the Hub names: the digest of {request.file} is another one"
             )
-    return DownloadedFile(path=path, revision=revision)
+    return HubDownloadedFile(path=path, revision=revision)
 
 
-def _find_revision(hub: GuardedHub, request: DownloadRequest) -> str:
+def _find_revision(hub: GuardedHub, request: HubDownloadRequest) -> str:
     """Return the newest commit of the repository, which has the file.
 
     Raises:

@@ -23,7 +23,7 @@ class Base(Table):
     created_at: Mapped[float]
 
 
-class Weights(Table):
+class FetchedWeights(Table):
     """Pretrained weights as fetched last, by repository of the Hub.
 
     The row does not keep the blob: it is deleted with the last version that refers to it, and

@@ -56,7 +56,7 @@ class Part(Table):
     __table_args__ = (Index("ix_parts_kept", "version_id", "deleted_at", "sha256", "bytes"),)
 
 
-class Export(Table):
+class ExportedDownload(Table):
     """A downloadable file made from a version on the first request.
 
     The sweep removes it after some days.
@@ -81,7 +81,7 @@ class ExportJob(Table):
     fence: Mapped[int | None]
 
 
-class Exporter(Table):
+class ExportingWorker(Table):
     """A worker with the packages for slow exports, see core.versions.exporters."""
 
     __tablename__ = "exporters"
@@ -89,7 +89,7 @@ class Exporter(Table):
     seen_at: Mapped[float]
 
 
-class Result(Table):
+class VersionTaskResult(Table):
     """A cell of the accuracy matrix: a version measured on a task's held-out images."""
 
     __tablename__ = "results"
@@ -130,7 +130,7 @@ class Result(Table):
     )
 
 
-class Measurement(Table):
+class VersionMeasurement(Table):
     """A figure of a version outside of the accuracy matrix, see core.database.measurements."""
 
     __tablename__ = "measurements"

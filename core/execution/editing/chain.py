@@ -16,11 +16,17 @@ from pathlib import Path
 
 import numpy as np
 
-from core.contract.architecture import Architecture, Image
+from core.contract.architecture import Architecture, ImageSettings
 from core.contract.edit import EditResult
 from core.contract.figures import KnnProbeResult
 from core.contract.jobs.job_result import JobResult, ResultPart
-from core.contract.jobs.job_spec import EarlierTask, JobSpec, LocalPart, SpecTask, SpecVersion
+from core.contract.jobs.job_spec import (
+    EarlierTask,
+    JobSpec,
+    LocalPart,
+    StartingVersion,
+    TaskToLearn,
+)
 from core.contract.jobs.patch_job import PATCH, PatchSpec
 from core.contract.manifest import PER_TASK
 from core.contract.recipe import Recipe
@@ -31,7 +37,7 @@ from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid
 from core.execution.editing.data import EditedData, build_edited_data, select_temperature
 from core.execution.editing.facts import EditFacts
-from core.execution.editing.line import Line, renumber_line
+from core.execution.editing.line import EditedVersionState, renumber_line
 from core.execution.editing.renaming import write_renamed_result
 from core.execution.prepare import (
     adapt_stored_recipe,
@@ -145,12 +151,12 @@ class EditChain:
         self._write_row_changes(out)
         return out
 
-    def get_first_parent(self) -> Line:
+    def get_first_parent(self) -> EditedVersionState:
         """Return the version that an edit's first learning process starts from."""
         line = self._fetch_start()
         return self._reorder_head_classes(line) if self._facts.is_learned_from_features else line
 
-    def _fetch_start(self) -> Line:
+    def _fetch_start(self) -> EditedVersionState:
         facts = self._facts
         version = fetch_version_parts(self._blobs, facts.start, facts.parts, facts.numbers)
         named = {part.name: part for part in version.parts}
@@ -162,7 +168,7 @@ class EditChain:
                 ),
             }
         )
-        return Line(manifest, named, version.class_numbers)
+        return EditedVersionState(manifest, named, version.class_numbers)
 
     def _select_kept_probe(self) -> KnnProbeResult | None:
         """Return the head's k-NN probe of the tasks that stay as they are."""
@@ -172,7 +178,7 @@ class EditChain:
         kept = {task: n for task, n in probe.tasks.items() if int(task) not in self._edited}
         return probe.model_copy(update={"tasks": kept})
 
-    def write_patch_spec(self) -> tuple[Line, Path]:
+    def write_patch_spec(self) -> tuple[EditedVersionState, Path]:
         """Return the head, and the specification of the process that patches it."""
         facts, number = self._facts, self._taught_tasks[-1]
         folder = self._folder / "patch"
@@ -184,7 +190,7 @@ class EditChain:
             self._settings, facts.model, facts.head.manifest.recipe.to_json()
         )
         history = self._list_other_tasks(None)
-        task = SpecTask(
+        task = TaskToLearn(
             **next(each for each in history if each.number == number).get_set_fields(),
             train=self._write_no_images(folder),
         )
@@ -208,7 +214,7 @@ class EditChain:
         write_dataset(path, np.zeros(0, np.int64), shape, [])
         return path
 
-    def write_task_spec(self, line: Line, number: int) -> Path:
+    def write_task_spec(self, line: EditedVersionState, number: int) -> Path:
         """Write the job specification of a process that learns a task again, and return its path."""
         folder = self._folder / f"job-{number}"
         folder.mkdir(parents=True)
@@ -223,9 +229,9 @@ class EditChain:
 
     def _build_job_spec(
         self,
-        line: Line,
+        line: EditedVersionState,
         recipe: Recipe,
-        task: SpecTask,
+        task: TaskToLearn,
         history: list[EarlierTask],
         folder: Path,
     ) -> JobSpec:
@@ -233,7 +239,7 @@ class EditChain:
         base = fetch_version_parts(self._blobs, facts.base, facts.base_parts)
         return JobSpec(
             architecture=Architecture.from_json(facts.model.architecture),
-            image=Image.from_json(facts.model.image),
+            image=ImageSettings.from_json(facts.model.image),
             scenario=facts.model.scenario,
             problem=facts.model.problem,
             recipe=recipe,
@@ -247,7 +253,7 @@ class EditChain:
             with_ancestors=False,
             # The edit itself changes the report of a batch that it learns again.
             inspects_task=False,
-            parent=SpecVersion(
+            parent=StartingVersion(
                 version=line.manifest.version or 0,
                 manifest=line.manifest,
                 parts=list(line.parts.values()),
@@ -261,7 +267,9 @@ class EditChain:
             gpu_memory_share=settings.gpu_memory_share,
         )
 
-    def get_next_parent(self, line: Line, number: int, out: Path) -> Line:
+    def get_next_parent(
+        self, line: EditedVersionState, number: int, out: Path
+    ) -> EditedVersionState:
         """Return the version that the next learning process starts from, after one has learned a
         task.
         """
@@ -292,7 +300,7 @@ class EditChain:
         parts = {**own, **{name: part for name, part in earlier.items() if name not in own}}
         return replace(line, manifest=manifest, parts=parts)
 
-    def complete_last_result(self, line: Line, out: Path) -> None:
+    def complete_last_result(self, line: EditedVersionState, out: Path) -> None:
         """Complete the last result of an edit with parts of unchanged tasks and the changed class
         rows.
 
@@ -366,12 +374,12 @@ class EditChain:
             class_numbers=self._class_numbers,
         )
 
-    def _describe_learned_task(self, number: int, folder: Path) -> SpecTask:
+    def _describe_learned_task(self, number: int, folder: Path) -> TaskToLearn:
         data, task = self._edited.get(number), self._facts.tasks[number]
         if data is None:
             assert task.train_sha256 is not None, "checked when the facts were read"
             earlier = fetch_earlier_task(self._blobs, task, None, None)
-            return SpecTask(
+            return TaskToLearn(
                 number=number,
                 classes=sorted(task.classes),
                 held_out=earlier.held_out,
@@ -385,7 +393,7 @@ class EditChain:
             train, known = data.files["train"], None
         else:
             train, known = rewrite.write_feature_dataset(folder, data.rows, data.train, data.names)
-        return SpecTask(
+        return TaskToLearn(
             number=number,
             classes=sorted(data.after.classes),
             held_out=held_out,
@@ -429,7 +437,7 @@ class EditChain:
             return None
         return fetch_blob_if_sound(self._blobs, kept)
 
-    def _reorder_head_classes(self, line: Line) -> Line:
+    def _reorder_head_classes(self, line: EditedVersionState) -> EditedVersionState:
         """Return the network head with the edited classes in the order of their first appearance.
 
         Sums and features of the edited tasks are left out: they are learned again.

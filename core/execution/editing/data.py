@@ -13,7 +13,7 @@ from core.contract.responses.task_image import Split
 from core.database.label_names import list_label_names
 from core.database.tables import Task
 from core.edits import record, rewrite
-from core.edits.checks import Changes
+from core.edits.checks import EditChanges
 from core.edits.rewrite import EditedLabels, FeatureRows
 from core.errors import Invalid, StoreCorrupt
 from core.execution.editing.facts import EditFacts
@@ -45,7 +45,7 @@ class EditedData:
     removed_paths: list[str] = field(default_factory=list)
     stored: dict[str, Path] = field(default_factory=dict)
 
-    def describe_report(self, changes: Changes) -> EditedReport:
+    def describe_report(self, changes: EditChanges) -> EditedReport:
         """Return what the task's report shows after the edit."""
         held_out = None if self.held_out is None else dict(Counter(self.held_out.remaining_labels))
         touched, removed = (
@@ -224,7 +224,7 @@ def _count_images(
 
 
 def _count_classes(
-    task: Task, changes: Changes, train: EditedLabels | None, held_out: EditedLabels | None
+    task: Task, changes: EditChanges, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> dict[str, int]:
     """Return the number of images of each label after the edit."""
     if train is not None and (held_out is not None or not task.n_held_out):
@@ -257,7 +257,7 @@ def _read_removed_paths(
     blobs: Blobs,
     digest: str | None,
     parts: tuple[EditedLabels | None, EditedLabels | None],
-    changes: Changes,
+    changes: EditChanges,
 ) -> list[str]:
     """Return the paths of removed images, as far as traces are stored.
 
@@ -275,7 +275,7 @@ def _read_removed_paths(
 
 
 def _complete_labels(
-    traces: Path, parts: tuple[EditedLabels | None, EditedLabels | None], changes: Changes
+    traces: Path, parts: tuple[EditedLabels | None, EditedLabels | None], changes: EditChanges
 ) -> tuple[EditedLabels, EditedLabels]:
     stored = rewrite.read_traced_labels(traces)
     train, held_out = (
@@ -290,7 +290,7 @@ def _edit_traces(
     digest: str,
     target: Path,
     parts: tuple[EditedLabels | None, EditedLabels | None],
-    changes: Changes,
+    changes: EditChanges,
 ) -> tuple[str | None, int]:
     """Return digest and size of the edited traces; None and 0 if they cannot be edited.
 

@@ -8,16 +8,16 @@ from sqlalchemy.orm import Session
 
 from core.contract.figures import KnnProbeResult
 from core.contract.recipe import Recipe
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.measurements import PROBE, read_version_measurements
 from core.database.session import Database
-from core.database.tables import Edit, Job, Model, Part, Result, Task, Version
+from core.database.tables import Edit, Job, Model, Part, Task, Version, VersionTaskResult
 from core.edits.accept import (
     find_relearn_start,
     read_feature_parts,
     read_taught_tasks,
 )
-from core.edits.checks import Changes, check_operations
+from core.edits.checks import EditChanges, check_operations
 from core.edits.operations import Operation
 from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid, PerennialError
@@ -56,7 +56,7 @@ class EditFacts:
 
     model: Model
     edit: Edit
-    changes: Changes
+    changes: EditChanges
     head: Version
     start: Version
     base: Version
@@ -157,7 +157,9 @@ def _read_probe(session: Session, version: Version) -> KnnProbeResult | None:
     return None if document is None else KnnProbeResult.from_json(document)
 
 
-def _check_operations_again(session: Session, model: Model, edit: Edit, head: Version) -> Changes:
+def _check_operations_again(
+    session: Session, model: Model, edit: Edit, head: Version
+) -> EditChanges:
     """Check the operations of an edit against the present lineage head."""
     operations = [Operation.model_validate(one) for one in edit.operations]
     tasks = read_taught_tasks(session, model, head.manifest)
@@ -182,8 +184,8 @@ def _check_operations_again(session: Session, model: Model, edit: Edit, head: Ve
 
 
 def _count_held_out(session: Session, head: Version) -> dict[int, dict[str, int]]:
-    query = select(Result.task, Result.per_class).where(
-        Result.model_id == head.model_id, Result.version == head.number
+    query = select(VersionTaskResult.task, VersionTaskResult.per_class).where(
+        VersionTaskResult.model_id == head.model_id, VersionTaskResult.version == head.number
     )
     return {
         task: {name: total for name, (_, total) in per_class.items()}
@@ -207,7 +209,7 @@ def _read_recorded_recipes(
         .where(
             Version.model_id == model.id,
             Version.task_number.in_(again),
-            Job.kind == str(Kind.LEARN),
+            Job.kind == str(JobKind.LEARN),
             Version.status == "published",
         )
         .order_by(Version.number)

@@ -14,7 +14,7 @@ _OF_CLASSES = ("head", "own")
 
 
 @dataclass(frozen=True)
-class Line:
+class EditedVersionState:
     """The version that the next process continues.
 
     Attributes:
@@ -28,7 +28,9 @@ class Line:
     class_numbers: list[list[int]]
 
 
-def renumber_line(line: Line, numbers: Sequence[int], folder: Path) -> Line:
+def renumber_line(
+    line: EditedVersionState, numbers: Sequence[int], folder: Path
+) -> EditedVersionState:
     """Return a line whose classes have other numbers, with as many as its manifest names.
 
     The classifier's rows are moved. Sums and features stay as they are stored, and the job process

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from sqlalchemy import select
 
-from core.contract.architecture import Head
+from core.contract.architecture import TaskHeadDescription
 from core.contract.jobs.job_result import JobResult, MeasuredCell, ResultPart
 from core.contract.manifest import PER_TASK
 from core.database.session import Database
-from core.database.tables import Result
+from core.database.tables import VersionTaskResult
 from core.execution.editing.facts import EditFacts
 from core.storage import Blobs
 
@@ -42,7 +42,7 @@ def write_renamed_result(db: Database, blobs: Blobs, facts: EditFacts, out: Path
         parts=parts,
         classes=_apply_new_names(facts, manifest.classes or []),
         heads=[
-            Head(task=head.task, classes=_apply_new_names(facts, head.classes))
+            TaskHeadDescription(task=head.task, classes=_apply_new_names(facts, head.classes))
             for head in manifest.heads or []
         ],
         method=manifest.method,
@@ -66,10 +66,10 @@ def _apply_new_names(facts: EditFacts, names: list[str]) -> list[str]:
 
 def _read_renamed_cells(db: Database, facts: EditFacts) -> list[MeasuredCell]:
     """Return the lineage head's row of the accuracy matrix, under the new class names."""
-    query = select(Result).where(
-        Result.model_id == facts.model.id,
-        Result.version == facts.head.number,
-        Result.task.in_(facts.taught),
+    query = select(VersionTaskResult).where(
+        VersionTaskResult.model_id == facts.model.id,
+        VersionTaskResult.version == facts.head.number,
+        VersionTaskResult.task.in_(facts.taught),
     )
     with db.read() as session:
         return [
@@ -83,5 +83,5 @@ def _read_renamed_cells(db: Database, facts: EditFacts) -> list[MeasuredCell]:
                     for name, counts in cell.per_class.items()
                 },
             )
-            for cell in session.scalars(query.order_by(Result.task))
+            for cell in session.scalars(query.order_by(VersionTaskResult.task))
         ]

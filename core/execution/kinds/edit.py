@@ -6,7 +6,7 @@ together. A lost attempt starts over, from the same rows.
 
 from pathlib import Path
 
-from core.database.kinds import Kind as Name
+from core.database.kinds import JobKind as Name
 from core.execution.editing.chain import EditChain
 from core.execution.editing.facts import read_edit_facts
 from core.execution.kinds.kind import Kind, Work

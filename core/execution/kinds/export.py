@@ -11,13 +11,13 @@ from sqlalchemy import delete
 
 from core.contract.jobs.export_job import ExportResult
 from core.contract.reports.report import ExportReport
-from core.database.kinds import Kind as Name
-from core.database.states import Action, find_next_state
-from core.database.tables import Export, Model
+from core.database.kinds import JobKind as Name
+from core.database.states import JobAction, find_next_state
+from core.database.tables import ExportedDownload, Model
 from core.errors import Unavailable
 from core.execution import exporters
 from core.execution.exporting import ExportRequest, prepare_export, read_requested_export
-from core.execution.kinds.kind import Advice, Done, Kind, Work
+from core.execution.kinds.kind import Done, JobLimitAdvice, Kind, Work
 from core.export.format import PartFile, Version
 from core.export.registry import FORMATS
 from core.failpoints import hit_failpoint
@@ -29,7 +29,7 @@ from core.storage import Blobs
 from core.telemetry import EXPORT_BYTES, EXPORT_SECONDS
 from core.usage import stored_bytes
 
-ADVICE = Advice(
+ADVICE = JobLimitAdvice(
     time="(PERENNIAL_MAX_EXPORT_S). The version can be had as format=safetensors.",
     memory="Raise it, or take the version as format=safetensors.",
 )
@@ -104,17 +104,20 @@ def _store_export(work: Work, blobs: Blobs, order: ExportRequest, made: Path) ->
     with work.db.write() as session:
         job = lock_claimed_job(session, work.claim)
         # Raises if a stop was requested, before anything is registered.
-        find_next_state(job.state, Action.FINISH)
+        find_next_state(job.state, JobAction.FINISH)
         # Until the transaction ends, no sweep deletes the blob that it is about to name.
         references.lock_references_shared(session)
         if not blobs.has(sha256):  # deleted as unused after it was stored
             raise Unavailable("The download was removed before anything named it.")
-        mine = (Export.version_id == order.version_id, Export.format == order.format)
+        mine = (
+            ExportedDownload.version_id == order.version_id,
+            ExportedDownload.format == order.format,
+        )
         # An earlier download of this version may still have its row.
-        session.execute(delete(Export).where(*mine))
+        session.execute(delete(ExportedDownload).where(*mine))
         now = work.db.now(session)
         session.add(
-            Export(
+            ExportedDownload(
                 version_id=order.version_id,
                 format=order.format,
                 sha256=sha256,

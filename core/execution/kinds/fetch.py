@@ -13,12 +13,12 @@ from core.bases.expected_base import load_expected_base, select_compared_tensors
 from core.bases.hub import unfinished
 from core.bases.hub.downloader import download_in_process
 from core.contract.base import ExpectedBase
-from core.contract.jobs.hub import DownloadRequest
-from core.contract.pretrained import Pretrained, build_pretrained
+from core.contract.jobs.hub import HubDownloadRequest
+from core.contract.pretrained import PretrainedWeights, build_pretrained
 from core.database.job_log import Line
-from core.database.kinds import Kind as Name
-from core.database.states import Action, find_next_state
-from core.database.tables import Model, Weights
+from core.database.kinds import JobKind as Name
+from core.database.states import JobAction, find_next_state
+from core.database.tables import FetchedWeights, Model
 from core.errors import BaseInvalid, StorageFull, Unavailable, WeightsUnavailable
 from core.execution import weights as turns
 from core.execution.kinds.kind import Done, Kind, Work
@@ -74,7 +74,7 @@ def _run_fetch_job(work: Work) -> Done:
     return Done(None, log_lines)
 
 
-def _find_pretrained(work: Work, model: Model) -> Pretrained:
+def _find_pretrained(work: Work, model: Model) -> PretrainedWeights:
     """Return the catalogue's entry for the model's weights."""
     name = str(model.architecture.get("model"))
     entries = load_catalogue(work.settings)["pretrained"]
@@ -89,8 +89,8 @@ def _find_pretrained(work: Work, model: Model) -> Pretrained:
 
 
 def _fetch_and_check_weights(
-    work: Work, blobs: Blobs, model: Model, pretrained: Pretrained
-) -> tuple[Weights, str]:
+    work: Work, blobs: Blobs, model: Model, pretrained: PretrainedWeights
+) -> tuple[FetchedWeights, str]:
     """Return the weights, checked and stored, and a sentence about their origin."""
     work.begin("prepare")
     # raises before anything is downloaded
@@ -128,17 +128,17 @@ def _fetch_and_check_weights(
             work.settings.make_folder(unfinished.FOLDER), pretrained.repository
         )
     hit_failpoint("fetch-stored")
-    return Weights(
+    return FetchedWeights(
         repository=pretrained.repository, revision=revision, sha256=sha256, bytes=size
     ), origin
 
 
-def _download_weights(work: Work, pretrained: Pretrained) -> tuple[Path, str]:
+def _download_weights(work: Work, pretrained: PretrainedWeights) -> tuple[Path, str]:
     if work.settings.hub == "off":
         raise WeightsUnavailable(
             f"PERENNIAL_HUB is off where the worker runs. {_format_advice(work, pretrained)}"
         )
-    request = DownloadRequest(
+    request = HubDownloadRequest(
         repository=pretrained.repository,
         file=FILE,
         folder=work.settings.make_folder(unfinished.FOLDER),
@@ -155,7 +155,7 @@ def _download_weights(work: Work, pretrained: Pretrained) -> tuple[Path, str]:
     return file.path, file.revision
 
 
-def _convert_imagenet(work: Work, pretrained: Pretrained, file: Path) -> None:
+def _convert_imagenet(work: Work, pretrained: PretrainedWeights, file: Path) -> None:
     """Write the ImageNet base in a separate process, since it imports torch."""
     try:
         # The process has another working directory.
@@ -173,7 +173,7 @@ def _convert_imagenet(work: Work, pretrained: Pretrained, file: Path) -> None:
         )
 
 
-def _format_advice(work: Work, pretrained: Pretrained) -> str:
+def _format_advice(work: Work, pretrained: PretrainedWeights) -> str:
     """Return advice for getting the weights without the Hub."""
     if pretrained.repository == imagenet_base.NAME:
         return (
@@ -215,7 +215,9 @@ def _require_storage_room(work: Work, size: int) -> None:
         )
 
 
-def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights: Weights) -> None:
+def _make_version_zero(
+    work: Work, blobs: Blobs, pretrained: PretrainedWeights, weights: FetchedWeights
+) -> None:
     """Make version 0, and record where the weights are stored.
 
     Raises:
@@ -225,7 +227,7 @@ def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights
     with work.db.write() as session:
         job = lock_claimed_job(session, work.claim)
         # Raises if a stop was requested, before anything is made.
-        find_next_state(job.state, Action.FINISH)
+        find_next_state(job.state, JobAction.FINISH)
         # Until the transaction ends, no sweep deletes the blob that it is about to name.
         references.lock_references_shared(session)
         # it was deleted as unused after it was stored
@@ -244,7 +246,7 @@ def _make_version_zero(work: Work, blobs: Blobs, pretrained: Pretrained, weights
         )
         model.base_job = None
         # The row exists since a job took the turn to fetch them (`core.execution.weights`).
-        row = session.get_one(Weights, weights.repository)
+        row = session.get_one(FetchedWeights, weights.repository)
         row.revision, row.sha256, row.bytes = weights.revision, weights.sha256, weights.bytes
         session.flush()
         stored_bytes.add_stored_bytes(session, model.owner_id, part.bytes)

@@ -59,7 +59,7 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Advice:
+class JobLimitAdvice:
     """Advice for a person about a job that reached its limit of time or memory.
 
     The advice about time also names the setting of the limit.
@@ -97,4 +97,4 @@ class Kind:
     longest_s: Callable[[Settings], float]
     run: Callable[[Work], Done | None]
     able: Callable[[], bool] = lambda: True
-    advice: Advice = Advice()
+    advice: JobLimitAdvice = JobLimitAdvice()

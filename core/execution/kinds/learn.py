@@ -7,11 +7,11 @@ A job with trials learns the task once for each of them, and publishes one resul
 import shutil
 from pathlib import Path
 
-from core.database.kinds import Kind as Name
-from core.database.states import State
+from core.database.kinds import JobKind as Name
+from core.database.states import JobState
 from core.execution.kinds.kind import Kind, Work
 from core.execution.prepare import write_job_inputs
-from core.execution.trials import Trials, has_trials
+from core.execution.trials import ClaimedJobTrials, has_trials
 from core.execution.validate import validate_archive
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped, Monitor
@@ -20,7 +20,7 @@ from core.storage import Blobs
 
 
 def _run_learn_job(work: Work) -> None:
-    if work.claim.state is State.VALIDATING:
+    if work.claim.state is JobState.VALIDATING:
         _decode_job_archive(work)
     # Fetching datasets and parts may take long, and a stopped job needs none.
     if work.must_stop():
@@ -46,7 +46,7 @@ def _learn_trials(work: Work) -> None:
     blobs = Blobs(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
-    trials = Trials(work.db, work.store, blobs, work.claim, work.settings.max_job_s)
+    trials = ClaimedJobTrials(work.db, work.store, blobs, work.claim, work.settings.max_job_s)
     while (number := trials.begin_next()) is not None:
         hit_failpoint("trial-begun")
         folder = work.folder / f"trial-{number}"

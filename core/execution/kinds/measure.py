@@ -16,8 +16,8 @@ from core.contract.jobs.measure_job import MeasureSpec
 from core.contract.reports.report import BatchCheck
 from core.database import job_log
 from core.database.jobs import change_job_state
-from core.database.kinds import Kind as Name
-from core.database.states import Action
+from core.database.kinds import JobKind as Name
+from core.database.states import JobAction
 from core.database.tables import Job, Model, Task
 from core.execution import batch_lines
 from core.execution.kinds.kind import Kind, Work
@@ -89,7 +89,7 @@ def _decode_held_out(work: Work) -> None:
         now = work.db.now(session)
         for log_line in batch_lines.list_decoding_log_lines(made):
             job_log.add_log_line(session, job.id, log_line, now)
-        change_job_state(session, job, Action.START, now)
+        change_job_state(session, job, JobAction.START, now)
         session.flush()
         size = sum(file.stat().st_size for file in files)
         stored_bytes.add_stored_bytes(session, job.owner_id, size)

@@ -4,7 +4,7 @@ import time
 
 from core.contract.reports.report import BatchCheck
 from core.database.job_log import Line
-from core.database.kinds import Kind as Name
+from core.database.kinds import JobKind as Name
 from core.execution import batch_lines
 from core.execution.batch_traces import compare_with_earlier
 from core.execution.kinds.kind import Done, Kind, Work

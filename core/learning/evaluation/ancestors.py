@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from core.contract.jobs.job_spec import JobSpec, SpecVersion
+from core.contract.jobs.job_spec import JobSpec, StartingVersion
 from core.contract.manifest import FEATURES, Manifest
 from core.learning.data import image_packs
 from core.learning.data.dataset import DataError, Dataset
@@ -120,7 +120,7 @@ class Ancestors:
         # Without images no class is present, and nothing can be measured.
         return bool(names) and set(names) <= set(manifest.classes or [])
 
-    def _get_ancestor_version(self, which: Which) -> SpecVersion:
+    def _get_ancestor_version(self, which: Which) -> StartingVersion:
         return self._spec.parent if which == "parent" else self._spec.base
 
     def _map_part_paths(self, which: Which) -> dict[str, Path]:
@@ -149,7 +149,7 @@ def require_trainable_network(network: Network, method: Method, spec: JobSpec) -
 
 
 def load_parent_state(
-    method: Method, parent: SpecVersion, device: torch.device, warn: Callable[[str], None]
+    method: Method, parent: StartingVersion, device: torch.device, warn: Callable[[str], None]
 ) -> None:
     """Load the parent's state: all of it for the same method, else the types that can be inherited.
 

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.contract.figures import Baseline, Counts
+from core.contract.figures import BaselineResult, Counts
 from core.learning.analytic import discriminant
 from core.learning.analytic.sums import Sums
 from core.learning.evaluation.probe import Sample, group_duplicate_samples
@@ -54,8 +54,8 @@ class Baselines(NamedTuple):
     the task. None if no class is learned later than others.
     """
 
-    ncm: Baseline | None = None
-    lda: Baseline | None = None
+    ncm: BaselineResult | None = None
+    lda: BaselineResult | None = None
     later: dict[str, dict[str, int]] | None = None
 
 
@@ -296,8 +296,8 @@ def _count_later_confusions(
     return rows_by_task
 
 
-def _build_baseline(by_task: Mapping[str, Counts], own: Tensor) -> Baseline | None:
+def _build_baseline(by_task: Mapping[str, Counts], own: Tensor) -> BaselineResult | None:
     if not by_task:
         return None
     correct, total = (sum(counts[i] for counts in by_task.values()) for i in (0, 1))
-    return Baseline(all=(correct, total), own=(int(own.sum()), len(own)), tasks=dict(by_task))
+    return BaselineResult(all=(correct, total), own=(int(own.sum()), len(own)), tasks=dict(by_task))

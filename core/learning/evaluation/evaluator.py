@@ -10,13 +10,13 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from core.contract.figures import (
+    AnswerChangeCounts,
     Calibration,
-    Change,
     Counts,
-    Figures,
-    Forecast,
     KnnProbeResult,
     LossRise,
+    LossRiseForecast,
+    VersionFigures,
 )
 from core.contract.jobs.job_event import AliveEvent, JobEvent, LogEvent, MetricEvent
 from core.contract.jobs.job_result import MeasuredCell, MeasuredVersion
@@ -129,13 +129,15 @@ class Evaluator:
             }
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
-    def measure_new_version(self, network: Network, method: Method, ctx: Context) -> Figures:
+    def measure_new_version(self, network: Network, method: Method, ctx: Context) -> VersionFigures:
         """Measure the new version, learned in `ctx`, on every task it can answer, and its change
         since its parent."""
         with use_eval_mode(network):
             return self._measure_new_version(network, method, ctx)
 
-    def _measure_new_version(self, network: Network, method: Method, ctx: Context) -> Figures:
+    def _measure_new_version(
+        self, network: Network, method: Method, ctx: Context
+    ) -> VersionFigures:
         parts = self.read_held_out_parts()
         stored_features = self._features.kept
         measured_parts = replace_images_by_features(
@@ -153,7 +155,7 @@ class Evaluator:
         for ancestor in older.values():
             move_network_to_device(ancestor, self._inputs.device)
         base = dict(older["parent" if self._ancestors.same else "base"].named_parameters())
-        figures = Figures(drift=measure_weight_drift(network, base))
+        figures = VersionFigures(drift=measure_weight_drift(network, base))
         if self._spec.with_ancestors:
             changes = self._compare_with_parent(older["parent"], parts, right)
             figures = figures.model_copy(update={"changes": changes})
@@ -178,7 +180,7 @@ class Evaluator:
 
     def _compare_with_parent(
         self, network: Network, parts: Mapping[int, Dataset], right: Mapping[int, Tensor]
-    ) -> dict[str, Change]:
+    ) -> dict[str, AnswerChangeCounts]:
         """Return how many predictions changed since the parent, by task; keep the parent's."""
         parent = Parent(
             network,
@@ -192,7 +194,7 @@ class Evaluator:
         for task, of_task in predictions.items():
             # Those of the new task were measured before training, and stay.
             self.answers.setdefault(("parent", task), of_task)
-        return {task: Change(**counts) for task, counts in changes.items()}
+        return {task: AnswerChangeCounts(**counts) for task, counts in changes.items()}
 
     def build_result_fields(self) -> dict[str, object]:
         """Return the measured cells and the temperature, as fields of a result."""
@@ -280,7 +282,7 @@ class Evaluator:
 
     def compare_loss_rise(
         self, network: Network, method: Method, predicted: float, by_task: Mapping[int, float]
-    ) -> Forecast:
+    ) -> LossRiseForecast:
         """Compare the loss that the method forecast for earlier tasks with the loss measured on
         them.
 
@@ -308,7 +310,7 @@ class Evaluator:
             self._emit_metric("loss_rise", {"task": task, **rise.to_json()}, after - before)
         measured = sum(rises) / len(rises) if rises else None
         self._emit_metric("predicted_loss_rise", {"measured": measured}, predicted)
-        return Forecast(predicted=predicted, measured=measured, tasks=tasks)
+        return LossRiseForecast(predicted=predicted, measured=measured, tasks=tasks)
 
     def measure_accuracy(self, network: Network, method: Method) -> Accuracy:
         """Return the primary measure of the present network on each task that it can answer, the

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from core.contract.jobs.job_event import DoneEvent, LogEvent, MetricEvent, PhaseEvent
-from core.contract.jobs.job_result import AnswersFile, MeasuredCell, MeasuredVersion
+from core.contract.jobs.job_result import MeasuredCell, MeasuredVersion, PredictionsFile
 from core.contract.jobs.measure_job import MeasureResult, MeasureSpec
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting, stored_predictions
@@ -52,7 +52,7 @@ def measure_version(spec: MeasureSpec, emit: Emit) -> Path:
     text = f"Version {manifest.version} predicts {cell.correct:,} of {cell.total:,} images right."
     emit(LogEvent(level="info", message=text))
     spec.out.mkdir(parents=True, exist_ok=True)
-    files: list[AnswersFile] = stored_predictions.write_prediction_files(
+    files: list[PredictionsFile] = stored_predictions.write_prediction_files(
         spec.out, {(_VERSION, spec.task): predictions}
     )
     result = MeasureResult(

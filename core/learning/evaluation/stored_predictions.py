@@ -13,14 +13,14 @@ from safetensors.numpy import save_file
 from safetensors.torch import load
 from torch import Tensor
 
-from core.contract.jobs.job_result import AnswersFile, MeasuredVersion
+from core.contract.jobs.job_result import MeasuredVersion, PredictionsFile
 from core.learning.problems.problem import P, Prediction, Problem
 
 Kept = Mapping[tuple[MeasuredVersion, int], Prediction]
 _PREFIX = "answers"
 
 
-def write_prediction_files(folder: Path, kept: Kept) -> list[AnswersFile]:
+def write_prediction_files(folder: Path, kept: Kept) -> list[PredictionsFile]:
     """Write each to a file in `folder/answers` for `core.ingest.answers`, and describe the files.
 
     They are small and many, so they are not synced to disk: a machine that loses them loses the
@@ -34,7 +34,7 @@ def write_prediction_files(folder: Path, kept: Kept) -> list[AnswersFile]:
         save_file(
             {name: each.numpy() for name, each in predictions.to_tensors().items()}, folder / name
         )
-        described.append(AnswersFile(version=version, task=task, file=name))
+        described.append(PredictionsFile(version=version, task=task, file=name))
     return described
 
 

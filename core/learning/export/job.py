@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from core.contract.jobs.export_job import OPSET, Exporter, ExportResult, ExportSpec
+from core.contract.jobs.export_job import OPSET, ExportPackageVersions, ExportResult, ExportSpec
 from core.contract.jobs.job_event import DoneEvent, PhaseEvent
 from core.learning.evaluation import predicting
 from core.learning.export import graph
@@ -55,7 +55,7 @@ def export_graph(spec: ExportSpec, emit: Emit) -> Path:
         batches=list(BATCHES),
         images=checked.images,
         held_out_images=checked.held_out_images,
-        exporter=Exporter(torch=torch.__version__, **_get_package_versions()),
+        exporter=ExportPackageVersions(torch=torch.__version__, **_get_package_versions()),
     )
     (spec.out / RESULT).write_text(json.dumps(result.to_json()))
     return spec.out

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.contract.figures import Rollback
+from core.contract.figures import OlorRollback
 from core.learning.optimizers.build import compute_rate_factor
 from core.learning.optimizers.olor import find_anchored_parameters, list_layer_rollback_shares
 from core.learning.recipe import OlorRecipe, Recipe
@@ -46,7 +46,7 @@ def resolve_olor_settings(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorR
 
 def sum_rollback_over_steps(
     ctx: Context, olor: OlorRecipe | None, stages: Sequence[StageSteps]
-) -> Rollback | None:
+) -> OlorRollback | None:
     """Return the sum of rho over a task's steps: of the first layer, and the mean over layers.
 
     Returns None where OLOR pulls no layer back.
@@ -66,7 +66,7 @@ def sum_rollback_over_steps(
         return None
     # A step cannot roll back by more than the whole distance, as in `Olor.step`.
     sums = [sum(min(1.0, iota * rate) for rate in rates) for iota in iotas]
-    return Rollback(first=sums[0], mean=sum(sums) / len(sums))
+    return OlorRollback(first=sums[0], mean=sum(sums) / len(sums))
 
 
 def report_olor_rollback(ctx: Context, olor: OlorRecipe, stages: Sequence[StageSteps]) -> None:

@@ -20,11 +20,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.contract.figures import Figures, UpdateNorm
+from core.contract.figures import UpdateNorm, VersionFigures
 from core.contract.jobs.job_event import (
     AliveEvent,
     AnytimeEvent,
-    DataEvent,
+    DataReportEvent,
     DoneEvent,
     LogEvent,
     MetricEvent,
@@ -35,7 +35,7 @@ from core.contract.jobs.job_event import (
 from core.contract.jobs.job_result import AnytimeResult, JobResult, LearnedNetwork
 from core.contract.jobs.job_spec import JobSpec
 from core.contract.jobs.snapshot import SnapshotDocument
-from core.contract.manifest import TOTALS, Validated
+from core.contract.manifest import TOTALS, ValidationScore
 from core.contract.recipe import Recipe as StoredRecipe
 from core.learning.data import image_packs
 from core.learning.data.augment import Augmentation, derive_seed
@@ -206,7 +206,7 @@ class Job:
             self._hook(run.network, run.method, self._inputs)
         if self.numerics.operations:
             self._report_log(log_lines.describe_nondeterminism(self.numerics.operations))
-        self._emit(DoneEvent(path=self._write_job_result(run, Figures(**fields))))
+        self._emit(DoneEvent(path=self._write_job_result(run, VersionFigures(**fields))))
 
     def _begin_new_run(self, data: Dataset) -> _Run:
         """Return the run before its first step, after measuring base and parent."""
@@ -273,7 +273,7 @@ class Job:
         report = inspector.build_data_report(data)
         # `_build_training_run` copies and grows it on the CPU.
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        self._emit(DataEvent(report=report))
+        self._emit(DataReportEvent(report=report))
         log_findings(report, self._recipe.data_report, self._report_log, self._report_warning)
 
     def _try_resume_run(self, data: Dataset) -> _Run | None:
@@ -420,7 +420,7 @@ class Job:
             )
         )
 
-    def _write_job_result(self, run: _Run, figures: Figures) -> Path:
+    def _write_job_result(self, run: _Run, figures: VersionFigures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
         parts = output.copy_network_parts(network)
         parts += image_packs.list_state_parts(state, self._number, self._packs)
@@ -455,7 +455,7 @@ class Job:
         parts = output.copy_network_parts(network, best.tensors)
         document = AnytimeResult(
             **self._describe_network(network, method, best.step).get_set_fields(),
-            validation=Validated(correct=best.correct, total=best.total),
+            validation=ValidationScore(correct=best.correct, total=best.total),
         )
         name = f"anytime-{next(self._best_numbers)}"
         self._emit(AnytimeEvent(path=output.write_parts(self._spec.out, name, parts, document)))

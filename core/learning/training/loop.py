@@ -16,8 +16,8 @@ from torch import Tensor
 
 from core.contract.jobs.control_request import ControlRequest
 from core.contract.jobs.job_event import AliveEvent, JobEvent, MetricEvent, ProgressEvent
-from core.contract.jobs.snapshot import LoopState, LossState
-from core.contract.jobs.snapshot import Position as StoredPosition
+from core.contract.jobs.snapshot import LoopState, LossSumState
+from core.contract.jobs.snapshot import TrainingPosition as StoredPosition
 from core.learning.data import features
 from core.learning.data.augment import draw_epoch_table
 from core.learning.data.dataset import BatchSource, Dataset
@@ -408,7 +408,7 @@ class Loop:
             position=StoredPosition(**vars(self.position)),
             state=self.method.state.collect_json_by_type(without=frozen),
             validation=self.validation.get_validation_state(),
-            loss=LossState(sum=float(self._loss), steps=self._losses),
+            loss=LossSumState(sum=float(self._loss), steps=self._losses),
         )
         return Snapshot(tensors, state)
 

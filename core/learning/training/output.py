@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from core.contract.architecture import Head, NetworkDescription, Normalisation
+from core.contract.architecture import NetworkDescription, Normalisation, TaskHeadDescription
 from core.contract.document import Document
 from core.contract.jobs.job_result import LearnedNetwork, MeasuredVersion, ResultPart
 from core.contract.jobs.job_spec import JobSpec
@@ -127,7 +127,10 @@ def describe_network(
     description = network.describe_for_manifest()
     return LearnedNetwork(
         classes=network.classes,
-        heads=[Head(task=task, classes=names) for task, names in network.head_classes.items()],
+        heads=[
+            TaskHeadDescription(task=task, classes=names)
+            for task, names in network.head_classes.items()
+        ],
         network=None if description is None else NetworkDescription.from_json(description),
         method=ManifestMethod(
             name=method.name,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from core.contract.figures import Adp, Checkpoint
+from core.contract.figures import AdpCheckpoint, AnytimeDeploymentPerformance
 from core.contract.jobs.job_event import BestEvent, JobEvent, MetricEvent
 from core.contract.jobs.snapshot import BestState, ValidationState
 from core.learning.evaluation.anytime import (
@@ -122,10 +122,12 @@ class Validation:
         if self.best.tensors:
             self._ctx.network.load_state_dict(self.best.tensors, strict=True)
 
-    def build_adp_curve(self) -> Adp | None:
+    def build_adp_curve(self) -> AnytimeDeploymentPerformance | None:
         """Return the curve and ADP-mean per task; None without `anytime`."""
         return (
-            Adp(curve=self.curve.points, mean=dict(self.curve.compute_adp_means()))
+            AnytimeDeploymentPerformance(
+                curve=self.curve.points, mean=dict(self.curve.compute_adp_means())
+            )
             if self.anytime
             else None
         )
@@ -238,7 +240,7 @@ class Validation:
             network.load_state_dict(present, strict=True)
 
     def _emit_metric(
-        self, name: str, step: int, value: float | None, point: Checkpoint | None = None
+        self, name: str, step: int, value: float | None, point: AdpCheckpoint | None = None
     ) -> None:
         event = MetricEvent(name=name, step=step, value=value)
         self._emit(event if point is None else event.model_copy(update={"data": point.to_json()}))

@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 from starlette.testclient import TestClient
 
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import MeasuredCell
 from core.contract.manifest import Manifest
 from core.database.measurements import remove_figures
@@ -114,7 +114,7 @@ def publisher(client: TestClient, folder: Path) -> Publish:
                 session,
                 row,
                 version,
-                Measurements(measured, Figures(**document.get_set_fields()), {}),
+                Measurements(measured, VersionFigures(**document.get_set_fields()), {}),
                 (),
             )
             if passed:

@@ -22,7 +22,7 @@ from api.predict.images import FILES
 from api.predict.line import PredictQueue
 from api.predict.network import PredictionProcess
 from api.predict.predictor import Predictor
-from core.database.tables import Damage, Owner, Part
+from core.database.tables import DamagedObject, Owner, Part
 from core.predictions.predictions import PredictableVersion
 from core.storage import Blobs
 
@@ -458,10 +458,10 @@ def test_each_request_finds_what_its_version_is_now_though_versions_are_kept_in_
     assert send(client, f"{url}?task=1", b"a").status_code == 422
     with client.app.state.database.write() as session:
         (key, *_) = [Blobs.make_blob_key(sha256) for sha256 in session.scalars(select(Part.sha256))]
-        session.add(Damage(key=key, kind="digest", tag="", found_at=0.0))
+        session.add(DamagedObject(key=key, kind="digest", tag="", found_at=0.0))
     assert send(client, url, b"a").status_code == 500
     with client.app.state.database.write() as session:
-        session.delete(session.get_one(Damage, key))
+        session.delete(session.get_one(DamagedObject, key))
     assert send(client, url, b"a").status_code == 200
     assert client.delete(f"/v1/models/{model}").status_code in (200, 202, 204)
     assert send(client, url, b"a").status_code == 404

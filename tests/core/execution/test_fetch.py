@@ -10,8 +10,8 @@ import pytest
 from weights_files import MODEL, NAME, REPOSITORY, weights
 
 from core.bases.pretrained import PretrainedTerms
-from core.database.states import Action, State
-from core.database.tables import Model, Owner, Version, Weights
+from core.database.states import JobAction, JobState
+from core.database.tables import FetchedWeights, Model, Owner, Version
 from core.errors import StorageFull
 from core.execution.kinds import fetch
 from core.execution.weights import find_weights_or_take_turn, release_fetch_turn
@@ -81,12 +81,12 @@ def test_a_worker_that_dies_at_any_point_leaves_work_that_the_next_one_ends(
     desk.set(job, lease_until=1.0)
     assert claims.take_back_expired_jobs(desk.db) == [job]
     assert worker().run_jobs(lambda: False) == 1
-    assert desk.state(job) is State.SUCCEEDED
+    assert desk.state(job) is JobState.SUCCEEDED
     (version,) = desk.all(Version, model_id=model)
     assert (version.number, version.manifest.base.sha256) == (0, digest())
     assert version.manifest.normalise is not None
     assert desk.aliases(model) == {"latest": 0, "production": 0}
-    (row,) = desk.all(Weights)
+    (row,) = desk.all(FetchedWeights)
     assert (row.repository, row.sha256, row.bytes, row.job_id) == (
         REPOSITORY,
         digest(),
@@ -104,7 +104,7 @@ def test_a_batch_is_claimed_only_when_version_0_is_there(
     assert desk.claim().job_id == job
     assert claims.claim_job(desk.db, "w2", 60.0) is None
     desk.set(job, state="queued", fence=None, worker=None, lease_until=None)
-    worker().run_jobs(lambda: desk.state(job) is State.SUCCEEDED)
+    worker().run_jobs(lambda: desk.state(job) is JobState.SUCCEEDED)
     assert desk.claim().job_id == task
 
 
@@ -182,9 +182,9 @@ def test_an_owner_without_room_gets_no_weights_and_once_they_are_there_they_coun
     _, job = begun(desk)
     worker(max_owner_bytes=len(weights()) - 1).run_jobs(lambda: False)
     assert "bytes that one owner may store" in refusal(desk, job)
-    desk.act(job, Action.RETRY)
+    desk.act(job, JobAction.RETRY)
     worker(max_owner_bytes=len(weights())).run_jobs(lambda: False)
-    assert desk.state(job) is State.SUCCEEDED
+    assert desk.state(job) is JobState.SUCCEEDED
     (owner,) = desk.all(Owner, id=desk.owner)
     assert owner.bytes == len(weights())
     with pytest.raises(StorageFull):
@@ -199,11 +199,11 @@ def test_a_cancelled_job_makes_no_version_though_its_weights_are_stored(
 
     def cancel(at: str) -> None:
         if at == "fetch-stored":
-            desk.act(job, Action.CANCEL)
+            desk.act(job, JobAction.CANCEL)
 
     monkeypatch.setattr(fetch, "hit_failpoint", cancel)
     worker().run_jobs(lambda: False)
-    assert desk.state(job) is State.CANCELLED
+    assert desk.state(job) is JobState.CANCELLED
     assert desk.all(Version, model_id=model) == []
     assert desk.all(Model, id=model)[0].base_job == job
 
@@ -220,4 +220,4 @@ def test_weights_are_named_like_an_upload_and_gone_with_the_last_model(
     assert desk.keys("blobs/") == []
     _, job = begun(desk, "again")
     worker().run_jobs(lambda: False)
-    assert desk.state(job) is State.SUCCEEDED
+    assert desk.state(job) is JobState.SUCCEEDED

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from core.contract.jobs.job_event import AliveEvent, JobEvent, PhaseEvent, ProgressEvent
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Event
 from core.execution import job_share
 from core.execution.progress import record_process_events
@@ -46,7 +46,7 @@ def learned(desk: Any, model: str, costs: dict[str, float]) -> str:
     job: str = desk.begin(model)[0]
     desk.set(
         job,
-        state=str(State.SUCCEEDED),
+        state=str(JobState.SUCCEEDED),
         progress={"phase": "publish", "costs": costs},
         lease_until=None,
     )

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 from sqlalchemy import update
 
-from core.database.tables import Part, Result, Task
+from core.database.tables import Part, Task, VersionTaskResult
 from core.errors import Invalid, InvalidRecipe, LeaseLost, StoreCorrupt
 from core.execution.prepare import write_job_inputs
 from core.retention import damage
@@ -201,7 +201,11 @@ def test_answers_of_many_tasks_cost_no_more_reads_of_their_blob(
         save_file({"rows": np.full(tasks, tasks, np.int32)}, file)
         digest, _ = desk.blobs.put_file(file)
         with desk.db.write() as session:
-            session.execute(update(Result).where(Result.model_id == model).values(answers=digest))
+            session.execute(
+                update(VersionTaskResult)
+                .where(VersionTaskResult.model_id == model)
+                .values(answers=digest)
+            )
         desk.submit(model)
         fetched.clear()
         spec_of(desk, desk.claim())

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from bench.service.exported_networks import CHANNELS, NORMALISE, QUICK
-from core.contract.architecture import Image as ModelImage
+from core.contract.architecture import ImageSettings as ModelImage
 from core.contract.manifest import Manifest
 from core.errors import StoreCorrupt
 from core.export import onnx_card

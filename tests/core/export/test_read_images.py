@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from core.contract.architecture import Image as ImageSpec
+from core.contract.architecture import ImageSettings as ImageSpec
 from core.export.card_code import build_image_code
 from core.ingest.decoding.resizing import Resizing
 from core.ingest.images import decode_image

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from core.contract.architecture import Image as ModelImage
+from core.contract.architecture import ImageSettings as ModelImage
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
 from core.export.card_code import build_image_code

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 from api.predict.decoder import DecodeRequest, ImageDecoder
-from core.contract.architecture import Image as ImageSpec
+from core.contract.architecture import ImageSettings as ImageSpec
 from core.contract.manifest import Manifest
 from core.database.tables import Model
-from core.execution.validate import Archive, decode_batch, fetch_archive
+from core.execution.validate import StoredArchive, decode_batch, fetch_archive
 from core.export import onnx_card
 from core.export.card_code import build_image_code
 from core.export.format import Version
@@ -73,7 +73,7 @@ def test_a_check_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Pa
     store.put_bytes("archives/one", data)
     model = Model(id="mdl_one", image=IMAGE, scenario="class", base="random")
     report = build_report_before_decoding(0, [], [], "keep")
-    batch = Archive("archives/one", hashlib.sha256(data).hexdigest(), "zip", report)
+    batch = StoredArchive("archives/one", hashlib.sha256(data).hexdigest(), "zip", report)
     folder = tmp_path / "made"
     database: Any = None  # it is asked only about damage
     path = fetch_archive(database, store, model.id, batch, folder)

@@ -6,7 +6,7 @@ import threading
 import pytest
 from sqlalchemy import select, update
 
-from core.database.tables import Audit, Key, Owner
+from core.database.tables import AuditEntry, Key, Owner
 from core.errors import NotAuthenticated
 from core.keys import keys
 from core.requests.actor import Actor
@@ -79,7 +79,7 @@ def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, hol
     (tmp_path / "piece").write_bytes(b"abcd")
     with database.write() as session:
         session.execute(update(Key).where(Key.id == holder.key_id).values(**ended))
-        rows = len(session.scalars(select(Audit)).all())
+        rows = len(session.scalars(select(AuditEntry)).all())
     with pytest.raises(NotAuthenticated, match="nothing of it was done"):
         uploads.append_upload_piece(
             database, store, holder, writing, Piece(tmp_path / "piece", 4, "0" * 64), TERMS
@@ -91,4 +91,4 @@ def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, hol
     assert list(store.list("")) == []
     with database.read() as session:
         assert uploads.find_upload(session, holder, begun, database.now(session)).offset == 0
-        assert len(session.scalars(select(Audit)).all()) == rows
+        assert len(session.scalars(select(AuditEntry)).all()) == rows

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import func, select, update
 
-from core.database.tables import Audit, UserSession
+from core.database.tables import AuditEntry, UserSession
 from core.errors import NotAuthenticated
 from core.keys import keys, sessions
 from core.keys.sessions import MOST, combine_token_and_place, digest_token
@@ -68,6 +68,6 @@ def test_login_and_logout_are_in_the_audit_trail(database, secret):
     sessions.end_session(database, combine_token_and_place(token, PLACE))
     sessions.end_session(database, combine_token_and_place(token, PLACE))
     with database.read() as session:
-        actions = session.scalars(select(Audit.action).order_by(Audit.id)).all()
+        actions = session.scalars(select(AuditEntry.action).order_by(AuditEntry.id)).all()
     assert [one for one in actions if one.startswith("session")] == ["session.begin", "session.end"]
     assert count(database) == 0

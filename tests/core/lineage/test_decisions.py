@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.jobs import jobs
@@ -101,7 +101,7 @@ def waiting_for_a_person(desk: Desk, model: str) -> dict[int | None, str]:
 def test_a_cancelled_batch_is_asked_of_no_later_version_and_not_mentioned(desk: Desk) -> None:
     model = learned(desk, "")
     cancelled = submit(desk, model)
-    jobs.apply_job_action(desk.db, actor(desk), cancelled, Action.CANCEL)
+    jobs.apply_job_action(desk.db, actor(desk), cancelled, JobAction.CANCEL)
     last = submit(desk, model)
     assert work(desk)[1].status == "published"
     assert standings(desk, model) == ["learned", "cancelled", "learned"]
@@ -112,7 +112,7 @@ def test_a_cancelled_batch_is_asked_of_no_later_version_and_not_mentioned(desk: 
 def test_a_cancelled_batch_that_is_retried_keeps_its_place_before_later_ones(desk: Desk) -> None:
     model = learned(desk, "")
     cancelled = submit(desk, model)
-    jobs.apply_job_action(desk.db, actor(desk), cancelled, Action.CANCEL)
+    jobs.apply_job_action(desk.db, actor(desk), cancelled, JobAction.CANCEL)
     submit(desk, model)
     retries.retry_job(desk.db, CATALOGUE, actor(desk), cancelled, None)
     assert [work(desk)[0] for _ in range(2)] == [2, 3]
@@ -125,7 +125,7 @@ def test_a_cancelled_retry_leaves_a_held_task_held_and_the_line_stopped(desk: De
     assert work(desk, BAD)[1].status == "held"
     waits = submit(desk, model)
     again, _ = retries.retry_job(desk.db, CATALOGUE, actor(desk), held, None)
-    jobs.apply_job_action(desk.db, actor(desk), again["id"], Action.CANCEL)
+    jobs.apply_job_action(desk.db, actor(desk), again["id"], JobAction.CANCEL)
     assert standings(desk, model) == ["learned", "held", None]
     assert claims.claim_job(desk.db, "w", 60.0) is None
     settling.continue_without_task(desk.db, actor(desk), model, 2, "later")
@@ -136,7 +136,7 @@ def test_a_cancelled_relearning_leaves_a_task_rolled_back(desk: Desk) -> None:
     model = learned(desk, "", "")
     roll_back(desk, model)
     again, _ = relearn(desk, model, 2)
-    jobs.apply_job_action(desk.db, actor(desk), again["id"], Action.CANCEL)
+    jobs.apply_job_action(desk.db, actor(desk), again["id"], JobAction.CANCEL)
     assert standings(desk, model) == ["learned", "rolled_back"]
     submit(desk, model)
     assert work(desk)[1].status == "held"

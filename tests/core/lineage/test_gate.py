@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.database import measurements
 from core.lineage.coverage import MissingTasks
 from core.lineage.gate import LineagePlace, Metrics, judge_metrics
@@ -125,6 +125,9 @@ def test_a_version_tells_its_forecast_and_that_it_was_not_finite(
     model = desk.model()
     with desk.db.write() as session:
         measurements.insert_measurement_rows(
-            session, model, 1, measurements.build_measurement_rows(Figures.from_json(document))
+            session,
+            model,
+            1,
+            measurements.build_measurement_rows(VersionFigures.from_json(document)),
         )
         assert read_forecast_rise(session, model, 1) == rise

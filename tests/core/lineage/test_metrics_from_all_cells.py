@@ -10,13 +10,13 @@ import pytest
 from pydantic_core import to_json
 from sqlalchemy import select
 
-from core.contract.figures import Figures
+from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import MeasuredCell
 from core.contract.manifest import Manifest
 from core.database import measurements
 from core.database.measurements import remove_figures
 from core.database.session import Database
-from core.database.tables import Model, Result, Task, Version
+from core.database.tables import Model, Task, Version, VersionTaskResult
 from core.ids import new_id
 from core.lineage import lineage
 from core.lineage.coverage import list_tasks_after_learning, list_taught_tasks
@@ -98,7 +98,7 @@ class History:
                 session,
                 model,
                 version,
-                Measurements(cells, Figures(**document.get_set_fields()), {}),
+                Measurements(cells, VersionFigures(**document.get_set_fields()), {}),
                 self.deleted,
             )
         self.manifests[number] = {
@@ -201,7 +201,7 @@ def slowly(
             session.query(Version).filter_by(model_id=model_id).order_by(Version.number).all()
         )
         tasks = {t.number: t for t in session.query(Task).filter_by(model_id=model_id)}
-        results = session.query(Result).filter_by(model_id=model_id).all()
+        results = session.query(VersionTaskResult).filter_by(model_id=model_id).all()
     rows = [
         matrix.Row(v.number, v.task_number, v.parent, tuple(v.manifest.tasks)) for v in versions
     ]

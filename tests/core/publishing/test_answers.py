@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.database.tables import Part, Result, Task
+from core.database.tables import Part, Task, VersionTaskResult
 from core.execution.prepare import write_job_inputs
 from core.ingest.answers import TaskAnswers, decrypt_prediction_file, read_encrypted_predictions
 from core.learning.evaluation import stored_predictions
@@ -70,8 +70,10 @@ def learn(desk: Desk, model: str) -> dict[int, bytes]:
     return left
 
 
-def cells_of(desk: Desk, model: str, version: int) -> dict[int, Result]:
-    return {cell.task: cell for cell in desk.all(Result, model_id=model, version=version)}
+def cells_of(desk: Desk, model: str, version: int) -> dict[int, VersionTaskResult]:
+    return {
+        cell.task: cell for cell in desk.all(VersionTaskResult, model_id=model, version=version)
+    }
 
 
 def keys_of(desk: Desk, model: str) -> dict[int, str | None]:
@@ -121,7 +123,7 @@ def test_a_job_gets_the_answers_of_its_parent_also_from_blobs_of_older_releases(
     path.write_bytes(left[1])
     digest = desk.blobs.put_file(path)[0]
     with desk.db.write() as session:
-        session.get_one(Result, (model, 2, 1)).answers = digest
+        session.get_one(VersionTaskResult, (model, 2, 1)).answers = digest
     desk.submit(model)
     spec = json.loads(
         write_job_inputs(
@@ -152,7 +154,7 @@ def test_of_a_model_that_keeps_counts_no_answers_are_left(desk: Desk) -> None:
     before = set(desk.keys("blobs/"))
     learn(desk, model)
     assert keys_of(desk, model) == {1: None, 2: None}
-    assert all(cell.answers is None for cell in desk.all(Result, model_id=model))
+    assert all(cell.answers is None for cell in desk.all(VersionTaskResult, model_id=model))
     left = set(desk.keys("blobs/")) - before
     named = {part.sha256 for part in desk.all(Part)} | {
         digest for task in desk.all(Task) for digest in (task.train_sha256, task.traces_sha256)

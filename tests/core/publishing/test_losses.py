@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from core.database.measurements import LOSSES
-from core.database.tables import Alias, Measurement, Model, Result, Task, Version
+from core.database.tables import Alias, Model, Task, Version, VersionMeasurement, VersionTaskResult
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
     Answers,
@@ -88,7 +88,9 @@ class Stream:
         return int((self.scores[version, task].argmax(1) == self.targets[task]).sum())
 
     def _counted(self, version: int) -> dict[str, Any]:
-        (row,) = self.desk.all(Measurement, model_id=self.model, version=version, name=LOSSES)
+        (row,) = self.desk.all(
+            VersionMeasurement, model_id=self.model, version=version, name=LOSSES
+        )
         found: dict[str, Any] = row.detail
         return found
 
@@ -221,7 +223,7 @@ def test_answers_without_rankings_are_not_measured_in_words(stream: Stream) -> N
 def test_damaged_answers_are_not_compared_and_stop_nothing(stream: Stream) -> None:
     stream.learn()
     stream.learn()
-    for cell in stream.desk.all(Result, model_id=stream.model):
+    for cell in stream.desk.all(VersionTaskResult, model_id=stream.model):
         if cell.answers is not None:
             stream.desk.store.delete(Blobs.make_blob_key(cell.answers))
     counted = stream.learn()  # production is the parent, whose answers the job has

@@ -4,12 +4,20 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import Event, Measurement, Model, Part, Result, Task, Version
+from core.database.tables import (
+    Event,
+    Model,
+    Part,
+    Task,
+    Version,
+    VersionMeasurement,
+    VersionTaskResult,
+)
 from core.publishing.trials import judge_trial_result
 
 PARTS = {"backbone.1": "b1", "head": "h1"}
 CELLS = [("base", 1, 1, 10), ("new", 1, 9, 10)]
-TABLES = (Event, Measurement, Part, Result, Version)
+TABLES = (Event, VersionMeasurement, Part, VersionTaskResult, Version)
 
 
 @pytest.mark.both_databases

@@ -18,7 +18,7 @@ from bench.service.fill import fill_database
 from bench.service.series import PINNED, STOPPED, Size, make_id
 from core.bases import bases
 from core.database import polling
-from core.database.kinds import Kind
+from core.database.kinds import JobKind
 from core.database.polling import SqliteReader
 from core.database.polling_postgresql import PostgresqlReader
 from core.database.session import Database
@@ -192,7 +192,7 @@ def trail(db: Database, **wanted: Any) -> object:
 def listed_by_kind(db: Database, actor: Actor, state: str | None = None) -> object:
     """Of a kind that few jobs have."""
     return jobs.list_jobs(
-        db, actor, jobs.JobFilter(state, kind=Kind.VALIDATE), limit=5, cursor=None
+        db, actor, jobs.JobFilter(state, kind=JobKind.VALIDATE), limit=5, cursor=None
     )
 
 

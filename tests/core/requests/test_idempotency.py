@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import update
 
 from core.database.session import Database
-from core.database.tables import Idempotency
+from core.database.tables import IdempotencyRecord
 from core.errors import IdempotencyInFlight, IdempotencyMismatch
 from core.requests import idempotency
 from core.requests.actor import Actor
@@ -36,7 +36,9 @@ def replayed(
 
 def age(database: Database, seconds: float) -> None:
     with database.write() as session:
-        session.execute(update(Idempotency).values(created_at=Idempotency.created_at - seconds))
+        session.execute(
+            update(IdempotencyRecord).values(created_at=IdempotencyRecord.created_at - seconds)
+        )
 
 
 def test_the_first_answer_is_replayed(database: Database, actor: Actor) -> None:
@@ -55,7 +57,7 @@ def test_another_request_under_the_key_is_refused(database: Database, actor: Act
 
 def test_an_answer_is_forgotten_after_a_day(database: Database, actor: Actor) -> None:
     remember(database, actor, request("a"))
-    age(database, Idempotency.KEPT_S + 1)
+    age(database, IdempotencyRecord.KEPT_S + 1)
     assert replayed(database, actor, request("b")) is None
 
 
@@ -65,7 +67,7 @@ def test_a_stream_gets_the_stored_answer_until_it_is_forgotten(
     remember(database, actor, request())
     found = idempotency.begin_idempotent_request(database, actor, request())
     assert found is not None and found.body == {"id": 1}
-    age(database, Idempotency.KEPT_S + 1)
+    age(database, IdempotencyRecord.KEPT_S + 1)
     assert idempotency.begin_idempotent_request(database, actor, request()) is None
     with pytest.raises(IdempotencyInFlight):
         idempotency.begin_idempotent_request(database, actor, request())

@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from core.contract.patch import RecipePatch
 from core.database.session import Database
-from core.database.tables import Audit, Model
+from core.database.tables import AuditEntry, Model
 from core.errors import InvalidRecipe
 from core.models import models
 from core.recipe.resolve import complete_stored_recipe
@@ -108,7 +108,9 @@ def test_a_row_of_the_audit_trail_is_bounded_and_names_what_it_leaves_out(
     }
     models.change_model(office.db, CATALOGUE, office.actor, model, patch)
     with office.db.read() as session:
-        kept = session.scalars(select(Audit.data).order_by(Audit.id.desc()).limit(1)).one()
+        kept = session.scalars(
+            select(AuditEntry.data).order_by(AuditEntry.id.desc()).limit(1)
+        ).one()
     assert kept["left_out"] == ["on_held", "recipe"] and kept["bytes"] > MAX_DATA_BYTES
 
 

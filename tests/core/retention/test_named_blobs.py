@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from core.bases import bases
 from core.contract.manifest import Manifest
 from core.database.session import Database
-from core.database.tables import Base, Export, Job, Model, Owner
+from core.database.tables import Base, ExportedDownload, Job, Model, Owner
 from core.errors import Unavailable
 from core.ids import new_id
 from core.models import model_deletion
@@ -84,7 +84,7 @@ class House:
         )
 
     def base(self, kind: type[Blobs]) -> None:
-        network = bases.Network(MLP, Images(IMAGE, None), "mlp", EXPECTED)
+        network = bases.BaseNetwork(MLP, Images(IMAGE, None), "mlp", EXPECTED)
         resources = Resources(self.db, self.blobs(kind), CATALOGUE)
         bases.create_base(resources, self.settings, self.actor, network, self.file())
 
@@ -136,7 +136,7 @@ def house(database: Database, tmp_path: Path) -> House:
 
 
 MAKERS: list[tuple[Callable[[House, type[Blobs]], None], Any]] = [
-    (House.export, Export),
+    (House.export, ExportedDownload),
     (House.base, Base),
 ]
 both = pytest.mark.parametrize(("make", "table"), MAKERS, ids=["export", "base"])

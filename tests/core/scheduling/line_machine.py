@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import select
 
-from core.database.states import LEASED, UNFINISHED, Action, State
+from core.database.states import LEASED, UNFINISHED, JobAction, JobState
 from core.database.tables import Alias, Job, Model, Task, Version
 from core.errors import Invalid, LeaseLost, PerennialError, Rejected, WrongState
 from core.ingest.inspect import Directory
@@ -117,9 +117,10 @@ class Line(RuleBasedStateMachine):
             assert answer["job"]["waiting_for"] is not None
 
     @rule(
-        pick=st.integers(0, 9), action=st.sampled_from([Action.CANCEL, Action.PAUSE, Action.RESUME])
+        pick=st.integers(0, 9),
+        action=st.sampled_from([JobAction.CANCEL, JobAction.PAUSE, JobAction.RESUME]),
     )
-    def act(self, pick: int, action: Action) -> None:
+    def act(self, pick: int, action: JobAction) -> None:
         job = self.pick(self.rows(Job), pick)
         if job is not None:
             self.ask(lambda: jobs.apply_job_action(self.desk.db, self.actor, job.id, action))
@@ -217,7 +218,7 @@ class Line(RuleBasedStateMachine):
     @rule(correct=st.sampled_from([GOOD, GOOD, BAD]))
     def publish(self, correct: int) -> None:
         claim = self.taken()
-        if claim.state is State.VALIDATING:
+        if claim.state is JobState.VALIDATING:
             self.decode(claim)
         before = self.must_cover(claim.task_number)
         result = self.desk.result({"head": claim.job_id}, [("new", claim.task_number, correct, 10)])
@@ -263,7 +264,7 @@ class Line(RuleBasedStateMachine):
     def end(self, how: str) -> None:
         claim = self.taken()
         db = self.desk.db
-        if how == "reject" and claim.state is not State.VALIDATING:
+        if how == "reject" and claim.state is not JobState.VALIDATING:
             how = "fail"
         ways: dict[str, Callable[[], object]] = {
             "fail": lambda: claims.fail_job(db, claim, "code", "no"),
@@ -309,7 +310,9 @@ class Line(RuleBasedStateMachine):
     def what_waits_for_a_person_is_said(self) -> None:
         if not hasattr(self, "model"):
             return
-        open_tasks = {job.task_number for job in self.rows(Job) if State(job.state) in UNFINISHED}
+        open_tasks = {
+            job.task_number for job in self.rows(Job) if JobState(job.state) in UNFINISHED
+        }
         entries = {entry["task"]: entry for entry in self.attention()}
         for task in self.rows(Task):
             if task.number in open_tasks:
@@ -320,7 +323,7 @@ class Line(RuleBasedStateMachine):
         with self.desk.db.read() as session:
             beside = find_response_facts(session, self.rows(Job))
         for job in self.rows(Job):
-            waits = job.state == State.QUEUED and not job.again and self.stopped()
+            waits = job.state == JobState.QUEUED and not job.again and self.stopped()
             assert waits == (beside[job.id].stop is not None)
 
     @invariant()
@@ -342,8 +345,8 @@ class Line(RuleBasedStateMachine):
         self.claimed = None
         for _ in range(10 * (len(self.rows(Job)) + 1)):
             for job in self.rows(Job):
-                if job.state == State.PAUSED:
-                    jobs.apply_job_action(self.desk.db, self.actor, job.id, Action.RESUME)
+                if job.state == JobState.PAUSED:
+                    jobs.apply_job_action(self.desk.db, self.actor, job.id, JobAction.RESUME)
             for task in self.rows(Task):
                 if task.stops and task.number not in self.open_tasks():
                     settling.discard_task(self.desk.db, self.actor, self.model, task.number, None)
@@ -352,13 +355,13 @@ class Line(RuleBasedStateMachine):
                 break
             self.claimed = found
             claim = self.taken()
-            if claim.state is State.VALIDATING:
+            if claim.state is JobState.VALIDATING:
                 self.decode(claim)
             result = self.desk.result(
                 {"head": claim.job_id}, [("new", claim.task_number, GOOD, 10)]
             )
             publish_result(self.desk.db, self.desk.store, claim, result)
-        waiting = [job.id for job in self.rows(Job) if State(job.state) in UNFINISHED]
+        waiting = [job.id for job in self.rows(Job) if JobState(job.state) in UNFINISHED]
         assert not waiting, f"jobs wait for ever: {waiting}"
 
     # Helpers.
@@ -397,7 +400,7 @@ class Line(RuleBasedStateMachine):
             return attention.list_attention_items(session, [model]).get(self.model, [])
 
     def open_tasks(self) -> set[int]:
-        return {job.task_number for job in self.rows(Job) if State(job.state) in UNFINISHED}
+        return {job.task_number for job in self.rows(Job) if JobState(job.state) in UNFINISHED}
 
     def stopped(self) -> bool:
         return any(task.stops for task in self.rows(Task))
@@ -423,16 +426,16 @@ class Line(RuleBasedStateMachine):
 
     def due(self) -> str | None:
         """The job whose turn it is, by the simplest account of the rule."""
-        unfinished = [job for job in self.rows(Job) if State(job.state) in UNFINISHED]
-        if any(State(job.state) in LEASED for job in unfinished):
+        unfinished = [job for job in self.rows(Job) if JobState(job.state) in UNFINISHED]
+        if any(JobState(job.state) in LEASED for job in unfinished):
             return None
         settled = {task.number for task in self.rows(Task) if task.standing is not None}
         in_order = sorted(unfinished, key=lambda job: job.task_number)
         again = [job for job in in_order if job.task_number in settled]
         first = [job for job in in_order if job.task_number not in settled]
         if again:
-            return again[0].id if again[0].state == State.QUEUED else None
-        if self.stopped() or not first or first[0].state != State.QUEUED:
+            return again[0].id if again[0].state == JobState.QUEUED else None
+        if self.stopped() or not first or first[0].state != JobState.QUEUED:
             return None
         return str(first[0].id)
 
@@ -444,8 +447,8 @@ class Line(RuleBasedStateMachine):
             task.held_out_sha256 = self.desk.blob(f"held-out {claim.task_id}")
             task.n_train, task.n_held_out = 6, 2
             job = session.get_one(Job, claim.job_id)
-            if job.state == State.VALIDATING:
-                job.state = str(State.RUNNING)
+            if job.state == JobState.VALIDATING:
+                job.state = str(JobState.RUNNING)
             model = session.get_one(Model, self.model)
             if model.scenario == "data" and model.classes is None:
                 model.classes = sorted(task.classes)

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from core.database import jobs as job_rows
-from core.database.states import Action, State
+from core.database.states import JobAction, JobState
 from core.database.tables import Alias, Event, Job, Model, Task, Version
 from core.errors import LeaseLost, PerennialError
 from core.jobs import jobs
@@ -73,7 +73,7 @@ def test_a_retry_that_comes_between_look_and_lock_is_claimed_first(
     found = claim_beside_a_retry(desk, actor, monkeypatch, first)
     assert found.job_id == (second if desk.db.dialect == "sqlite" else first)
     assert claims.claim_job(desk.db, "w2", 60) is None, "one job of a model at a time"
-    assert desk.state(first) in (State.QUEUED, State.RUNNING)
+    assert desk.state(first) in (JobState.QUEUED, JobState.RUNNING)
 
 
 def test_a_claim_without_the_second_look_is_found(
@@ -150,7 +150,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 lambda: settling.discard_task(desk.db, actor, model, number, None),  # noqa: B023
                 lambda: settling.relearn_task(resources, actor, model, number, None),  # noqa: B023
                 lambda: retries.retry_job(desk.db, CATALOGUE, actor, job, None),  # noqa: B023
-                lambda: jobs.apply_job_action(desk.db, actor, job, Action.CANCEL),  # noqa: B023
+                lambda: jobs.apply_job_action(desk.db, actor, job, JobAction.CANCEL),  # noqa: B023
                 lambda: aliases.roll_alias_back(desk.db, actor, model, "production", given),  # noqa: B023
                 lambda: aliases.follow_lineage(desk.db, actor, model, "production"),  # noqa: B023
                 lambda: aliases.set_alias(

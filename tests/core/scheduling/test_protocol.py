@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 from sqlalchemy import update
 
 from core.database.jobs import lock_job
-from core.database.states import LEASED, TERMINAL, Action, State
+from core.database.states import LEASED, TERMINAL, JobAction, JobState
 from core.database.tables import AliasMove, Job, Version
 from core.errors import LeaseLost, WrongState
 from core.jobs import jobs
@@ -49,7 +49,7 @@ SETTINGS = settings(
     derandomize=INTERLEAVINGS == 5,
     suppress_health_check=list(HealthCheck),
 )
-OVER = {State.SUCCEEDED, State.FAILED, State.CANCELLED}
+OVER = {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Expected:
 
     model: str
     place: int
-    state: State = State.QUEUED
+    state: JobState = JobState.QUEUED
     strikes: int = 0
     owner: Claim | None = None
     version: int | None = None
@@ -111,29 +111,29 @@ class Protocol(RuleBasedStateMachine):
     @rule(job=made)
     def cancel(self, job: str) -> None:
         now = self.expected[job]
-        if now.state in (State.SUCCEEDED, State.FAILED):
-            self.refused(lambda: self.act(job, Action.CANCEL))
+        if now.state in (JobState.SUCCEEDED, JobState.FAILED):
+            self.refused(lambda: self.act(job, JobAction.CANCEL))
             return
-        self.act(job, Action.CANCEL)
-        now.state = State.CANCELLING if now.owner else State.CANCELLED
+        self.act(job, JobAction.CANCEL)
+        now.state = JobState.CANCELLING if now.owner else JobState.CANCELLED
 
     @rule(job=made)
     def pause(self, job: str) -> None:
         now = self.expected[job]
-        if now.state in OVER or now.state is State.CANCELLING:
-            self.refused(lambda: self.act(job, Action.PAUSE))
+        if now.state in OVER or now.state is JobState.CANCELLING:
+            self.refused(lambda: self.act(job, JobAction.PAUSE))
             return
-        self.act(job, Action.PAUSE)
-        now.state = State.PAUSING if now.owner else State.PAUSED
+        self.act(job, JobAction.PAUSE)
+        now.state = JobState.PAUSING if now.owner else JobState.PAUSED
 
     @rule(job=made)
     def resume(self, job: str) -> None:
         now = self.expected[job]
-        if now.state in (State.PAUSED, State.QUEUED, State.RUNNING):
-            self.act(job, Action.RESUME)
-            now.state = State.QUEUED if now.state is State.PAUSED else now.state
+        if now.state in (JobState.PAUSED, JobState.QUEUED, JobState.RUNNING):
+            self.act(job, JobAction.RESUME)
+            now.state = JobState.QUEUED if now.state is JobState.PAUSED else now.state
         else:
-            self.refused(lambda: self.act(job, Action.RESUME))
+            self.refused(lambda: self.act(job, JobAction.RESUME))
 
     @rule(pick=st.integers(0, 9), cancel=st.booleans())
     def stop_one_that_runs(self, pick: int, cancel: bool) -> None:
@@ -154,7 +154,7 @@ class Protocol(RuleBasedStateMachine):
         line, now = self.lines[found.model_id], self.expected[found.job_id]
         assert found.fence > line.fence, "a fence comes once"
         line.fence = found.fence
-        now.state, now.owner = State.RUNNING, found
+        now.state, now.owner = JobState.RUNNING, found
         return found
 
     @rule(claim=held)
@@ -179,14 +179,14 @@ class Protocol(RuleBasedStateMachine):
             assert go() == now.version, "published twice is published once"
         elif now.owner != claim:
             self.is_lease_lost(go)
-        elif now.state is not State.RUNNING:
+        elif now.state is not JobState.RUNNING:
             self.refused(go)
         else:
             line.versions.append(claim.job_id)
             now.version = len(line.versions)
             assert go() == now.version, "numbers have no gaps"
             line.production.append(now.version)
-            now.state, now.owner = State.SUCCEEDED, None
+            now.state, now.owner = JobState.SUCCEEDED, None
 
     @rule(claim=held, how=st.sampled_from(["stopped", "requeue", "outage", "fail"]))
     def give_back(self, claim: Claim | None, how: str) -> None:
@@ -241,10 +241,10 @@ class Protocol(RuleBasedStateMachine):
     def rows_are_as_expected(self) -> None:
         for job, now in self.expected.items():
             row = self.desk.job(job)
-            assert State(row.state) is now.state, f"{row.state} and not {now.state}"
+            assert JobState(row.state) is now.state, f"{row.state} and not {now.state}"
             assert row.fence == (now.owner.fence if now.owner else None), "only its owner may write"
-            assert (State(row.state) in LEASED) == (row.lease_until is not None)
-            assert (State(row.state) in TERMINAL) == (row.finished_at is not None)
+            assert (JobState(row.state) in LEASED) == (row.lease_until is not None)
+            assert (JobState(row.state) in TERMINAL) == (row.finished_at is not None)
             assert row.version == now.version
 
     @invariant()
@@ -263,7 +263,9 @@ class Protocol(RuleBasedStateMachine):
     def head(self, line: Line) -> str | None:
         """The job of a model that may be claimed: its first that is not over, if it waits."""
         first = next((job for job in line.jobs if self.expected[job].state not in OVER), None)
-        return first if first is not None and self.expected[first].state is State.QUEUED else None
+        return (
+            first if first is not None and self.expected[first].state is JobState.QUEUED else None
+        )
 
     def owned(self, pick: int) -> Claim | None:
         """One of the claims that may write now."""
@@ -276,13 +278,13 @@ class Protocol(RuleBasedStateMachine):
         now.strikes += strike
         now.owner = None
         asked = {
-            State.CANCELLING: State.CANCELLED,
-            State.PAUSING: State.FAILED if failed else State.PAUSED,
+            JobState.CANCELLING: JobState.CANCELLED,
+            JobState.PAUSING: JobState.FAILED if failed else JobState.PAUSED,
         }
         over = failed or (strike and now.strikes >= claims.MAX_STRIKES)
-        now.state = asked.get(now.state, State.FAILED if over else State.QUEUED)
+        now.state = asked.get(now.state, JobState.FAILED if over else JobState.QUEUED)
 
-    def act(self, job: str, action: Action) -> None:
+    def act(self, job: str, action: JobAction) -> None:
         jobs.apply_job_action(self.desk.db, self.actor, job, action)
 
     def refused(self, call: Callable[[], object]) -> None:
@@ -318,7 +320,7 @@ def unfenced(session: Any, claim: Claim) -> Job:
     return job
 
 
-def reviving(session: Any, job: Job, now: float, error: str) -> State:
+def reviving(session: Any, job: Job, now: float, error: str) -> JobState:
     """A planted bug: a reaper that queues whatever it finds."""
     job.state, job.fence, job.worker, job.lease_until, job.strikes = (
         "queued",
@@ -327,7 +329,7 @@ def reviving(session: Any, job: Job, now: float, error: str) -> State:
         None,
         job.strikes + 1,
     )
-    return State.QUEUED
+    return JobState.QUEUED
 
 
 PLANTED: dict[str, tuple[Any, str, Any]] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from core.database.jobs import change_job_state, lock_job
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Model
 from core.errors import LabelsInvalid
 from core.ingest.inspect import Directory
@@ -67,13 +67,13 @@ def test_new_known_and_look_alike_classes_are_named_with_a_warning(
 @pytest.mark.parametrize(
     "actions",
     [
-        (Action.CANCEL,),
-        (Action.VALIDATE, Action.REJECT),
-        (Action.VALIDATE, Action.START, Action.FAIL),
+        (JobAction.CANCEL,),
+        (JobAction.VALIDATE, JobAction.REJECT),
+        (JobAction.VALIDATE, JobAction.START, JobAction.FAIL),
     ],
 )
 def test_classes_of_a_task_that_will_not_be_learned_are_not_known(
-    office: Office, model: str, actions: tuple[Action, ...]
+    office: Office, model: str, actions: tuple[JobAction, ...]
 ) -> None:
     answer = office.submit(named(office.folder, 0, "hat"))
     with office.db.write() as session:

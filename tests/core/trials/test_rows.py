@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from core.contract.jobs.trial import TrialFigures, TrialScore
-from core.database.states import Action
+from core.database.states import JobAction
 from core.database.tables import Task, Trial, TrialFile
 from core.errors import WrongState
-from core.execution.trials import Trials
+from core.execution.trials import ClaimedJobTrials
 from core.retention import references
 from core.scheduling import claim as claims
 from core.tasks.tasks import delete_task_data
@@ -43,12 +43,12 @@ def submit(desk: Any, model: str, count: int = 2, choose: str = "best") -> str:
     return job_id
 
 
-def begin(desk: Any) -> Trials:
+def begin(desk: Any) -> ClaimedJobTrials:
     """Claim the next job."""
-    return Trials(desk.db, desk.store, desk.blobs, desk.claim(), 0.0)
+    return ClaimedJobTrials(desk.db, desk.store, desk.blobs, desk.claim(), 0.0)
 
 
-def measure(desk: Any, trials: Trials, *values: float) -> None:
+def measure(desk: Any, trials: ClaimedJobTrials, *values: float) -> None:
     """Learn the next trials, as far as the rows see it."""
     for value in values:
         number = trials.begin_next()
@@ -131,7 +131,7 @@ def test_each_trial_lends_the_job_its_recipe_and_the_best_one_does_at_last(desk:
     assert (folder / "parts" / "head.safetensors").read_text() == "head 1"
     digests = trials.list_digests()
     assert used(desk, digests) == set(digests)
-    desk.act(job_id, Action.CANCEL)
+    desk.act(job_id, JobAction.CANCEL)
     claims.complete_stop(desk.db, trials.claim)
     assert used(desk, digests) == set()
     assert states(desk, job_id) == ["measured", "measured"], "their figures stay"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.database.session import Database
-from core.database.tables import Export, Part, Task, Version
+from core.database.tables import ExportedDownload, Part, Task, Version
 from core.scheduling import claim as claims
 from core.settings import Settings
 from core.storage import Blobs, open_store
@@ -46,7 +46,9 @@ def desk(desk: Any, settings: Settings) -> Any:
         version = session.query(Version).filter_by(number=1).one().id
         now = desk.db.now(session)
         session.add(
-            Export(version_id=version, format="x", sha256=desk.download, bytes=10, created_at=now)
+            ExportedDownload(
+                version_id=version, format="x", sha256=desk.download, bytes=10, created_at=now
+            )
         )
         for task in session.query(Task).filter(Task.archive_key.is_not(None)):
             task.bytes = 3
@@ -124,7 +126,7 @@ def test_a_download_that_is_missing_or_damaged_is_forgotten(desk: Any, damaged: 
     desk.store.put_bytes(key, b"not so long"[:10]) if damaged else desk.store.delete(key)
     assert check(desk, verify=True) == [("digest" if damaged else "missing", key)]
     assert repaired(desk) == []
-    assert desk.all(Export) == [] and desk.store.stat(key) is None
+    assert desk.all(ExportedDownload) == [] and desk.store.stat(key) is None
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from core.database.tables import Base, Export, Part, Scrub, Task, Version
+from core.database.tables import Base, ExportedDownload, Part, ScrubProgress, Task, Version
 from core.errors import Unavailable
 from core.retention import damage
 from core.settings import Settings
@@ -55,7 +55,9 @@ def desk(desk: Any) -> Any:
     with desk.db.write() as session:
         version = session.query(Version).filter_by(number=1).one().id
         session.add(
-            Export(version_id=version, format="x", sha256=desk.download, bytes=10, created_at=9e9)
+            ExportedDownload(
+                version_id=version, format="x", sha256=desk.download, bytes=10, created_at=9e9
+            )
         )
         row = Base(
             id="bas_1",
@@ -86,8 +88,8 @@ def marks(desk: Any) -> dict[str, str]:
         return {row.key: row.kind for row in damage.list_damage_marks(session, 1000)}
 
 
-def row(desk: Any) -> Scrub:
-    return desk.all(Scrub)[0]  # type: ignore[no-any-return]
+def row(desk: Any) -> ScrubProgress:
+    return desk.all(ScrubProgress)[0]  # type: ignore[no-any-return]
 
 
 def part(desk: Any, name: str) -> str:
@@ -122,7 +124,7 @@ def test_the_next_pass_begins_when_it_is_due(desk: Any) -> None:
     first = sum(desk.store.reads.values())
     scrubber(desk).run_scrub_if_due()
     assert sum(desk.store.reads.values()) == first
-    desk.change(Scrub, 1, began_at=row(desk).began_at - 25 * 3600)
+    desk.change(ScrubProgress, 1, began_at=row(desk).began_at - 25 * 3600)
     scrubber(desk).run_scrub_if_due()
     assert sum(desk.store.reads.values()) == 2 * first
 
@@ -183,15 +185,17 @@ def test_a_damaged_download_is_forgotten_and_so_is_one_that_was_made_of_a_damage
 ) -> None:
     desk.store.put_bytes(Blobs.make_blob_key(desk.download), b"A download")
     scrubber(desk).run_scrub_if_due()
-    assert desk.all(Export) == [] and marks(desk) == {}
+    assert desk.all(ExportedDownload) == [] and marks(desk) == {}
     assert desk.store.stat(Blobs.make_blob_key(desk.download)) is None
     with desk.db.write() as session:
         version = session.query(Version).filter_by(number=1).one().id
         session.add(
-            Export(version_id=version, format="x", sha256="0" * 64, bytes=10, created_at=9e9)
+            ExportedDownload(
+                version_id=version, format="x", sha256="0" * 64, bytes=10, created_at=9e9
+            )
         )
         damage.mark_damaged(session, part(desk, "head"), "digest", "", 0.0)
-    assert desk.all(Export) == []
+    assert desk.all(ExportedDownload) == []
 
 
 def test_a_mark_goes_when_nothing_names_the_object_any_more(desk: Any) -> None:
@@ -266,7 +270,7 @@ def test_a_worker_that_ends_stops_in_the_middle_and_lets_go_of_the_lease(desk: A
 
 def test_a_worker_whose_lease_another_has_taken_stops(desk: Any) -> None:
     def taken(_seconds: float) -> bool:
-        desk.change(Scrub, 1, worker="thief", fence=row(desk).fence + 1, lease_until=9e9)
+        desk.change(ScrubProgress, 1, worker="thief", fence=row(desk).fence + 1, lease_until=9e9)
         return False
 
     scrubber(desk, pause=taken, scrub_bytes_per_s=1, lease_s=0.01).run_scrub_if_due()
@@ -329,7 +333,7 @@ def test_a_pass_goes_on_where_a_killed_worker_was_once_its_lease_is_over(desk: A
     first += process.stdout.read().split()
     process.wait()
     for lease_until, ended in ((9e9, False), (1.0, True)):
-        desk.change(Scrub, 1, lease_until=lease_until)
+        desk.change(ScrubProgress, 1, lease_until=lease_until)
         scrubber(desk).run_scrub_if_due()
         assert (row(desk).ended_at is not None) is ended
     again = desk.store.reads.keys() & set(first)
@@ -344,7 +348,7 @@ def test_what_is_marked_is_looked_at_while_a_long_pass_goes_on(
     head, now = part(desk, "head"), [0.0]
     desk.store.put_bytes(head, b"H")
     scrubber(desk).run_scrub_if_due()
-    desk.change(Scrub, 1, began_at=0.0)
+    desk.change(ScrubProgress, 1, began_at=0.0)
     desk.store.reads.clear()
     healed: list[bool] = []
 

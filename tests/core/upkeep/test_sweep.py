@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from core.database.jobs import change_job_state
-from core.database.states import Action
-from core.database.tables import Export, Job, Model, Part, Task, Version
+from core.database.states import JobAction
+from core.database.tables import ExportedDownload, Job, Model, Part, Task, Version
 from core.execution import snapshots
 from core.scheduling import claim as claims
 from core.upkeep.sweep import find_unannounced_jobs
@@ -47,7 +47,7 @@ def test_a_retry_beats_the_sweep(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     claims.fail_job(desk.db, desk.claim(), "code", "x")
     desk.set(job_id, finished_at=1.0)
-    desk.act(job_id, Action.RETRY)
+    desk.act(job_id, JobAction.RETRY)
     desk.remove_unwanted_runs()
     assert desk.blobs.has(desk.task(job_id).train_sha256)
 
@@ -60,13 +60,15 @@ def test_expired_exports_go_with_their_bytes(desk: Any) -> None:
         now = desk.db.now(session)
         for name, at in (("a", now - 8 * DAY_S), ("b", now)):
             session.add(
-                Export(version_id=version, format=name, sha256=sha256, bytes=9, created_at=at)
+                ExportedDownload(
+                    version_id=version, format=name, sha256=sha256, bytes=9, created_at=at
+                )
             )
     desk.remove_unwanted_runs()
-    assert [export.format for export in desk.all(Export)] == ["b"]
+    assert [export.format for export in desk.all(ExportedDownload)] == ["b"]
     assert desk.blobs.has(sha256)
     with desk.db.write() as session:
-        session.get_one(Export, (version, "b")).created_at = 1.0
+        session.get_one(ExportedDownload, (version, "b")).created_at = 1.0
     desk.remove_unwanted_runs()
     assert not desk.blobs.has(sha256)
 
@@ -95,7 +97,7 @@ def test_a_deleted_model_keeps_its_versions_until_its_last_job_is_over(desk: Any
     with desk.db.write() as session:
         session.get_one(Model, model).deleted_at = 1.0
         change_job_state(
-            session, session.get_one(Job, claim.job_id), Action.CANCEL, desk.db.now(session)
+            session, session.get_one(Job, claim.job_id), JobAction.CANCEL, desk.db.now(session)
         )
     parts = {part.sha256 for part in desk.all(Part)}
     desk.remove_unwanted_runs()

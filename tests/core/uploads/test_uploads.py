@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select, update
 
 from core.database.session import Database
-from core.database.tables import Chunk, Owner, Upload
+from core.database.tables import Owner, StoredUploadPiece, Upload
 from core.errors import (
     Invalid,
     NotFound,
@@ -84,7 +84,7 @@ def whole_of(office: Office, upload: str) -> bytes:
 def stored(office: Office) -> tuple[set[str], set[str]]:
     """Keys of pieces that are in the store, and those that rows name."""
     with office.db.read() as session:
-        named = set(session.scalars(select(Chunk.key)))
+        named = set(session.scalars(select(StoredUploadPiece.key)))
     return {info.key for info in office.store.list("uploads/")}, named
 
 

@@ -11,7 +11,7 @@ import receiver as receivers
 from receiver import Receiver
 from standardwebhooks.webhooks import WebhookVerificationError
 
-from core.database.tables import Audit, Webhook
+from core.database.tables import AuditEntry, Webhook
 from core.errors import WrongState
 from core.publishing import publish
 from core.requests.actor import Actor
@@ -166,7 +166,7 @@ def test_410_disables_at_once_and_is_audited(post: Post, receiver: Receiver) -> 
     assert len(receiver.seen) == 1
     told = webhooks.read_webhook(post.db, post.actor(), hook)
     assert told["state"] == "disabled" and "410" in (told["disabled_because"] or "")
-    (row,) = post.desk.all(Audit, action="webhook.disable")
+    (row,) = post.desk.all(AuditEntry, action="webhook.disable")
     assert (row.object, row.actor, row.owner_id) == (hook, None, post.desk.owner)
     post.happen(model, 3)
     assert [one.state for one in post.rows(hook)] == ["failed", "pending"]
@@ -198,7 +198,7 @@ def test_five_days_of_failures_disable_and_one_success_ends_them(
     post.set(hook, failing_since=since - 5.1 * DAY_S)
     post.fail(hook)
     assert post.row(hook).disabled_at is not None
-    assert "five days" in post.desk.all(Audit, action="webhook.disable")[0].data["reason"]
+    assert "five days" in post.desk.all(AuditEntry, action="webhook.disable")[0].data["reason"]
 
 
 def test_for_a_day_after_a_rotation_both_secrets_verify(post: Post, receiver: Receiver) -> None:

@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).parents[2] / "core" / "learning" / "kit"))
 from streams import Bench, Learned
 
 from core.contract.jobs.job_event import AnytimeEvent, JobEvent, SnapshotEvent
-from core.database.states import State
+from core.database.states import JobState
 from worker.attempts import ranks
 from worker.attempts.child import Child, Zygote
 from worker.attempts.supervisor import Outcome, Periods, supervise_child
@@ -30,7 +30,7 @@ class HeartbeatState:
     """A lease that holds, and nobody asks for anything."""
 
     is_lease_lost = False
-    requested_state: State | None = None
+    requested_state: JobState | None = None
 
 
 class Recorder:

@@ -23,7 +23,7 @@ from core.contract.jobs.job_event import (
     SnapshotEvent,
     StoppedEvent,
 )
-from core.database.states import State
+from core.database.states import JobState
 from core.errors import LeaseLost
 from tests.worker.conftest import Clock
 from worker.attempts.child import Zygote
@@ -40,7 +40,7 @@ class Answers:
     """A heartbeat whose answers the test sets."""
 
     is_lease_lost: bool = False
-    requested_state: State | None = None
+    requested_state: JobState | None = None
 
 
 @dataclass
@@ -164,7 +164,7 @@ def test_events_are_recorded_once_a_second_and_a_new_phase_and_its_first_progres
     ("beat", "ending"),
     [
         (Answers(is_lease_lost=True), "lost"),
-        (Answers(requested_state=State.CANCELLING), "cancelled"),
+        (Answers(requested_state=JobState.CANCELLING), "cancelled"),
     ],
     ids=["lost", "cancelled"],
 )
@@ -244,7 +244,7 @@ def test_a_child_that_has_had_its_time_is_ended(run: Run) -> None:
 
 
 def test_the_time_of_a_child_that_was_asked_to_stop_is_its_grace(run: Run) -> None:
-    outcome, _ = run(beat=Answers(requested_state=State.PAUSING), left_s=0.0)
+    outcome, _ = run(beat=Answers(requested_state=JobState.PAUSING), left_s=0.0)
     assert outcome.ending == "stopped"
 
 
@@ -286,13 +286,13 @@ def test_an_error_event_is_the_outcome(watch: Any) -> None:
 
 
 def test_a_cancelled_child_is_killed(watch: Any) -> None:
-    outcome = watch(("sleep", 600), beat=Answers(requested_state=State.CANCELLING))
+    outcome = watch(("sleep", 600), beat=Answers(requested_state=JobState.CANCELLING))
     assert (outcome.ending, outcome.status) == ("cancelled", -signal.SIGKILL)
 
 
 @pytest.mark.parametrize("shutdown", [False, True])
 def test_a_pause_and_a_shutdown_stop_the_child_after_a_snapshot(watch: Any, shutdown: bool) -> None:
-    kept, beat = Kept(), Answers(requested_state=None if shutdown else State.PAUSING)
+    kept, beat = Kept(), Answers(requested_state=None if shutdown else JobState.PAUSING)
     outcome = watch(("obey", None), beat=beat, kept=kept, stop=shutdown)
     assert (outcome.ending, len(kept.snapshots)) == ("stopped", 1)
 

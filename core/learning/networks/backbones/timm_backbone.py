@@ -17,7 +17,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from core.contract.pretrained import Pretrained
+from core.contract.pretrained import PretrainedWeights
 from core.learning.networks.backbone import Backbone, ImageSpec, Layer, split_evenly
 from core.learning.networks.backbones.timm_names import DEFAULT, find_pretrained_weights
 from core.learning.timm_import import import_timm_models
@@ -38,7 +38,7 @@ class TimmHyper(BaseModel):
 class TimmBackbone(Backbone):
     """A timm network with features [B, width], as its classifier would read them."""
 
-    def __init__(self, known: Pretrained, image: ImageSpec) -> None:
+    def __init__(self, known: PretrainedWeights, image: ImageSpec) -> None:
         """Build the network. Raises ValueError for images that it does not take."""
         super().__init__()
         self._known, self._image = known, image
@@ -101,7 +101,7 @@ def get_feature_width(net: nn.Module) -> int:
     return int(width)
 
 
-def _create_timm_network(known: Pretrained, image: ImageSpec) -> nn.Module:
+def _create_timm_network(known: PretrainedWeights, image: ImageSpec) -> nn.Module:
     """Build timm's network for an image size.
 
     Raises ValueError for images that it does not take.

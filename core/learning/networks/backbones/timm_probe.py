@@ -27,8 +27,8 @@ class TimmNetworkProperties:
     """Measured properties of a timm network.
 
     parameters, activations, widest: numbers of float32 values, the latter two for one image (see
-    `core.admission.network_size.Size`). step, smallest, resized_by: see
-    `core.contract.pretrained.Pretrained`.
+    `core.admission.network_size.NetworkSize`). step, smallest, resized_by: see
+    `core.contract.pretrained.PretrainedWeights`.
     """
 
     parameters: int

@@ -11,7 +11,7 @@ from hub_server import COMMIT, TOKEN, Hub
 
 from core.bases.hub import unfinished
 from core.bases.hub.downloader import download_in_process
-from core.contract.jobs.hub import DownloadRequest
+from core.contract.jobs.hub import HubDownloadRequest
 from core.errors import WeightsUnavailable
 from core.ingest.ingest import IngestStopped
 
@@ -31,7 +31,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 def fetched(folder: Path, **asked: int) -> bytes:
     """The bytes that a download brings."""
-    question = DownloadRequest(
+    question = HubDownloadRequest(
         repository=REPOSITORY,
         file="model.safetensors",
         folder=folder,
@@ -125,7 +125,7 @@ def test_a_download_is_stopped_in_its_middle_and_one_that_does_not_grow_is_ended
 ) -> None:
     hub.stall_at = 500_000
     seen: list[int] = []
-    asked = DownloadRequest(
+    asked = HubDownloadRequest(
         repository=REPOSITORY, file="model.safetensors", folder=tmp_path, max_bytes=1 << 21
     )
     with pytest.raises(IngestStopped):

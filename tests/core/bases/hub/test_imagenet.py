@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from core.bases.hub.imagenet import convert_checkpoint
 from core.bases.pretrained import PretrainedTerms
-from core.database.states import State
+from core.database.states import JobState
 from core.database.tables import Version
 from core.ingest.decoding.resizing import Resizing
 from core.ingest.images import decode_image
@@ -118,7 +118,7 @@ def test_the_first_model_has_it_converted_and_the_next_one_starts_at_once(
     assert first["architecture"] == imagenet_base.ARCHITECTURE
     image = {"size": 224, "channels": 3, "crop": 0.875, "interpolation": "bicubic"}
     assert first["image"] == {**image, "decoding": 2}
-    worker().run_jobs(lambda: desk.state(first["job"]) is State.SUCCEEDED)
+    worker().run_jobs(lambda: desk.state(first["job"]) is JobState.SUCCEEDED)
     second = create_model(desk, "two", base=imagenet_base.NAME)
     assert (second["state"], second["job"]) == ("ready", None)
     one, two = desk.all(Version)
