@@ -89,20 +89,20 @@ from core.database.tables import Owner
 from core.errors import CannotStart, PerennialError
 from core.files import spool
 from core.files.private import UMASK, make_files_private
-from core.jobs.doorbell import Doorbell
-from core.jobs.job_response import EncodedJobs
+from core.jobs.doorbell import WorkerNotifier
+from core.jobs.job_response import EncodedJobCache
 from core.keys.keys import ADMIN_OWNER, ensure_admin_key
 from core.logging import configure_logging
 from core.predictions.predictions import VersionCache
 from core.processes.garbage import exclude_imports_from_gc
 from core.processes.start import check_startup_conditions, find_sqlite_file
-from core.recipe.catalogue import Catalogue
+from core.recipe.catalogue import LazyCatalogue
 from core.recipe.resolve import list_recipe_paths
 from core.requests.actor import Actor
 from core.requests.response_cache import ResponseCache
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
-from core.storage import Blobs, open_store
+from core.storage import BlobStorage, open_store
 from core.versions.metrics import KEPT_BYTES
 
 log = structlog.get_logger(__name__)
@@ -195,11 +195,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings = settings
     app.state.stopping = StopFlag()
-    app.state.catalogue = Catalogue(settings)
+    app.state.catalogue = LazyCatalogue(settings)
     app.state.shape_work = HeavyWorkQueue(settings.shape_helpers)
     app.state.export_work = HeavyWorkQueue(settings.export_builds)
     app.state.picture_work = HeavyWorkQueue(images.MOST)
-    app.state.encoded_jobs = EncodedJobs()
+    app.state.encoded_jobs = EncodedJobCache()
     app.state.kept_metrics = ResponseCache(KEPT_BYTES)
     _add_routes(app, FairRequestSlots(settings))
     add_openapi_routes(app)
@@ -267,8 +267,10 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.damage = DatabaseDamageMonitor(find_sqlite_file(settings))
     app.state.damage.start_database_check()
     app.state.store = store
-    app.state.blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
-    app.state.doorbell = Doorbell(settings, db)
+    app.state.blobs = BlobStorage(
+        store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db)
+    )
+    app.state.doorbell = WorkerNotifier(settings, db)
     app.state.polling = PollingReads(settings.resolved_database_url)
     app.state.uploads = {}
     app.state.predict_line = PredictQueue(settings)
@@ -313,7 +315,7 @@ def _print_first_admin_key(secret: str, settings: Settings) -> None:
     print(f"First start: your admin key is {place}.", flush=True)
 
 
-def _load_catalogue_early(catalogue: Catalogue) -> None:
+def _load_catalogue_early(catalogue: LazyCatalogue) -> None:
     try:
         catalogue()
     except (PerennialError, OSError) as error:

@@ -21,7 +21,7 @@ import redis
 import yaml
 from processes import await_port
 
-from core.jobs.doorbell import _Broker
+from core.jobs.doorbell import _NotificationBroker
 from core.settings import Settings
 from tests.loading import load_module
 from tools.release import distributions
@@ -190,7 +190,7 @@ def test_redis_wants_its_password_which_no_command_line_shows(
         with pytest.raises(redis.AuthenticationError):
             redis.Redis(port=port).ping()
         assert redis.Redis.from_url(settings.resolved_broker_url).ping()
-        assert _Broker(settings.resolved_broker_url).send_ring(), "a ring arrives"
+        assert _NotificationBroker(settings.resolved_broker_url).send_ring(), "a ring arrives"
         kind, check = service["healthcheck"]["test"]
         assert kind == "CMD-SHELL"
         check = local(check).replace("redis-cli", f"redis-cli -p {port}")

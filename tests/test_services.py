@@ -18,7 +18,7 @@ from core.database.tables import Table
 from core.errors import Unavailable
 from core.storage import open_store
 from core.storage.address import S3Address
-from core.storage.s3 import CallLimits, S3Store
+from core.storage.s3 import S3Store, S3TimeLimits
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).relative_to(ROOT)
@@ -58,7 +58,7 @@ def test_the_s3_server_has_its_bucket(s3: Any, tmp_path: Path) -> None:
 def test_a_relay_fails_as_it_is_told_and_heals(s3: Any, kind: Any) -> None:
     relay = FaultProxy(s3.port)
     address = replace(S3Address.parse(s3.store_url), endpoint=f"127.0.0.1:{relay.port}")
-    store = S3Store(address, s3.access_key, s3.secret_key, limits=CallLimits(1.0, 1.0, retries=0))
+    store = S3Store(address, s3.access_key, s3.secret_key, limits=S3TimeLimits(1.0, 1.0, retries=0))
     relay.fault(kind, [10])
     with pytest.raises(Unavailable):
         store.stat("a/x")

@@ -32,11 +32,11 @@ from core.database.migrate import read_revision
 from core.database.session import Database
 from core.errors import StoreCorrupt
 from core.settings import Settings
-from core.storage import ObjectInfo, Store, open_store
+from core.storage import ObjectInfo, ObjectStorage, open_store
 from core.storage.folder import FolderStore
 from core.storage.objects import check_object_key
 from core.storage.timed import TimedStore
-from core.upkeep.consistency import NamedObject, iterate_referenced_objects
+from core.upkeep.consistency import ReferencedObject, iterate_referenced_objects
 from core.webhooks import webhook_secret
 
 DATABASE = "perennial.db"
@@ -215,7 +215,7 @@ def _is_object_key(key: str) -> bool:
     return True
 
 
-def copy_missing_objects(source: Store, target: Store) -> int:
+def copy_missing_objects(source: ObjectStorage, target: ObjectStorage) -> int:
     """Copy objects that `target` lacks, in constant memory; return their number.
 
     Objects that are deleted meanwhile are left out.
@@ -229,7 +229,9 @@ def copy_missing_objects(source: Store, target: Store) -> int:
     return copied
 
 
-def find_missing_objects(named_objects: Iterable[NamedObject], store: Store) -> list[NamedObject]:
+def find_missing_objects(
+    named_objects: Iterable[ReferencedObject], store: ObjectStorage
+) -> list[ReferencedObject]:
     """Return the objects that rows name and the store lacks or has in another size."""
     sizes = {info.key: info.size for info in store.list("")}
     return [
@@ -239,7 +241,7 @@ def find_missing_objects(named_objects: Iterable[NamedObject], store: Store) -> 
     ]
 
 
-def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
+def _copy_object(source: ObjectStorage, target: ObjectStorage, info: ObjectInfo) -> int:
     with tempfile.NamedTemporaryFile(
         prefix="perennial-copy-", dir=_find_incoming_folder(target)
     ) as file:
@@ -255,13 +257,15 @@ def _copy_object(source: Store, target: Store, info: ObjectInfo) -> int:
     return 1
 
 
-def _find_incoming_folder(store: Store) -> Path | None:
+def _find_incoming_folder(store: ObjectStorage) -> Path | None:
     """Return a folder on the disk of a folder store, so that copies stay on one disk."""
     inner = store.inner if isinstance(store, TimedStore) else store
     return inner.root / ".incoming" if isinstance(inner, FolderStore) else None
 
 
-def _delete_unreferenced_objects(named_objects: Iterable[NamedObject], store: Store) -> None:
+def _delete_unreferenced_objects(
+    named_objects: Iterable[ReferencedObject], store: ObjectStorage
+) -> None:
     """Delete the objects that the copied database does not name.
 
     They were deleted, or not yet accepted, when it was copied.

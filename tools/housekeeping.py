@@ -36,11 +36,11 @@ from core.errors import PerennialError
 from core.files.private import UMASK
 from core.requests.times import format_rfc3339
 from core.settings import Settings
-from core.storage import Blobs, Store, open_store
+from core.storage import BlobStorage, ObjectStorage, open_store
 from core.text.counts import format_count
 from core.upkeep import consistency
 from core.upkeep.sweep import SweepExtent, run_sweep
-from core.upkeep.sweep_dry_run import Removal, list_sweep_removals
+from core.upkeep.sweep_dry_run import SweepRemoval, list_sweep_removals
 from tools import backup
 from tools.drift_words import describe_comparison_result, describe_drift
 
@@ -88,22 +88,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _run_sweep(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
+def _run_sweep(
+    db: Database, store: ObjectStorage, settings: Settings, options: argparse.Namespace
+) -> int:
     grace_days = options.grace_hours / 24
     if options.dry_run:
         _print_removals(
             list_sweep_removals(db, store, settings, grace_days=grace_days), options.json
         )
         return 0
-    blobs = Blobs(store, settings.make_folder("cache"))
+    blobs = BlobStorage(store, settings.make_folder("cache"))
     run_sweep(db, store, blobs, settings, SweepExtent(grace_days, whole=True))
     return 0
 
 
-def _run_check(db: Database, store: Store, settings: Settings, options: argparse.Namespace) -> int:
+def _run_check(
+    db: Database, store: ObjectStorage, settings: Settings, options: argparse.Namespace
+) -> int:
     drifts = consistency.check_consistency(db, store, settings, verify=options.verify)
     if options.repair and drifts:
-        blobs = Blobs(store, settings.make_folder("cache"))
+        blobs = BlobStorage(store, settings.make_folder("cache"))
         consistency.repair_consistency(db, store, blobs, settings, drifts)
         # Compared again, since not everything can be repaired.
         remaining = consistency.check_consistency(db, store, settings, verify=options.verify)
@@ -143,7 +147,7 @@ def _describe_scrub_progress(db: Database) -> str:
     )
 
 
-def _print_removals(removals: Sequence[Removal], is_json: bool) -> None:
+def _print_removals(removals: Sequence[SweepRemoval], is_json: bool) -> None:
     """Print one line for each removal, then a sentence with the sums."""
     if is_json:
         _print_json(removals)
@@ -162,7 +166,7 @@ def _print_removals(removals: Sequence[Removal], is_json: bool) -> None:
     )
 
 
-def _print_json(records: Sequence[Removal | consistency.Drift]) -> None:
+def _print_json(records: Sequence[SweepRemoval | consistency.StoreInconsistency]) -> None:
     """Print one JSON object a line, and nothing else."""
     for one in records:
         print(json.dumps(dataclasses.asdict(one)))

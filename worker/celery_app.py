@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core.database.session import Database
 from core.errors import PerennialError
-from core.jobs.doorbell import QUEUE, TASK, Doorbell
+from core.jobs.doorbell import QUEUE, TASK, WorkerNotifier
 from core.logging import configure_logging
 from core.processes.garbage import exclude_imports_from_gc
 from core.processes.start import check_startup_conditions
@@ -79,7 +79,7 @@ class _Process:
     """State of this worker process between Celery's signals."""
 
     worker: Worker | None = None
-    doorbell: Doorbell | None = None
+    doorbell: WorkerNotifier | None = None
 
 
 def _is_celery_stopping() -> bool:
@@ -93,7 +93,7 @@ def _is_celery_stopping() -> bool:
 def _get_worker() -> Worker:
     """Return the worker of this process, started on first use."""
     if _Process.worker is None:
-        doorbell = Doorbell(settings, Database(settings.resolved_database_url, pool=1))
+        doorbell = WorkerNotifier(settings, Database(settings.resolved_database_url, pool=1))
         worker = Worker(settings, doorbell.notify_workers)
         worker.prepare_worker()
         _Process.worker, _Process.doorbell = worker, doorbell

@@ -33,12 +33,12 @@ from core.processes.garbage import exclude_imports_from_gc
 from core.processes.start import check_startup_conditions
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import Blobs, open_store
+from core.storage import BlobStorage, open_store
 from core.trials.choosing import choose_overdue_trials
 from core.upkeep import scrub, sweep
 from core.upkeep.scrub import Scrubber
 from core.usage import usage_sums
-from core.webhooks.deliver import Deliverer
+from core.webhooks.deliver import WebhookDeliverer
 from worker.attempts.attempt import Attempt, Tools
 from worker.attempts.child import COMMAND, Zygote
 from worker.attempts.folders import WorkFolder
@@ -82,7 +82,7 @@ class Worker:
         statement_s = max(5.0, min(STATEMENT_S, settings.lease_s / 3))
         self.db = Database(settings.resolved_database_url, statement_s=statement_s)
         self.store = open_store(settings)
-        self.blobs = Blobs(self.store, settings.make_folder("cache"))
+        self.blobs = BlobStorage(self.store, settings.make_folder("cache"))
         self._folder = WorkFolder(settings.make_folder("work"), self.name)
         self._command = zygote_command
         self._zygote: Zygote | None = None
@@ -90,7 +90,7 @@ class Worker:
         self._reaper = Reaper(self.db, settings.lease_s)
         self._clock = ClockWatch(self.db, settings.lease_s)
         self._device = DeviceWatch(settings)
-        self._reported: tuple[float, workers.Device] | None = None
+        self._reported: tuple[float, workers.WorkerDevice] | None = None
         self._outages = 0  # attempts in a row that an outage ended
         self._claims_from = 0.0
         self._chores = Chores(
@@ -136,7 +136,7 @@ class Worker:
                 ),
             },
         )
-        self._deliverer = Deliverer(self.db, settings)
+        self._deliverer = WebhookDeliverer(self.db, settings)
         self._scrub = Chores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._run_object_scrub})
 
     def prepare_worker(self) -> None:

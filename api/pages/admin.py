@@ -202,11 +202,11 @@ def _parse_key_name(text: str) -> str:
         raise Invalid(f"The name of the key {error}.") from None
 
 
-def _parse_key_restrictions(inputs: dict[str, str]) -> predict_keys.RequestedBinding:
+def _parse_key_restrictions(inputs: dict[str, str]) -> predict_keys.RequestedKeyBinding:
     """Return the restrictions of a key of scope predict; the form has their fields for all
     scopes.
     """
-    return predict_keys.RequestedBinding(
+    return predict_keys.RequestedKeyBinding(
         inputs.get("model", "").strip() or None,
         inputs.get("alias", "").strip() or None,
         _parse_form_number(inputs, "requests_per_s", float),

@@ -22,7 +22,7 @@ from core.bases import bases, pretrained
 from core.contract.responses.model_change import NewModel
 from core.errors import Invalid, PerennialError
 from core.models import models
-from core.models.new_model import Limits
+from core.models.new_model import NewModelLimits
 from core.recipe.base_images import parse_image_config
 from core.requests.actor import Actor
 from core.usage import quota
@@ -91,7 +91,7 @@ async def _store_and_adopt_classifier(
     expected = await load_expected_tensors(wanted, settings, work, actor.owner_id)
     classes = parse_requested_classes(asked, file, settings)
     network = bases.BaseNetwork(**vars(wanted), expected=expected, classes=classes)
-    limits = Limits(
+    limits = NewModelLimits(
         AdmissionLimits.from_settings(settings), pretrained.PretrainedTerms.from_settings(settings)
     )
 

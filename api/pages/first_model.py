@@ -36,7 +36,7 @@ from core.ids import is_name
 from core.ingest.limits import Limits
 from core.jobs import jobs
 from core.models import model_deletion, models
-from core.models.new_model import Limits as ModelLimits
+from core.models.new_model import NewModelLimits as ModelLimits
 from core.packaged import sample_pictures
 from core.requests.actor import Actor
 from core.settings import Settings
@@ -194,7 +194,7 @@ async def _submit_uploaded_batch(order: BatchSubmissionRequest, file: ReceivedUp
     """Send a batch and wake a worker.
 
     Raises:
-        PerennialError: see `core.tasks.submission.Submission.submit_as_next_task`.
+        PerennialError: see `core.tasks.submission.BatchSubmission.submit_as_next_task`.
     """
     submission = await order.build_submission(file, None)
     result = await to_thread.run_sync(submission.submit_as_next_task)

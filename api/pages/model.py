@@ -30,8 +30,8 @@ from core.lineage.lineage import PRODUCTION
 from core.models import model_deletion, models
 from core.requests.actor import Actor
 from core.versions import aliases, class_changes, metrics
-from core.versions.history import Lineage, VersionRow, read_lineage
-from core.versions.metrics import Window
+from core.versions.history import VersionHistory, VersionSummaryRow, read_lineage
+from core.versions.metrics import MatrixWindow
 
 router = APIRouter(include_in_schema=False)
 
@@ -115,11 +115,11 @@ def show_model(
 
 
 def _load_matrix_context(
-    db: Database, actor: Actor, model: ModelOut, history: Lineage, first: int | None
+    db: Database, actor: Actor, model: ModelOut, history: VersionHistory, first: int | None
 ) -> dict[str, object]:
     """Return the page's data from the accuracy matrix, in a fixed number of queries."""
     numbers = [one.number for one in history.versions]
-    window = Window((min(numbers, default=0), max(numbers, default=0)))
+    window = MatrixWindow((min(numbers, default=0), max(numbers, default=0)))
     model_metrics = metrics.build_model_metrics(
         db, actor, model["id"], version=PRODUCTION, window=window
     )
@@ -160,7 +160,7 @@ def _load_matrix_context(
     }
 
 
-def _find_forgetting_rise(shown: Mapping[int, VersionRow], production: int) -> float | None:
+def _find_forgetting_rise(shown: Mapping[int, VersionSummaryRow], production: int) -> float | None:
     """Return the rise of forgetting by the production version, in [0, 1]; None if below `HURT`."""
     now = shown.get(production)
     before = None if now is None or now.parent is None else shown.get(now.parent)
@@ -178,7 +178,9 @@ async def promote_version(
     inputs = await forms.read_form_values(request)
     # The version on the page: if production has moved since, the change is refused.
     version = forms.read_form_number(inputs, "version")
-    decision = aliases.Decision(forms.read_form_reason(inputs), _parse_shown_production(inputs))
+    decision = aliases.AliasMoveDecision(
+        forms.read_form_reason(inputs), _parse_shown_production(inputs)
+    )
 
     def move_production() -> str | None:
         return aliases.set_alias(db, actor, model, PRODUCTION, version, decision)[1]
@@ -193,7 +195,9 @@ async def roll_production_back(
     """Move production back to an earlier version."""
     inputs = await forms.read_form_values(request)
     version = forms.read_form_number(inputs, "version") if inputs.get("version") else None
-    decision = aliases.Decision(forms.read_form_reason(inputs), _parse_shown_production(inputs))
+    decision = aliases.AliasMoveDecision(
+        forms.read_form_reason(inputs), _parse_shown_production(inputs)
+    )
 
     def roll_back() -> str | None:
         return aliases.roll_alias_back(db, actor, model, PRODUCTION, decision, version)[1]

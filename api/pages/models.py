@@ -56,7 +56,7 @@ def show_models(
 
     Without a model, show three ways to the first one.
     """
-    listing = models.Listing(
+    listing = models.ModelListQuery(
         filters.q.strip() or None, summary=True, newest_first=filters.sort == "newest"
     )
     model_page = models.list_models(
@@ -70,7 +70,7 @@ def render_models_with_error(
     request: Request, actor: Actor, service: ServiceParts, error: PerennialError
 ) -> Response:
     """Show the models and why a new one was not made, for a form that was refused."""
-    listing = models.Listing(summary=True, newest_first=True)
+    listing = models.ModelListQuery(summary=True, newest_first=True)
     model_page = models.list_models(service.db, service.catalogue(), actor, ROWS, None, listing)
     return _render_model_list(
         request, service, model_page, ModelListFilters("", "newest", None), None, error

@@ -22,9 +22,9 @@ from core.contract.responses.model import ModelOut, Scenario
 from core.contract.responses.model_change import NewModel
 from core.errors import Invalid, PerennialError
 from core.models import models
-from core.models.new_model import Limits
+from core.models.new_model import NewModelLimits
 from core.packaged import imagenet_base, packaged_base
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.text import characters
 
 router = APIRouter(include_in_schema=False)
@@ -94,8 +94,10 @@ async def create_model(request: Request, actor: Write, service: Service) -> Resp
             size, channels = source["image"]["size"], source["image"]["channels"]
             new_model["architecture"] = cast(ArchitectureIn, dict(source["architecture"]))
             new_model["image"] = {"size": size, "channels": channels}
-        resources = Resources(db, service.blobs, catalogue_value)
-        return models.create_model(resources, actor, new_model, None, Limits(bounds, terms))[0]
+        resources = UseCaseResources(db, service.blobs, catalogue_value)
+        return models.create_model(
+            resources, actor, new_model, None, NewModelLimits(bounds, terms)
+        )[0]
 
     try:
         model_response = await to_thread.run_sync(create_model_from_form)

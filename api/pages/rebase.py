@@ -59,7 +59,7 @@ async def finish_rebase(
     reason, missing = forms.read_form_reason(inputs), _parse_missing_policy(inputs)
 
     def finish_rebase() -> RebaseOut:
-        decision = rebase_finish.Decision(reason, missing, shown_versions)
+        decision = rebase_finish.RebaseDecision(reason, missing, shown_versions)
         return rebase_finish.finish_rebase(db, blobs, actor, model, decision)
 
     await service.picture_work.run_work_in_turn(actor.owner_id, finish_rebase)

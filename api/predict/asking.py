@@ -18,7 +18,7 @@ from core.predictions.predictions import (
 )
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,11 @@ class PredictRequestTarget:
 
 
 async def predict_requested_images(
-    request: Request, asked: PredictRequestTarget, db: Database, blobs: Blobs, settings: Settings
+    request: Request,
+    asked: PredictRequestTarget,
+    db: Database,
+    blobs: BlobStorage,
+    settings: Settings,
 ) -> tuple[bytes, SentImages, QueuePlace]:
     """Return the JSON response, the images that were sent, and the place, which the caller
     releases.

@@ -150,7 +150,7 @@ async def create_base(
         expected = await load_expected_tensors(weights, settings, work, actor.owner_id)
 
         async def check_and_store_base(
-            file: ReceivedUpload, repeat: idempotency.Request | None
+            file: ReceivedUpload, repeat: idempotency.IdempotentRequest | None
         ) -> Response:
             classes = parse_requested_classes(asked, file, settings)
             network = bases.BaseNetwork(**vars(weights), expected=expected, classes=classes)

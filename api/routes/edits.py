@@ -48,7 +48,7 @@ def submit_edit(
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
         mark = idempotency.digest_request_parts(model, body.model_dump_json())
-        repeat = idempotency.Request("POST /v1/models/{model}/edits", key, mark)
+        repeat = idempotency.IdempotentRequest("POST /v1/models/{model}/edits", key, mark)
     limits = JobLimits(
         service.settings.max_open_jobs, AdmissionLimits.from_settings(service.settings)
     )

@@ -97,7 +97,7 @@ async def read_job(
             return Response(status_code=304, headers={"ETag": tag})
     # Retry-After asks a client to poll again, which a finished job does not need.
     headers = {"ETag": tag} if row.finished_at is not None else {"ETag": tag, **RETRY_AFTER}
-    encoded_jobs: job_response.EncodedJobs = request.app.state.encoded_jobs
+    encoded_jobs: job_response.EncodedJobCache = request.app.state.encoded_jobs
     return Response(
         encoded_jobs.encode_job_response_cached(row, facts, tag), 200, headers, "application/json"
     )
@@ -380,7 +380,7 @@ async def _load_job_response_facts(request: Request, row: JobRow) -> job_respons
     if row.stop_task is None or base is not None:
         return job_response.JobResponseFacts(row.outcome, base=base, device=device)
     stop_fields = await _get_polling_reads(request).find_stopping_task(row.model_id, row.stop_task)
-    stop = None if stop_fields is None else job_response.Stop(row.stop_task, *stop_fields)
+    stop = None if stop_fields is None else job_response.LineageStop(row.stop_task, *stop_fields)
     return job_response.JobResponseFacts(row.outcome, stop, device=device)
 
 

@@ -27,7 +27,7 @@ from core.contract.responses.model import ModelOut, ModelPage
 from core.contract.responses.model_change import ModelChange, NewModel
 from core.contract.responses.versions.memory import MemoryOut
 from core.models import memory, model_deletion, models
-from core.models.new_model import Limits
+from core.models.new_model import NewModelLimits
 from core.requests import idempotency
 
 router = make_router("models")
@@ -51,11 +51,11 @@ def create_model(
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
         mark = idempotency.digest_request_parts(body.model_dump_json())
-        repeat = idempotency.Request("POST /v1/models", key, mark)
+        repeat = idempotency.IdempotentRequest("POST /v1/models", key, mark)
     bounds = AdmissionLimits.from_settings(service.settings)
     terms = pretrained.PretrainedTerms.from_settings(service.settings)
     model_response, replay = models.create_model(
-        service.load_use_case_resources(), actor, new_model, repeat, Limits(bounds, terms)
+        service.load_use_case_resources(), actor, new_model, repeat, NewModelLimits(bounds, terms)
     )
     # A repeated response starts no job: the first request has notified the worker.
     if model_response["job"] is not None and not replay:
@@ -86,7 +86,7 @@ def list_models(
         actor,
         page.limit,
         page.cursor,
-        models.Listing(q, summary=include is not None),
+        models.ModelListQuery(q, summary=include is not None),
     )
     return build_json_response(model_page)
 

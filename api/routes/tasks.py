@@ -60,7 +60,7 @@ from core.tasks import held_out_batch, settling, tasks, validations
 from core.tasks.sent_batch import SentBatch
 from core.trials.plan import TrialsRequest
 from core.uploads import whole_uploads
-from core.uploads.whole_uploads import WholeUpload
+from core.uploads.whole_uploads import CompleteUpload
 
 router = make_router("tasks")
 log = structlog.get_logger(__name__)
@@ -247,8 +247,8 @@ async def submit_batch(
 async def _validate_or_submit_file(
     order: BatchSubmissionRequest,
     file: ReceivedUpload,
-    repeat: idempotency.Request | None,
-    whole: WholeUpload | None = None,
+    repeat: idempotency.IdempotentRequest | None,
+    whole: CompleteUpload | None = None,
 ) -> Response:
     """Validate or submit the file; `find_whole`: the upload in pieces that it comes from."""
     batch_submission = await order.build_submission(file, repeat, whole)

@@ -136,11 +136,11 @@ def create_upload(
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
         mark = idempotency.digest_request_parts(str(length), details, sha256)
-        repeat = idempotency.Request("POST /v1/uploads", key, mark)
+        repeat = idempotency.IdempotentRequest("POST /v1/uploads", key, mark)
     upload_response, replay = uploads.create_upload(
         db,
         actor,
-        uploads.NewUpload(length, details, sha256),
+        uploads.AnnouncedUpload(length, details, sha256),
         uploads.UploadLimits.from_settings(settings),
         repeat,
     )

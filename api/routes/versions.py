@@ -122,24 +122,24 @@ async def download_version(
     """
     db, blobs, format = service.db, service.blobs, download.format
 
-    def find_stored_download() -> exports.ExportFile | None:
+    def find_stored_download() -> exports.FinishedDownload | None:
         with translate_deleted_file_errors(db, actor, model):
             return exports.find_stored_export(
-                db, blobs, actor, exports.Download(model, version, format)
+                db, blobs, actor, exports.RequestedDownload(model, version, format)
             )
 
-    def build_export() -> exports.ExportFile:
+    def build_export() -> exports.FinishedDownload:
         with translate_deleted_file_errors(db, actor, model):
             spool = service.settings.make_folder("spool")
             return exports.get_or_build_export(
                 service.load_use_case_resources(),
                 actor,
-                exports.Download(model, version, format),
+                exports.RequestedDownload(model, version, format),
                 spool,
             )
 
     # Hash the file before any of it is sent, here or by redirect.
-    def build_download_response(file: exports.ExportFile) -> Response:
+    def build_download_response(file: exports.FinishedDownload) -> Response:
         with translate_deleted_file_errors(db, actor, model):
             redirection = None
             if download.redirect:

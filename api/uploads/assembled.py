@@ -14,8 +14,8 @@ from core.errors import DigestMismatch, ServiceDiskFull
 from core.failpoints import hit_failpoint
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.storage import Store
-from core.uploads.whole_uploads import WholeUpload, read_upload_bytes
+from core.storage import ObjectStorage
+from core.uploads.whole_uploads import CompleteUpload, read_upload_bytes
 
 _assemblies = CapacityLimiter(2)
 """Limits uploads being joined at once in one process: each keeps a core and a disk busy."""
@@ -23,7 +23,12 @@ _assemblies = CapacityLimiter(2)
 
 @asynccontextmanager
 async def join_upload_pieces(
-    db: Database, store: Store, actor: Actor, whole: WholeUpload, look: Look, settings: Settings
+    db: Database,
+    store: ObjectStorage,
+    actor: Actor,
+    whole: CompleteUpload,
+    look: Look,
+    settings: Settings,
 ) -> AsyncIterator[ReceivedUpload]:
     """Join the pieces of an upload in a spool file, which is removed at the end of the block.
 
@@ -51,7 +56,7 @@ async def join_upload_pieces(
 
 
 def _copy_upload_pieces(
-    db: Database, store: Store, actor: Actor, whole: WholeUpload, file: SpoolFile
+    db: Database, store: ObjectStorage, actor: Actor, whole: CompleteUpload, file: SpoolFile
 ) -> None:
     for data in read_upload_bytes(db, store, actor, whole):
         file.append_piece(memoryview(data))

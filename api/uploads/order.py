@@ -23,17 +23,17 @@ from core.ingest.layout import BatchReading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
 from core.ingest.rules.options import parse_option_texts
-from core.jobs.doorbell import Doorbell
-from core.recipe.catalogue import Catalogue
+from core.jobs.doorbell import WorkerNotifier
+from core.recipe.catalogue import LazyCatalogue
 from core.recipe.stored import MAX_RECIPE_BYTES
 from core.requests import idempotency
 from core.requests.actor import Actor
-from core.storage import Store
+from core.storage import ObjectStorage
 from core.tasks import batch_report, held_out_batch, submission
-from core.tasks.sent_batch import Batch
-from core.tasks.submission import Submission
+from core.tasks.sent_batch import SpooledBatch
+from core.tasks.submission import BatchSubmission
 from core.trials.plan import AUTO, TrialsRequest
-from core.uploads.whole_uploads import WholeUpload
+from core.uploads.whole_uploads import CompleteUpload
 
 _inspections = CapacityLimiter(2)
 """Limits archives inspected at once in one process: each takes up to 300 bytes per entry and a
@@ -82,9 +82,9 @@ class BatchSubmissionRequest:
     override: RecipePatch | None
     actor: Actor
     upload: UploadReception
-    store: Store
-    bell: Doorbell
-    catalogue: Catalogue
+    store: ObjectStorage
+    bell: WorkerNotifier
+    catalogue: LazyCatalogue
     trials: TrialsRequest | None = None
     is_here: bool = False
     former_names: dict[str, str | None] = field(default_factory=dict)
@@ -110,9 +110,9 @@ class BatchSubmissionRequest:
     async def build_submission(
         self,
         file: ReceivedUpload,
-        repeat: idempotency.Request | None,
-        whole: WholeUpload | None = None,
-    ) -> Submission:
+        repeat: idempotency.IdempotentRequest | None,
+        whole: CompleteUpload | None = None,
+    ) -> BatchSubmission:
         """Inspect the received file and return its submission to the model.
 
         Args:
@@ -146,7 +146,7 @@ class BatchSubmissionRequest:
             alone = replace(reading, options=replace(request.options, held_out_alone=True))
             inspect_file = partial(inspect_archive, *archive, alone, request.duplicates_policy)
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
-        batch = Batch(
+        batch = SpooledBatch(
             file.path,
             file.sha256,
             file.size,
@@ -165,7 +165,7 @@ class BatchSubmissionRequest:
             settings.max_open_jobs,
             AdmissionLimits.from_settings(settings),
         )
-        return Submission(
+        return BatchSubmission(
             self.upload.db,
             self.store,
             catalogue,

@@ -35,7 +35,7 @@ from core.failpoints import hit_failpoint
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.uploads import uploads
-from core.uploads.uploads import LEAST_BYTES, LeasedUpload, Piece
+from core.uploads.uploads import LEAST_BYTES, LeasedUpload, ReceivedUploadPiece
 
 
 @asynccontextmanager
@@ -94,7 +94,7 @@ async def receive_upload_piece(
     writing: LeasedUpload,
     checksum: PieceChecksum | None,
     settings: Settings,
-) -> AsyncIterator[tuple[Piece, PerennialError | None]]:
+) -> AsyncIterator[tuple[ReceivedUploadPiece, PerennialError | None]]:
     """Read a piece into the spool; yield it with the error that cut it off, or None.
 
     The received part of a piece that is cut off is kept, unless a checksum was announced: only the
@@ -131,7 +131,7 @@ async def receive_upload_piece(
                     f"{file.size} bytes have another. Nothing of them is kept: send them again "
                     f"from {writing.offset} on."
                 )
-        yield Piece(file.path, file.size, file.sha256), cut
+        yield ReceivedUploadPiece(file.path, file.size, file.sha256), cut
 
 
 async def _renew_upload_lease(db: Database, writing: LeasedUpload) -> None:

@@ -35,16 +35,16 @@ class UploadIdempotency:
         self, db: Database, actor: Actor, terms: UploadRules, request: Request, key: str | None
     ) -> None:
         self._db, self._actor, self._terms = db, actor, terms
-        self._request: idempotency.Request | None = None
+        self._request: idempotency.IdempotentRequest | None = None
         if key is not None:
             headers = (request.headers.get(name) for name in terms.headers)
             # The body is not known yet: `add_body_fingerprint` adds it.
             fingerprint = idempotency.digest_request_parts(
                 *request.path_params.values(), request.url.query, *headers
             )
-            self._request = idempotency.Request(terms.route, key, "", fingerprint)
+            self._request = idempotency.IdempotentRequest(terms.route, key, "", fingerprint)
         self._renewing: asyncio.Task[None] | None = None
-        self.earlier: idempotency.Replay | None = None
+        self.earlier: idempotency.ReplayedResponse | None = None
         self.is_done = False
 
     async def __aenter__(self) -> "UploadIdempotency":
@@ -57,7 +57,7 @@ class UploadIdempotency:
                 self._renewing = asyncio.create_task(self._renew_idempotency_key(request))
         return self
 
-    async def _renew_idempotency_key(self, request: idempotency.Request) -> None:
+    async def _renew_idempotency_key(self, request: idempotency.IdempotentRequest) -> None:
         while True:
             await asyncio.sleep(idempotency.RENEW_S)
             with suppress_outage("idempotency key"):
@@ -94,7 +94,7 @@ class UploadIdempotency:
             raise idempotency.make_reused_key_error()
         return None
 
-    def find_response_by_body(self, whole: idempotency.Request | None) -> Response:
+    def find_response_by_body(self, whole: idempotency.IdempotentRequest | None) -> Response:
         """Return the earlier response to this request, compared with its body.
 
         Raises:
@@ -105,12 +105,14 @@ class UploadIdempotency:
             raise idempotency.make_reused_key_error()
         return _build_repeated_response(self.earlier)
 
-    def add_file_fingerprint(self, file: ReceivedUpload) -> idempotency.Request | None:
+    def add_file_fingerprint(self, file: ReceivedUpload) -> idempotency.IdempotentRequest | None:
         """Return the repeatable request with the fingerprint of its file; None without a key."""
         fields = (file.fields.get(name) for name in self._terms.fields or ())
         return self.add_body_fingerprint(file.body_sha256, *fields, file.sha256)
 
-    def add_body_fingerprint(self, sha256: str, *parts: str | None) -> idempotency.Request | None:
+    def add_body_fingerprint(
+        self, sha256: str, *parts: str | None
+    ) -> idempotency.IdempotentRequest | None:
         """Return the repeatable request with its body's digest and fingerprint; None without a key.
 
         Args:
@@ -123,5 +125,5 @@ class UploadIdempotency:
         return replace(self._request, fingerprint=whole, content_sha256=sha256)
 
 
-def _build_repeated_response(earlier: idempotency.Replay) -> Response:
+def _build_repeated_response(earlier: idempotency.ReplayedResponse) -> Response:
     return build_json_response(earlier.body, earlier.status, earlier.headers, replay=True)

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import Invalid, UnsupportedTusVersion
-from core.uploads.uploads import LEAST_BYTES, State
+from core.uploads.uploads import LEAST_BYTES, UploadState
 
 PATH = "/v1/uploads"
 VERSION = "1.0.0"
@@ -183,7 +183,7 @@ def is_last_piece(headers: Headers) -> bool | None:
     return None if value is None else value == "?1"
 
 
-def build_upload_state_headers(state: State) -> dict[str, str]:
+def build_upload_state_headers(state: UploadState) -> dict[str, str]:
     """Return offset and expiry of an upload as headers of both protocols."""
     return {
         "Upload-Offset": str(state.offset),

@@ -21,7 +21,7 @@ from core.settings import Settings
 
 Precheck = Callable[[int | None], None]
 """Refuses an upload by the declared length of its body in bytes; runs in a thread."""
-Commit = Callable[[ReceivedUpload, idempotency.Request | None], Awaitable[Response]]
+Commit = Callable[[ReceivedUpload, idempotency.IdempotentRequest | None], Awaitable[Response]]
 """Performs the purpose of the upload, and stores its response under the key."""
 ContentDigest = Annotated[
     str | None, Header(alias="Content-Digest", description="sha-256=:BASE64: of the body; verified")

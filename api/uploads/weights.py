@@ -15,8 +15,8 @@ from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice
 from core.errors import BaseInvalid, Invalid
 from core.ingest.class_list import parse_class_list
-from core.recipe.base_images import BaseConfig
-from core.recipe.images import Images
+from core.recipe.base_images import BaseImageSettings
+from core.recipe.images import ModelImageSettings
 from core.settings import Settings
 
 
@@ -35,7 +35,7 @@ class BaseUploadOptions:
     architecture: str
     image_size: int | None
     channels: int | None
-    config: BaseConfig
+    config: BaseImageSettings
     classes: str | None = None
 
 
@@ -62,7 +62,7 @@ class RequestedBaseNetwork:
     """The complete architecture and images that a base is for, and the architecture's family."""
 
     architecture: ArchitectureChoice
-    images: Images
+    images: ModelImageSettings
     family: str
 
 

@@ -25,12 +25,12 @@ from sklearn.datasets import load_digits
 from bench.experiment.data import read_idx_array
 from core.ingest.findings import contradictions
 from core.ingest.findings.contradictions import (
-    Contradictions,
+    LabelContradictions,
     add_earlier_contradictions,
     digest_pixels,
     find_batch_contradictions,
 )
-from core.ingest.findings.traces import Traces, read_traces, write_traces
+from core.ingest.findings.traces import ImageTraces, read_traces, write_traces
 from core.statistics import near
 
 IMAGES, PLANTED, TASKS, OF_TASK = 5000, 200, 200, 300
@@ -135,7 +135,7 @@ def print_check_costs(data: Data) -> None:
 
         def find_contradictions_in_tasks() -> None:
             tasks = [(number, read_traces(path)) for number, path in enumerate(paths)]
-            add_earlier_contradictions(Contradictions(), own, tasks, lambda row: images[row])
+            add_earlier_contradictions(LabelContradictions(), own, tasks, lambda row: images[row])
 
         measure_cpu_seconds(f"behind {TASKS} tasks", find_contradictions_in_tasks)
     listed = ", ".join(f"{name} {seconds:.2f}" for name, seconds in steps.items())
@@ -153,14 +153,14 @@ def write_noisy_tasks(folder: Path, images: Images) -> Iterator[Path]:
         yield path
 
 
-def build_traces(images: Images, labels: np.ndarray) -> Traces:
+def build_traces(images: Images, labels: np.ndarray) -> ImageTraces:
     """Return traces of images that are all in the training part, with their labels' numbers as
     class names.
     """
     classes = [str(number) for number in range(int(labels.max()) + 1)]
     names = [str(row) for row in range(len(images))]
     none = np.zeros((0, 2), np.uint64)
-    return Traces(
+    return ImageTraces(
         near.hash_images(images),
         none,
         names,

@@ -24,7 +24,7 @@ from safetensors.torch import load
 from torch import Tensor
 
 from core.contract.architecture import Normalisation
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.images import decode_image
 from core.learning.analytic import balance, choice, discriminant, ridge
 from core.learning.analytic.linear import append_ones, draw_projection_matrix, project_features
@@ -173,7 +173,7 @@ class Prepared:
 
     network: torch.nn.Module
     size: int
-    resizing: Resizing
+    resizing: SquareResizing
     inputs: Inputs
 
 
@@ -203,12 +203,12 @@ def read_backbones(cache: Path) -> dict[str, Prepared]:
     large.load_state_dict(convert_imagenet_checkpoint(cache))
     return {
         packaged_base.PACKAGED: Prepared(
-            small.eval(), 32, Resizing(), Inputs(packaged.normalise, 3, cpu)
+            small.eval(), 32, SquareResizing(), Inputs(packaged.normalise, 3, cpu)
         ),
         imagenet_base.NAME: Prepared(
             large.eval(),
             224,
-            Resizing(float(known.crop), known.interpolation),
+            SquareResizing(float(known.crop), known.interpolation),
             Inputs(Normalisation(mean=known.mean, std=known.std), 3, cpu),
         ),
     }

@@ -136,7 +136,7 @@ def _measure_upload_calls(db: Database, actor: Actor, calls: int) -> dict[str, f
         "begin an upload": _measure_median_milliseconds(
             calls,
             lambda: made.append(
-                uploads.create_upload(db, actor, uploads.NewUpload(9), TERMS)[0]["id"]
+                uploads.create_upload(db, actor, uploads.AnnouncedUpload(9), TERMS)[0]["id"]
             ),
         )
     }

@@ -37,7 +37,7 @@ from core.database import migrate
 from core.database.measurements import remove_figures
 from core.database.session import Database
 from core.database.tables import Model, Version
-from core.publishing.measured import Measurements, store_version_measurements
+from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.publishing.publish import publish_result
 from core.scheduling import claim as claims
 from core.settings import Settings
@@ -329,7 +329,7 @@ def _insert_version(session: Session, size: int, number: int) -> None:
         measured = [_build_measured_cell(which, number, task) for which, task in cells]
         figures = VersionFigures(**manifest.get_set_fields())
         store_version_measurements(
-            session, model, version, Measurements(measured, figures, {}), set()
+            session, model, version, NewVersionMeasurements(measured, figures, {}), set()
         )
 
 

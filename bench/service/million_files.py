@@ -19,14 +19,14 @@ from core.contract.jobs.snapshot import StoredAnytimeState
 from core.database.session import Database
 from core.database.tables import Alias, Base, Job, Part, Version
 from core.settings import Settings
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 
 BASE = make_id("bas", 0)
 ANYTIME_JOB = make_id("job", 0)
 """The first model's first job, made to look as if it were paused with a validated state."""
 
 
-def add_real_files(db: Database, store: Store, settings: Settings, size: Size) -> None:
+def add_real_files(db: Database, store: ObjectStorage, settings: Settings, size: Size) -> None:
     """Store real parts for the first model's newest version, a best state for one job, and a base."""
     draw = np.random.default_rng(0)
     parts: dict[str, dict[str, npt.NDArray[Any]]] = {
@@ -41,7 +41,7 @@ def add_real_files(db: Database, store: Store, settings: Settings, size: Size) -
             "tasks": np.ones(200, np.int64),
         },
     }
-    blobs = Blobs(store, settings.make_folder("cache"))
+    blobs = BlobStorage(store, settings.make_folder("cache"))
     with tempfile.TemporaryDirectory() as folder, db.write() as session:
         model = make_id("mdl", 0)
         newest = session.scalars(

@@ -39,7 +39,7 @@ from core.contract.jobs.export_job import INPUT
 from core.contract.manifest import Manifest
 from core.database.session import Database
 from core.database.tables import Owner
-from core.ingest.decoding.resizing import FIRST, Resizing
+from core.ingest.decoding.resizing import FIRST, SquareResizing
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
 from core.learning.export import graph
@@ -52,7 +52,7 @@ from core.predictions.predictions import find_version_to_predict
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.storage import open_store
-from core.storage.blobs import Blobs
+from core.storage.blobs import BlobStorage
 from perennial import Perennial
 from perennial.types import Unusable
 from tools import service
@@ -80,7 +80,7 @@ class Bare:
     def decode_photos(self, photos: Sequence[Path]) -> NDArray[np.uint8]:
         """Return photos as the service decodes them, uint8 [N, size, size, channels]."""
         image = self.manifest.image
-        resizing = Resizing(image.crop, image.interpolation, image.decoding or FIRST)
+        resizing = SquareResizing(image.crop, image.interpolation, image.decoding or FIRST)
         pixels = [
             decode_image(photo.read_bytes(), image.size, image.channels, MAX_PIXELS, resizing)
             for photo in photos
@@ -258,7 +258,7 @@ def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> Bar
     with db.read() as session:
         owner_id = session.scalars(select(Owner.id).where(Owner.name == owner)).one()
     found = find_version_to_predict(db, Actor(owner_id, None, "read"), "photos", "production", None)
-    blobs = Blobs(open_store(settings), settings.make_folder("cache"))
+    blobs = BlobStorage(open_store(settings), settings.make_folder("cache"))
     paths = {name: Path(path) for name, path in found.fetch_part_paths(blobs).items()}
     db.close()
     manifest = found.manifest

@@ -39,7 +39,7 @@ def _quote_value(value: object) -> str:
     return shlex.quote(str(value))
 
 
-class Operation(NamedTuple):
+class ApiOperation(NamedTuple):
     """A kind of request.
 
     Attributes:
@@ -58,108 +58,108 @@ class Operation(NamedTuple):
 
 # The first that fits a path is used, so the production alias precedes any alias.
 OPERATIONS = (
-    Operation(
+    ApiOperation(
         "PUT",
         "models/{model}/aliases/production",
         "promote {model} {version} [--reason {reason}]",
         "“Promote…”",
     ),
-    Operation(
+    ApiOperation(
         "PUT",
         "models/{model}/aliases/{alias}",
         "promote {model} {version} --alias {alias} [--reason {reason}]",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/aliases/production/follow",
         "follow {model}",
         "“Let production follow”",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/aliases/production/rollback",
         "rollback {model} [--to {version}] [--reason {reason}]",
         "“Roll back…”",
     ),
-    Operation(
+    ApiOperation(
         "POST", "jobs/{job}/retry", "jobs retry {job} [--recipe {recipe}]", "“Learn it again…”"
     ),
-    Operation("POST", "jobs/{job}/choose", "jobs choose {job} {trial}", "“Choose a trial”"),
-    Operation(
+    ApiOperation("POST", "jobs/{job}/choose", "jobs choose {job} {trial}", "“Choose a trial”"),
+    ApiOperation(
         "POST",
         "models/{model}/tasks/{task}/relearn",
         "tasks relearn {model} {task} [--recipe {recipe}]",
         "“Learn task {task} again…”",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/tasks/{task}/discard",
         "tasks discard {model} {task} [--reason {reason}]",
         "“Discard task {task}…”",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/tasks/{task}/continue",
         "tasks continue {model} {task} [--reason {reason}]",
         "“Go on without task {task}…”",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/tasks",
         "submit {model} BATCH [--recipe {recipe}]",
         "“Send a batch”",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/edits",
         "classes merge {model} {names} --into {into}",
         "“Merge classes” on the page “Classes”",
     ),
-    Operation("POST", "models/{model}/rebase", "models rebase {model} --base {base}"),
-    Operation(
+    ApiOperation("POST", "models/{model}/rebase", "models rebase {model} --base {base}"),
+    ApiOperation(
         "GET",
         "models/{model}/rebase",
         "models rebase {model} --status",
         "“Compare both image by image”",
     ),
-    Operation(
+    ApiOperation(
         "POST",
         "models/{model}/rebase/finish",
         "models rebase {model} --finish",
         "“Move production…” or “Put it back…”",
     ),
-    Operation("DELETE", "models/{model}", "models rm {model}", "“Delete the model…”"),
-    Operation(
+    ApiOperation("DELETE", "models/{model}", "models rm {model}", "“Delete the model…”"),
+    ApiOperation(
         "POST",
         "models",
         "models create {name} [--scenario {scenario}] [--architecture {architecture}] [--image "
         "{image}] [--base {base}] [--recipe {recipe}] [--description {description}]",
         "“New model”",
     ),
-    Operation("GET", "models/{model}", "models show {model}", "its page"),
-    Operation("GET", "architectures", "bases architectures", "the form of a new model"),
-    Operation("GET", "methods", "methods", "the form of a new model"),
-    Operation("GET", "bases", "bases list"),
-    Operation(
+    ApiOperation("GET", "models/{model}", "models show {model}", "its page"),
+    ApiOperation("GET", "architectures", "bases architectures", "the form of a new model"),
+    ApiOperation("GET", "methods", "methods", "the form of a new model"),
+    ApiOperation("GET", "bases", "bases list"),
+    ApiOperation(
         "POST",
         "bases",
         "bases upload FILE.safetensors --architecture {architecture} [--image-size {image_size}]"
         " [--channels {channels}]",
     ),
-    Operation("POST", "keys", "keys create NAME", "“New key…”"),
-    Operation("PATCH", "webhooks/{webhook}", "webhooks enable {webhook}", "“Enable”"),
-    Operation("GET", "webhooks", "webhooks list", "the page of webhooks"),
-    Operation("GET", "uploads", "uploads list"),
-    Operation("POST", "uploads", "submit MODEL BATCH", "“Send a batch”"),
-    Operation("DELETE", "uploads/{upload}", "uploads rm {upload}"),
-    Operation(
+    ApiOperation("POST", "keys", "keys create NAME", "“New key…”"),
+    ApiOperation("PATCH", "webhooks/{webhook}", "webhooks enable {webhook}", "“Enable”"),
+    ApiOperation("GET", "webhooks", "webhooks list", "the page of webhooks"),
+    ApiOperation("GET", "uploads", "uploads list"),
+    ApiOperation("POST", "uploads", "submit MODEL BATCH", "“Send a batch”"),
+    ApiOperation("DELETE", "uploads/{upload}", "uploads rm {upload}"),
+    ApiOperation(
         "PATCH", "uploads/{upload}", "submit MODEL BATCH", "“Send a batch”, with the same file"
     ),
 )
 
 
 @dataclass(frozen=True)
-class Step:
+class ApiStep:
     """A request of the API that advice names.
 
     Attributes:
@@ -236,7 +236,7 @@ class Step:
             return None
         return _HOLE.sub(lambda hole: match[1][hole[1]], match[0].button)
 
-    def _find_request_operation(self) -> tuple[Operation, dict[str, str]] | None:
+    def _find_request_operation(self) -> tuple[ApiOperation, dict[str, str]] | None:
         for operation in OPERATIONS:
             pattern = _HOLE.sub(r"(?P<\1>[^/]+)", operation.path)
             match = re.fullmatch(f"/v1/{pattern}", self.path)
@@ -256,7 +256,7 @@ def _name_merged_classes(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return body
 
 
-def replace_requests(text: str, render: Callable[[Step], str | None]) -> str:
+def replace_requests(text: str, render: Callable[[ApiStep], str | None]) -> str:
     """Replace each request in a sentence by another form; one without that form stays unchanged."""
     done, at = "", 0
     for start, end, step in find_requests(text):
@@ -266,7 +266,7 @@ def replace_requests(text: str, render: Callable[[Step], str | None]) -> str:
     return done + text[at:]
 
 
-def find_requests(text: str) -> Iterator[tuple[int, int, Step]]:
+def find_requests(text: str) -> Iterator[tuple[int, int, ApiStep]]:
     """Yield start, end and value of each request in a sentence."""
     at = 0
     while match := _REQUEST.search(text, at):
@@ -281,7 +281,11 @@ def find_requests(text: str) -> Iterator[tuple[int, int, Step]]:
                 at = end
             except ValueError:  # an ellipsis, or a name with a brace
                 pass
-        yield match.start(), at, Step(match["method"], match["path"], match["query"] or "", **body)
+        yield (
+            match.start(),
+            at,
+            ApiStep(match["method"], match["path"], match["query"] or "", **body),
+        )
 
 
 def replace_query_parameters(text: str, render: Callable[[str, str], str]) -> str:

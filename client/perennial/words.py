@@ -9,7 +9,12 @@ from urllib.parse import quote, unquote
 
 from perennial.errors import BadAnswer
 from perennial.guard import quote_shell_word
-from perennial.steps import Step, keep_command_options, replace_query_parameters, replace_requests
+from perennial.steps import (
+    ApiStep,
+    keep_command_options,
+    replace_query_parameters,
+    replace_requests,
+)
 from perennial.text import format_count, make_one_line
 
 if TYPE_CHECKING:
@@ -199,7 +204,7 @@ def _format_check_numbers(check: GateCheck) -> str:
 def format_action_command(action: Action, model: str) -> str:
     """Return the command for a request; a request without a command stays a request."""
     body = {} if action.body is None else action.body.to_dict()
-    step = Step(action.method, action.path, body=body)
+    step = ApiStep(action.method, action.path, body=body)
     return _find_command_of_request(step, model) or make_one_line(f"{action.method} {action.path}")
 
 
@@ -231,7 +236,7 @@ def replace_requests_by_commands(text: str) -> str:
     for pattern, typed in SAID:
         text = re.sub(pattern, typed, text)
 
-    def render_command(step: Step) -> str | None:
+    def render_command(step: ApiStep) -> str | None:
         pattern = _find_command_of_request(step, None)
         return None if pattern is None else f"`{pattern}`"
 
@@ -251,7 +256,7 @@ def _format_rollback_command(match: re.Match[str]) -> str:
         return match[0]
 
 
-def _find_command_of_request(step: Step, model: str | None) -> str | None:
+def _find_command_of_request(step: ApiStep, model: str | None) -> str | None:
     try:
         return step.format_as_command(quote_shell_word, model)
     except BadAnswer:  # the name contains characters that no shell may receive: keep the request

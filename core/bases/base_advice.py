@@ -16,7 +16,7 @@ from core.contract.base import UploadedFor
 from core.contract.error import FittingBase
 from core.contract.responses.architecture import ArchitectureChoice, ImageOut
 from core.errors import BaseInvalid
-from core.text.steps import LEFT_OPEN, Step
+from core.text.steps import LEFT_OPEN, ApiStep
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -127,7 +127,7 @@ def format_creation_request(
     """Format the request that creates a model with an architecture and image, on a base."""
     pixels = {"size": image["size"], "channels": image["channels"]}
     fields = {"name": LEFT_OPEN, "base": base, "architecture": architecture, "image": pixels}
-    return str(Step("POST", "/v1/models", body=fields))
+    return str(ApiStep("POST", "/v1/models", body=fields))
 
 
 def describe_architecture(architecture: ArchitectureChoice, image: ImageOut) -> str:

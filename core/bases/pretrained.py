@@ -28,10 +28,10 @@ from core.jobs.run_again import requeue_ended_job
 from core.lineage import version_zero
 from core.lineage.lineage import AliasMoveOrigin
 from core.packaged import imagenet_base
-from core.requests.actor import Actor, Transaction
+from core.requests.actor import Actor, UseCaseTransaction
 from core.retention import references
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.text.nearest import suggest_nearest_path
 from core.usage import quota
 
@@ -131,8 +131,8 @@ def require_room_for_weights(
 
 
 def add_version_or_fetch_job(
-    transaction: Transaction,
-    blobs: Blobs,
+    transaction: UseCaseTransaction,
+    blobs: BlobStorage,
     model: Model,
     weights: PretrainedWeights,
     recipe: RecipeOut,
@@ -155,7 +155,7 @@ def add_version_or_fetch_job(
     stored = session.get(FetchedWeights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
         part, origin = version_zero.build_weights_part(weights, stored)
-        start = version_zero.Start(
+        start = version_zero.VersionZeroStart(
             [part], origin, version_zero.find_pixel_statistics(weights, model)
         )
         move_origin = AliasMoveOrigin("create", transaction.actor.key_id)

@@ -38,8 +38,8 @@ from core.database.measurements import NAMES
 from core.errors import Invalid
 from core.requests.pages import decode_cursor, encode_cursor
 from core.statistics import flips
-from core.statistics.flips import Flips
-from core.storage import Blobs
+from core.statistics.flips import FlipStatistics
+from core.storage import BlobStorage
 
 # A response has two matrices, whose sizes grow with the square of this number.
 MAX_MATRIX = 200
@@ -50,7 +50,7 @@ _IDENTITY = {"format", "model", "name", "version", "parts", "recipe", *NAMES}
 """Fields of a manifest that are not compared, since they identify it or are reported elsewhere."""
 
 
-def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
+def compare_versions(blobs: BlobStorage, pair: VersionPair) -> CompareOut:
     """Return the counts of images on which two versions differ, and the differences of their
     recipes.
 
@@ -58,8 +58,8 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
         StoreCorrupt: a file is missing or damaged.
     """
     words = LabelVocabulary(pair.scenario == "task")
-    total, tasks = Flips(), list[TaskFlips]()
-    by_class: dict[int, Flips] = {}
+    total, tasks = FlipStatistics(), list[TaskFlips]()
+    by_class: dict[int, FlipStatistics] = {}
     confused: tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]] = (Counter(), Counter())
     for predictions in read_predictions(blobs, pair, words):
         a_correct, b_correct = (
@@ -80,7 +80,9 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
         )
         # The counts have a row for every class so far, and most classes have no image in one task.
         for number in np.flatnonzero(class_flips.sum(1)).tolist():
-            by_class[number] = by_class.get(number, Flips()) + Flips(*class_flips[number].tolist())
+            by_class[number] = by_class.get(number, FlipStatistics()) + FlipStatistics(
+                *class_flips[number].tolist()
+            )
         for counter, predicted in zip(confused, (predictions.a, predictions.b), strict=True):
             counter.update(_count_pairs(predictions.truth, predicted, len(words.names)))
     classes = _build_class_flips(words, by_class)
@@ -101,7 +103,7 @@ def compare_versions(blobs: Blobs, pair: VersionPair) -> CompareOut:
 
 
 def list_compared_images(
-    blobs: Blobs,
+    blobs: BlobStorage,
     pair: VersionPair,
     *,
     kind: FlipKind,
@@ -166,7 +168,7 @@ def list_differing_values(
     return changes
 
 
-def flips_to_json(counts: Flips) -> answers.Flips:
+def flips_to_json(counts: FlipStatistics) -> answers.Flips:
     """Return counts of changed predictions with the negative flip rate, its interval and McNemar's
     p value.
     """
@@ -179,7 +181,7 @@ def flips_to_json(counts: Flips) -> answers.Flips:
     }
 
 
-def _counts_to_json(counts: Flips) -> answers.FlipCounts:
+def _counts_to_json(counts: FlipStatistics) -> answers.FlipCounts:
     """Return counts of flips in JSON form, without statistics."""
     both_right, negative, positive, both_wrong = astuple(counts)
     return {
@@ -191,7 +193,9 @@ def _counts_to_json(counts: Flips) -> answers.FlipCounts:
     }
 
 
-def _build_class_flips(words: LabelVocabulary, by_class: Mapping[int, Flips]) -> list[ClassFlips]:
+def _build_class_flips(
+    words: LabelVocabulary, by_class: Mapping[int, FlipStatistics]
+) -> list[ClassFlips]:
     """Return the counts of changed predictions by class: largest net loss first."""
 
     def rank_class_flips(number: int) -> tuple[bool, int, int, str, int]:

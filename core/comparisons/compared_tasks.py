@@ -20,13 +20,13 @@ from core.database.label_names import list_label_names
 from core.database.session import Database
 from core.database.tables import Model, Task, Version, VersionTaskResult
 from core.errors import Gone, NotFound, PredictionsMissing, StoreCorrupt
-from core.ingest.answers import TaskAnswers, read_encrypted_predictions
+from core.ingest.answers import StoredTaskPredictions, read_encrypted_predictions
 from core.ingest.dataset import open_dataset
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.class_only import require_classes
 from core.requests.times import format_rfc3339
 from core.retention import damage
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.versions.versions import find_version
 
 Used = TypeVar("Used")
@@ -168,7 +168,7 @@ def find_version_pair(
                 left_out[0]["detail"], extra={"missing": _list_missing_predictions(left_out)}
             )
         keys = [
-            Blobs.make_blob_key(digest)
+            BlobStorage.make_blob_key(digest)
             for one in compared
             for digest in (one.held_out, one.a, one.b)
         ]
@@ -210,7 +210,7 @@ def run_without_deleted_tasks(
 
 
 def read_predictions(
-    blobs: Blobs, pair: VersionPair, words: LabelVocabulary
+    blobs: BlobStorage, pair: VersionPair, words: LabelVocabulary
 ) -> Iterator[TaskPredictions]:
     """Yield the predictions of both versions on one task after the other.
 
@@ -224,7 +224,7 @@ def read_predictions(
             _read_stored_predictions(
                 blobs,
                 words.convert_labels_to_numbers(task.number, _list_classes(pair, side, task)),
-                TaskAnswers(side.number, task.number, task.key),
+                StoredTaskPredictions(side.number, task.number, task.key),
                 digest,
             )
             for side, digest in ((pair.a, task.a), (pair.b, task.b))
@@ -233,13 +233,15 @@ def read_predictions(
             raise StoreCorrupt(
                 f"The answers on task {task.number} are of {len(a)} and {len(b)} images, and it "
                 f"has {len(truth)}.",
-                extra={"object": Blobs.make_blob_key(task.a if len(a) != len(truth) else task.b)},
+                extra={
+                    "object": BlobStorage.make_blob_key(task.a if len(a) != len(truth) else task.b)
+                },
             )
         yield TaskPredictions(task, truth, a, b, p_a, p_b)
 
 
 def _read_stored_predictions(
-    blobs: Blobs, classes: Ids, place: TaskAnswers, digest: str
+    blobs: BlobStorage, classes: Ids, place: StoredTaskPredictions, digest: str
 ) -> tuple[Ids, npt.NDArray[np.float16]]:
     """Return the predicted labels, int64 [N], and their probabilities, float16 [N].
 
@@ -252,7 +254,7 @@ def _read_stored_predictions(
         raise StoreCorrupt(
             f"Answers on task {place.task} name row {int(rows.max())} of a head with "
             f"{len(classes)} classes.",
-            extra={"object": Blobs.make_blob_key(digest)},
+            extra={"object": BlobStorage.make_blob_key(digest)},
         )
     return classes[rows], probabilities
 

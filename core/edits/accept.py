@@ -34,8 +34,8 @@ from core.lineage.coverage import list_taught_tasks
 from core.lineage.standing import read_standings
 from core.requests import idempotency
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.resources import Resources
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.resources import UseCaseResources
 from core.usage import quota
 
 CLOSED_FORM = "analytic"
@@ -61,7 +61,7 @@ class _CheckedEdit:
 
 
 def plan_edit(
-    resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
+    resources: UseCaseResources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> EditPlanOut:
     """Return what an edit of a model's labels, images or classes would change, without making it."""
     resolved = expand_image_patterns(resources, actor, model, operations)
@@ -86,11 +86,11 @@ class EditRequest:
     operations: Sequence[Operation]
     reason: str | None = None
     parent: int | None = None
-    repeat: idempotency.Request | None = None
+    repeat: idempotency.IdempotentRequest | None = None
 
 
 def accept_edit(
-    resources: Resources, actor: Actor, request: EditRequest, limits: JobLimits = NO_LIMITS
+    resources: UseCaseResources, actor: Actor, request: EditRequest, limits: JobLimits = NO_LIMITS
 ) -> tuple[EditOut, bool]:
     """Queue a job that makes a new version with changed labels, images or classes.
 
@@ -152,11 +152,13 @@ def accept_edit(
             "tasks": checked.tasks,
             "reason": request.reason,
         }
-        record_audit_entry(session, actor, Entry("edit.create", edit.id, data, model=row.id), now)
+        record_audit_entry(
+            session, actor, AuditedChange("edit.create", edit.id, data, model=row.id), now
+        )
         session.flush()
         response = listing.build_edit_response(session, edit)
         location = {"Location": f"/v1/models/{model}/edits/{edit.number}"}
-        stored_response = idempotency.Response(202, location, response)
+        stored_response = idempotency.IdempotentResponse(202, location, response)
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
         quota.require_added_job_allowed(session, row.owner_id, limits.max_open_jobs)
         return response, False

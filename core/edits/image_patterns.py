@@ -13,14 +13,14 @@ from core.ingest.findings.traces import read_traces
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 
 MAX_MATCHES = 100_000
 """Images that the patterns of one edit may match."""
 
 
 def expand_image_patterns(
-    resources: Resources, actor: Actor, model: str, operations: Sequence[Operation]
+    resources: UseCaseResources, actor: Actor, model: str, operations: Sequence[Operation]
 ) -> list[Operation]:
     """Return the operations with every pattern of paths replaced by the images that it matches.
 
@@ -56,7 +56,7 @@ def expand_image_patterns(
 
 
 def _read_image_paths(
-    resources: Resources, actor: Actor, model: str
+    resources: UseCaseResources, actor: Actor, model: str
 ) -> Mapping[tuple[int, Split], list[str]]:
     """Return the image paths by task and part, for all tasks that the newest version has learned."""
     with resources.db.read() as session:

@@ -13,8 +13,8 @@ from core.database.tables import ClassAlias, Edit, Job, Model
 from core.edits.holding import find_holding_parts
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
 from core.requests.times import format_rfc3339
 
 
@@ -27,7 +27,7 @@ def list_edits(db: Database, actor: Actor, model: str, limit: int, cursor: str |
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Edit).where(Edit.model_id == row.id)
-        page: Page[Edit] = read_query_page(
+        page: ListPage[Edit] = read_query_page(
             session, query, Edit.number, limit, cursor, descending=True
         )
         return {
@@ -142,7 +142,7 @@ def remove_class_alias(db: Database, actor: Actor, model: str, name: str) -> Non
             raise NotFound(f"The model has no former class name {name!r}.")
         session.delete(alias)
         data: AuditData = {"model": row.id, "name": name}
-        entry = Entry("class-alias.delete", row.id, data, model=row.id)
+        entry = AuditedChange("class-alias.delete", row.id, data, model=row.id)
         record_audit_entry(session, actor, entry, db.now(session))
 
 

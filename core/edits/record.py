@@ -17,7 +17,7 @@ from core.edits.reports import ReportChanges, edit_report
 from core.edits.texts import remove_paths
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
-from core.lineage.standing import Standing, set_standing
+from core.lineage.standing import TaskStanding, set_standing
 from core.retention.answers import remove_predictions
 
 FILE = "edit.json"
@@ -118,7 +118,7 @@ def apply_edited_task(task: Task, edited: EditedTask) -> None:
 def _discard_edited_task(session: Session, task: Task, now: float) -> None:
     """Mark a task as discarded and its data as deleted."""
     remove_predictions(session, task.model_id, task.number)
-    set_standing(task, Standing.DISCARDED, now)
+    set_standing(task, TaskStanding.DISCARDED, now)
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now

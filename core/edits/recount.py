@@ -10,8 +10,8 @@ from core.database.session import Database
 from core.database.tables import Task, Version, VersionTaskResult
 from core.edits.rewrite import EditedLabels
 from core.errors import StoreCorrupt
-from core.ingest.answers import TaskAnswers, read_encrypted_predictions
-from core.storage import Blobs
+from core.ingest.answers import StoredTaskPredictions, read_encrypted_predictions
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class _RecountedCell:
     version: int
     names: Sequence[str]
     answers: str
-    place: TaskAnswers
+    place: StoredTaskPredictions
 
 
 def recount_matrix_cells(
     db: Database,
-    blobs: Blobs,
+    blobs: BlobStorage,
     model_id: str,
     held_out: Mapping[int, EditedLabels],
     classes: Mapping[str, str | None],
@@ -99,7 +99,9 @@ def _read_task_cells(db: Database, model_id: str, task: int) -> list[_RecountedC
     )
     with db.read() as session:
         return [
-            _RecountedCell(version, manifest.classes or [], digest, TaskAnswers(version, task, key))
+            _RecountedCell(
+                version, manifest.classes or [], digest, StoredTaskPredictions(version, task, key)
+            )
             for version, digest, key, manifest in session.execute(query)
             if digest is not None
         ]

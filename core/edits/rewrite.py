@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from core.contract.manifest import FEATURES, ORDER, REST
 from core.edits.checks import ImageEdits
 from core.ingest.dataset import Images, open_dataset, write_dataset
-from core.ingest.findings.traces import Traces, read_traces, write_traces
+from core.ingest.findings.traces import ImageTraces, read_traces, write_traces
 
 _BLOCK_BYTES = 16 << 20
 KEY_BYTES = 16
@@ -139,7 +139,7 @@ def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
 def write_edited_traces(
     source: Path, target: Path, train: EditedLabels, held_out: EditedLabels
 ) -> bool:
-    """Write the hashes of the remaining images (`Traces`) with their new labels to `target`.
+    """Write the hashes of the remaining images (`ImageTraces`) with their new labels to `target`.
 
     Return False and write nothing if the number of hashes in `source` does not match the parts.
     """
@@ -150,7 +150,7 @@ def write_edited_traces(
     labels = [*train.remaining_labels, *held_out.remaining_labels]
     classes = sorted(set(labels))
     number = {name: at for at, name in enumerate(classes)}
-    edited = Traces(
+    edited = ImageTraces(
         traces.train[train.kept_rows],
         traces.held_out[held_out.kept_rows],
         [traces.names[row] for row in rows.tolist()],

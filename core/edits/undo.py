@@ -13,7 +13,7 @@ from core.errors import Gone, WrongState
 from core.lineage import lineage
 from core.lineage.lineage import AliasMoveOrigin
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
 
 
@@ -54,7 +54,9 @@ def undo_edit(
         session.execute(delete(EditedPart).where(EditedPart.edit_id == edit.id))
         edit.undone_at = now
         data: AuditData = {"model": row.id, "edit": number, "reason": reason}
-        record_audit_entry(session, actor, Entry("edit.undo", edit.id, data, model=row.id), now)
+        record_audit_entry(
+            session, actor, AuditedChange("edit.undo", edit.id, data, model=row.id), now
+        )
         session.flush()
         return (
             listing.build_edit_response(session, edit),

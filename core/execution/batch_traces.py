@@ -14,14 +14,14 @@ from core.errors import StoreCorrupt
 from core.ingest.dataset import Images, open_dataset
 from core.ingest.findings.batch_data import EarlierTaskTraces, add_earlier_duplicates
 from core.ingest.findings.contradictions import (
-    Contradictions,
+    LabelContradictions,
     add_earlier_contradictions,
     describe_conflicts,
 )
-from core.ingest.findings.traces import Traces, read_traces
+from core.ingest.findings.traces import ImageTraces, read_traces
 from core.ingest.ingest import IngestedBatch, make_pixel_reader
-from core.lineage.standing import Standing
-from core.storage import Blobs
+from core.lineage.standing import TaskStanding
+from core.storage import BlobStorage
 
 MOST_TASKS = 1_000
 """Maximum number of earlier tasks to compare with, newest first."""
@@ -39,7 +39,7 @@ class _TracedTask(NamedTuple):
 
 def compare_with_earlier(
     db: Database,
-    blobs: Blobs,
+    blobs: BlobStorage,
     model: Model,
     before: int | None,
     made: IngestedBatch,
@@ -56,14 +56,14 @@ def compare_with_earlier(
         near: look for near duplicates, too.
     """
     batch_traces = read_traces(made.traces)
-    contradictions, not_compared = Contradictions.from_report(made.report), list[int]()
+    contradictions, not_compared = LabelContradictions.from_report(made.report), list[int]()
 
     def load_earlier_picture(row: int) -> Images:
         # Opened only here: pictures are made of the first few contradictions alone.
         return make_pixel_reader([open_dataset(path) for path in (made.train, made.held_out)])(row)
 
     def iterate_earlier_tasks(tasks: Iterator[_TracedTask]) -> Iterator[EarlierTaskTraces]:
-        together, images = list[tuple[int, Traces]](), 0
+        together, images = list[tuple[int, ImageTraces]](), 0
         for task in tasks:
             traces = (
                 None if task.traces_sha256 is None else _try_read_traces(blobs, task.traces_sha256)
@@ -132,14 +132,14 @@ def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[
             query.options(load_only(Task.number, Task.traces_sha256, Task.standing))
         )
         tasks = [
-            _TracedTask(task.number, task.traces_sha256, task.standing == Standing.LEARNED)
+            _TracedTask(task.number, task.traces_sha256, task.standing == TaskStanding.LEARNED)
             for task in rows
         ]
     # Outside of the transaction, which must not stay open while tasks are compared.
     yield from tasks
 
 
-def _try_read_traces(blobs: Blobs, sha256: str) -> Traces | None:
+def _try_read_traces(blobs: BlobStorage, sha256: str) -> ImageTraces | None:
     """Read the trace file of a task; None if it is missing or damaged.
 
     Return None if they are gone or damaged, since the batch is learned all the same.

@@ -39,11 +39,11 @@ from core.execution.held_out_features import BACKBONE, digest_feature_inputs
 from core.execution.parent_parts import list_own_parts, list_parts_to_continue
 from core.execution.totals import digest_covered_parts as make_totals_key
 from core.execution.totals import is_covered_by_totals
-from core.ingest.answers import TaskAnswers, decrypt_prediction_file
+from core.ingest.answers import StoredTaskPredictions, decrypt_prediction_file
 from core.ingest.findings.traces import read_traces
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.class_numbers import AS_STORED, ClassNumbers, read_class_numbers
+from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.sure import choose_sure_threshold
 from core.recipe.catalogue import load_catalogue
@@ -51,7 +51,7 @@ from core.recipe.resolve import resolve_recipe
 from core.retention import damage, retention
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class StoredPredictionsPlace:
     """Location of the parent's predictions on a task: a blob, and the place in it."""
 
     sha256: str
-    place: TaskAnswers
+    place: StoredTaskPredictions
 
 
 def write_job_inputs(
-    db: Database, store: Store, claim: Claim, settings: Settings, folder: Path
+    db: Database, store: ObjectStorage, claim: JobClaim, settings: Settings, folder: Path
 ) -> Path:
     """Write a job's specification `spec.json` and fetch its files; return the path.
 
@@ -76,7 +76,7 @@ def write_job_inputs(
         StoreCorrupt: a blob is missing or damaged.
         LeaseLost: the claim is not the job's any more.
     """
-    blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
+    blobs = BlobStorage(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
     with db.write() as session:
         # A worker that has lost its lease ends here, before it fetches anything.
         job = lock_claimed_job(session, claim)
@@ -131,7 +131,7 @@ def write_job_inputs(
         ]
         # Learning from damaged parts would carry the damage into every later version.
         damage.refuse_damaged_objects(
-            session, model.id, map(Blobs.make_blob_key, [task.train_sha256, *digests])
+            session, model.id, map(BlobStorage.make_blob_key, [task.train_sha256, *digests])
         )
     recipe = adapt_stored_recipe(settings, model, job_recipe)
     folder.mkdir(parents=True, exist_ok=True)
@@ -236,7 +236,11 @@ def _find_totals_digest(model: Model, parent: Version, key: str, recipe: RecipeO
 
 
 def _fetch_parent_parts(
-    blobs: Blobs, parent: Version, parts: list[Part], numbers: ClassNumbers, totals: str | None
+    blobs: BlobStorage,
+    parent: Version,
+    parts: list[Part],
+    numbers: AncestorClassNumbers,
+    totals: str | None,
 ) -> StartingVersion:
     """Return the parent version with its parts as local files, sums replaced by their totals."""
     path = None if totals is None else fetch_blob_if_sound(blobs, totals)
@@ -256,7 +260,10 @@ def _fill_in_figures(version: StartingVersion, figures: Mapping[str, JsonValue])
 
 
 def fetch_version_parts(
-    blobs: Blobs, version: Version, parts: list[Part], numbers: ClassNumbers = AS_STORED
+    blobs: BlobStorage,
+    version: Version,
+    parts: list[Part],
+    numbers: AncestorClassNumbers = AS_STORED,
 ) -> StartingVersion:
     """Return a version with its parts as local files.
 
@@ -281,13 +288,15 @@ def fetch_version_parts(
     )
 
 
-def _get_class_map_field(part: Part, numbers: ClassNumbers) -> dict[str, Any]:
+def _get_class_map_field(part: Part, numbers: AncestorClassNumbers) -> dict[str, Any]:
     """Return the field that names the map of a part's numbers of classes, if it needs one."""
     place = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
     return {} if place is None else {"numbers": place}
 
 
-def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Path) -> TaskToLearn:
+def _fetch_learned_task(
+    blobs: BlobStorage, task: Task, train_sha256: str, folder: Path
+) -> TaskToLearn:
     """Return the task that the job learns, with its files."""
     traces = _fetch_traces(blobs, task)
     return TaskToLearn(
@@ -300,7 +309,7 @@ def _fetch_learned_task(blobs: Blobs, task: Task, train_sha256: str, folder: Pat
     )
 
 
-def _fetch_selection(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
+def _fetch_selection(blobs: BlobStorage, tasks: list[Task]) -> dict[str, Any]:
     """Return the fields of a trial's specification: the images that it is compared on, by task."""
     parts = {
         task.number: SelectionPart(
@@ -315,7 +324,7 @@ def _fetch_selection(blobs: Blobs, tasks: list[Task]) -> dict[str, Any]:
 
 
 def fetch_earlier_task(
-    blobs: Blobs, task: Task, answers: Path | None, features: str | None
+    blobs: BlobStorage, task: Task, answers: Path | None, features: str | None
 ) -> EarlierTask:
     """Return a task that the parent was taught, with its stored predictions and features."""
     held_out = _fetch_held_out_dataset(blobs, task)
@@ -344,7 +353,7 @@ def find_held_out_features(tasks: list[Task], parts: list[Part]) -> dict[int, st
     }
 
 
-def fetch_blob_if_sound(blobs: Blobs, digest: str) -> Path | None:
+def fetch_blob_if_sound(blobs: BlobStorage, digest: str) -> Path | None:
     """Fetch a blob that could be computed again; None if it is deleted or damaged."""
     try:
         return blobs.fetch_verified_file(digest)
@@ -366,7 +375,7 @@ def find_stored_predictions(session: Session, parent: Version) -> dict[int, Stor
         )
     )
     return {
-        task: StoredPredictionsPlace(digest, TaskAnswers(parent.number, task, key))
+        task: StoredPredictionsPlace(digest, StoredTaskPredictions(parent.number, task, key))
         for task, digest, key in session.execute(query)
         if digest is not None
     }
@@ -394,14 +403,14 @@ def write_stored_predictions(
     return path
 
 
-def _fetch_held_out_dataset(blobs: Blobs, task: Task) -> Path | None:
+def _fetch_held_out_dataset(blobs: BlobStorage, task: Task) -> Path | None:
     gone = task.held_out_sha256 is None or task.held_out_deleted_at or task.data_deleted_at
     if gone or not task.n_held_out or task.held_out_sha256 is None:
         return None
     return blobs.fetch_verified_file(task.held_out_sha256)
 
 
-def _fetch_traces(blobs: Blobs, task: Task) -> Path | None:
+def _fetch_traces(blobs: BlobStorage, task: Task) -> Path | None:
     """Return a task's file of traces; None if it has none, or they are damaged."""
     if task.traces_sha256 is None or task.held_out_deleted_at is not None:
         return None

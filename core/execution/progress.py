@@ -34,7 +34,7 @@ from core.database.session import Database
 from core.database.states import LEASED, TERMINAL
 from core.database.tables import Event, Job, Task
 from core.execution import job_share
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 
 _SMOOTHING = 0.5
 """Weight of the newest span in `images_per_s`."""
@@ -54,7 +54,7 @@ class _EventColumns(TypedDict):
     data: Any
 
 
-def record_process_events(db: Database, claim: Claim, events: Sequence[JobEvent]) -> None:
+def record_process_events(db: Database, claim: JobClaim, events: Sequence[JobEvent]) -> None:
     """Store a batch of events (phase, progress, metric, log) that a job process has sent.
 
     Other kinds are left out, since the worker acts on them itself; a sign of life only updates the
@@ -126,7 +126,12 @@ def _is_heartbeat_write_due(before: JobProgress, now: float) -> bool:
 
 
 def _complete_progress(
-    session: Session, job: Job, claim: Claim, before: JobProgress, newest: JobProgress, now: float
+    session: Session,
+    job: Job,
+    claim: JobClaim,
+    before: JobProgress,
+    newest: JobProgress,
+    now: float,
 ) -> JobProgress:
     """Add costs of phases, finished share and time left to the newest progress."""
     newest = job_share.add_phase_costs(before, newest, claim.fence, now)
@@ -137,7 +142,7 @@ def _complete_progress(
     return job_share.add_share_and_time(before, newest)
 
 
-def _store_image_findings(session: Session, claim: Claim, event: DataReportEvent) -> None:
+def _store_image_findings(session: Session, claim: JobClaim, event: DataReportEvent) -> None:
     """Store a process's findings in the images of its batch in the task's report."""
     # Locked and read again: a person may accept a finding in the same report meanwhile.
     task = session.get_one(Task, claim.task_id, with_for_update=True, populate_existing=True)

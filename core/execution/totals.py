@@ -17,8 +17,8 @@ from core.contract.jobs.job_result import JobResult
 from core.contract.manifest import PER_TASK
 from core.database.tables import Model, Part
 from core.execution.result import ResultFolder
-from core.lineage.class_numbers import ClassNumbers
-from core.storage import Blobs
+from core.lineage.class_numbers import AncestorClassNumbers
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def is_covered_by_totals(part: Part) -> bool:
     return part.type in PER_TASK and part.deleted_at is None
 
 
-def digest_covered_parts(parts: Iterable[Part], numbers: ClassNumbers) -> str:
+def digest_covered_parts(parts: Iterable[Part], numbers: AncestorClassNumbers) -> str:
     """Return a digest of the parts of a version and its ancestors that totals stand for.
 
     Args:
@@ -54,7 +54,9 @@ def digest_covered_parts(parts: Iterable[Part], numbers: ClassNumbers) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def store_result_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> StoredTaskTotals | None:
+def store_result_totals(
+    blobs: BlobStorage, result: ResultFolder[JobResult]
+) -> StoredTaskTotals | None:
     """Store the sums over all tasks of a result; return None if its method has none."""
     if result.document.totals is None:
         return None
@@ -63,7 +65,7 @@ def store_result_totals(blobs: Blobs, result: ResultFolder[JobResult]) -> Stored
 
 
 def record_totals(
-    model: Model, stored: StoredTaskTotals, parts: Iterable[Part], numbers: ClassNumbers
+    model: Model, stored: StoredTaskTotals, parts: Iterable[Part], numbers: AncestorClassNumbers
 ) -> int:
     """Record stored sums over all tasks in the model's row, in place of older ones.
 

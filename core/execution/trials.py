@@ -21,9 +21,9 @@ from core.database.tables import Job, Trial, TrialFile
 from core.execution import snapshots
 from core.execution.progress import count_claimed_seconds
 from core.failpoints import hit_failpoint
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.retention import references, retention
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.trials.rows import (
     TrialState,
     delete_trial_files,
@@ -46,9 +46,9 @@ class ClaimedJobTrials:
     """
 
     db: Database
-    store: Store
-    blobs: Blobs
-    claim: Claim
+    store: ObjectStorage
+    blobs: BlobStorage
+    claim: JobClaim
     max_job_s: float
 
     def begin_next(self) -> int | None:
@@ -170,7 +170,7 @@ _LOOK_UP = 200
 """Digests that one query looks up."""
 
 
-def has_trials(db: Database, claim: Claim) -> bool:
+def has_trials(db: Database, claim: JobClaim) -> bool:
     """Return True if a claimed job has trials."""
     with db.read() as session:
         return session.scalar(select(Job.choose).where(Job.id == claim.job_id)) is not None

@@ -33,24 +33,24 @@ from core.execution import batch_lines
 from core.execution.batch_traces import compare_with_earlier
 from core.failpoints import hit_failpoint
 from core.ingest.decoding.decoder import SMALL_SIDE
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.findings.contradictions import require_no_contradictions
 from core.ingest.first_report import complete_first_report
 from core.ingest.ingest import (
+    DecodingMonitor,
     IngestedBatch,
     IngestOptions,
-    Monitor,
     ingest_archive,
 )
 from core.ingest.layout import FormerNames, parse_stored_reading
 from core.ingest.limits import Limits
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.packaged import imagenet_base, packaged_base
 from core.recipe.passes import find_base_pass
 from core.retention import damage, references
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.storage.blobs import DamagedBlob, require_object_digest, verify_chunks
 from core.telemetry import INGEST_IMAGES, INGEST_SECONDS
 from core.usage import stored_bytes
@@ -61,11 +61,11 @@ _SMALL_SHARE = 0.5
 
 def validate_archive(
     db: Database,
-    store: Store,
-    claim: Claim,
+    store: ObjectStorage,
+    claim: JobClaim,
     settings: Settings,
     folder: Path,
-    monitor: Monitor,
+    monitor: DecodingMonitor,
 ) -> None:
     """Decode the claimed job's archive and move the job on to running.
 
@@ -97,7 +97,7 @@ def validate_archive(
     begin = time.monotonic()
     path = fetch_archive(db, store, model.id, archive, folder)
     made = decode_batch(path, archive, model, settings, folder, monitor)
-    blobs = Blobs(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
+    blobs = BlobStorage(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
     made = compare_with_earlier(db, blobs, model, task.number, made, near=policy != "off")
     # A contradiction with an earlier task shows only now that the pixels are known.
     require_no_contradictions(made.report)
@@ -154,7 +154,7 @@ def decode_batch(
     model: Model,
     settings: Settings,
     folder: Path,
-    monitor: Monitor,
+    monitor: DecodingMonitor,
 ) -> IngestedBatch:
     """Decode a batch for a model, within the limits of ingest; add the submit's findings to its
     report.
@@ -171,7 +171,7 @@ def decode_batch(
         image_size=int(model.image["size"]),
         channels=int(model.image["channels"]),
         limits=Limits.from_settings(settings),
-        resizing=Resizing.from_json(model.image),
+        resizing=SquareResizing.from_json(model.image),
         reading=parse_stored_reading(
             archive.report.get("reading"), archive.classes, archive.former_names
         ),
@@ -218,7 +218,9 @@ def suggest_small_base(base: ModelBase, size: int, made: IngestedBatch) -> list[
     ]
 
 
-def delete_task_archive(db: Database, store: Store, task_id: str, archive_key: str | None) -> None:
+def delete_task_archive(
+    db: Database, store: ObjectStorage, task_id: str, archive_key: str | None
+) -> None:
     """Delete a task's raw archive, then its key in the database.
 
     An archive that another task names as well only loses this task's name.
@@ -240,7 +242,7 @@ def delete_task_archive(db: Database, store: Store, task_id: str, archive_key: s
 
 
 def _record_decoded_task(
-    session: Session, claim: Claim, made: IngestedBatch, digests: list[str]
+    session: Session, claim: JobClaim, made: IngestedBatch, digests: list[str]
 ) -> Task:
     """Write the result of decoding; digests: of the training part, the held-out part, the traces,
     and the selection images if there are any."""
@@ -276,7 +278,7 @@ def _record_decoded_task(
 
 
 def fetch_archive(
-    db: Database, store: Store, model_id: str, archive: StoredArchive, folder: Path
+    db: Database, store: ObjectStorage, model_id: str, archive: StoredArchive, folder: Path
 ) -> Path:
     """Return the archive as a local file with the uploaded bytes: the folder store's own, or a
     copy.

@@ -6,10 +6,10 @@ from core.database.kinds import JobKind
 from core.database.session import Database
 from core.database.states import LEASED
 from core.database.tables import FetchedWeights, Job
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.jobs.put_off import PutOffSignal, release_put_off_jobs
 from core.retention import references
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 WAIT_S = 10.0
 """Seconds after which a job that has to wait looks again, unless another fetch ends first."""
@@ -17,7 +17,7 @@ _LEASED = sorted(str(state) for state in LEASED)
 
 
 def find_weights_or_take_turn(
-    db: Database, blobs: Blobs, claim: Claim, repository: str, limit: int
+    db: Database, blobs: BlobStorage, claim: JobClaim, repository: str, limit: int
 ) -> FetchedWeights | None:
     """Return the weights if they are stored; None if this job must fetch them, and no other will.
 
@@ -53,7 +53,7 @@ def find_weights_or_take_turn(
         return None
 
 
-def release_fetch_turn(db: Database, claim: Claim) -> None:
+def release_fetch_turn(db: Database, claim: JobClaim) -> None:
     """Record that a job no longer fetches weights, and let waiting jobs look again."""
     with db.write() as session:
         session.execute(

@@ -45,7 +45,7 @@ _KEY_BYTES, _NONCE_BYTES = 32, 16
 
 
 @dataclass(frozen=True)
-class TaskAnswers:
+class StoredTaskPredictions:
     """A version's answers on a task, in the blob named by their cell of the matrix.
 
     Attributes:
@@ -83,7 +83,7 @@ def encrypt_prediction_files(
     save_file({**sealed, _NONCE: np.frombuffer(nonce, np.uint8)}, target)
 
 
-def decrypt_prediction_file(path: Path, place: TaskAnswers) -> bytes:
+def decrypt_prediction_file(path: Path, place: StoredTaskPredictions) -> bytes:
     """Return the decrypted file of predictions on one task.
 
     Raises:
@@ -134,7 +134,7 @@ def _apply_key_stream(data: bytes, key: str, nonce: bytes, name: str) -> npt.NDA
 
 
 @dataclass(frozen=True)
-class RankedAnswers:
+class RankedPredictions:
     """Answers with the true rows, and with the best row among the first k for every k.
 
     Attributes:
@@ -162,7 +162,7 @@ class RankedAnswers:
 
 
 def read_encrypted_predictions(
-    path: Path, place: TaskAnswers | None = None
+    path: Path, place: StoredTaskPredictions | None = None
 ) -> tuple[Rows, Probabilities]:
     """Read the predicted classes and their probabilities, one for each image.
 
@@ -177,7 +177,9 @@ def read_encrypted_predictions(
     return tensors["rows"].astype(np.int32), tensors["probabilities"].astype(np.float16)
 
 
-def read_ranked_predictions(path: Path, place: TaskAnswers | None = None) -> RankedAnswers | None:
+def read_ranked_predictions(
+    path: Path, place: StoredTaskPredictions | None = None
+) -> RankedPredictions | None:
     """Read predictions with their rankings; None for an older file.
 
     Args:
@@ -197,7 +199,7 @@ def read_ranked_predictions(path: Path, place: TaskAnswers | None = None) -> Ran
         raise ValueError(
             f"{path.name} is no file of answers: its leaders do not belong to its images"
         )
-    return RankedAnswers(
+    return RankedPredictions(
         *(
             tensors[name].astype(np.int32)
             for name in ("rows", "targets", "leaders", "leader_counts")
@@ -205,7 +207,9 @@ def read_ranked_predictions(path: Path, place: TaskAnswers | None = None) -> Ran
     )
 
 
-def _read_tensors(path: Path, place: TaskAnswers | None) -> dict[str, npt.NDArray[np.generic]]:
+def _read_tensors(
+    path: Path, place: StoredTaskPredictions | None
+) -> dict[str, npt.NDArray[np.generic]]:
     data = path.read_bytes() if place is None else decrypt_prediction_file(path, place)
     # By the library, in compiled code: a publish reads a file for each task.
     try:

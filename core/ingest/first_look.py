@@ -20,7 +20,7 @@ from core.ingest.image_file import headers
 from core.ingest.image_file.unreadable import Unreadable
 from core.ingest.layout import IGNORED
 from core.ingest.limits import BAD_SHARE, REPORT_FILES, Limits
-from core.ingest.members import DamagedFile, SizeMismatch
+from core.ingest.members import DamagedFile, UnpackedSizeMismatch
 from core.ingest.names import quote_name
 from core.ingest.reader import Contents
 
@@ -179,6 +179,6 @@ def _fetch_images(
             return
         try:
             data = fetch(number, max_bytes)
-        except (DamagedFile, SizeMismatch):
+        except (DamagedFile, UnpackedSizeMismatch):
             continue
         yield number, data

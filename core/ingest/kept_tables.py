@@ -4,7 +4,7 @@ Files named labels.csv have a limit of their own, so that other files cannot dis
 names, a folder may have only a few with the same ending, since many are one for each image.
 """
 
-from core.ingest.rules.entries import RuleError
+from core.ingest.rules.entries import UnreadableBatchError
 from core.ingest.rules.names import CSV_NAME
 from core.ingest.rules.tables import MAX_TABLE_BYTES, may_be_table_name
 
@@ -13,7 +13,7 @@ _MOST_FILES = 1000
 _MOST_DEPTH = 4
 
 
-class KeptTables:
+class RetainedTableFiles:
     """Bytes of files by number.
 
     There are at most `MAX_TABLE_BYTES` for labels.csv, and as many for all others.
@@ -56,7 +56,7 @@ class KeptTables:
     def read_retained_file(self, number: int) -> bytes:
         """Return the bytes of a retained file. Raises RuleError if it was not retained."""
         if number not in self._data:
-            raise RuleError(
+            raise UnreadableBatchError(
                 f"The label tables of the archive take more than {MAX_TABLE_BYTES} bytes.",
                 "too_large",
             )

@@ -19,14 +19,14 @@ from core.errors import (
 )
 from core.ingest.limits import REPORT_FILES, REPORT_ROWS, Limits
 from core.ingest.names import normalise_label, quote_name
-from core.ingest.rules.entries import ReadingOptions, RuleError
+from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import Known
 from core.ingest.rules.names import CSV_NAME
 from core.ingest.rules.options import build_option_texts, parse_option_texts
 from core.ingest.rules.plan import IGNORED, get_no_labels, plan_batch, require_training
 from core.text.steps import convert_options_to_parameters
 
-__all__ = ["IGNORED", "BatchReading", "Layout", "build_layout"]
+__all__ = ["IGNORED", "BatchReading", "ArchiveLayout", "build_layout"]
 
 _ERRORS = {
     "archive": ArchiveInvalid,
@@ -78,7 +78,7 @@ class BatchReading:
 USUAL = BatchReading()
 
 
-def build_stored_reading(options: ReadingOptions, layout: "Layout") -> StoredReading:
+def build_stored_reading(options: ReadingOptions, layout: "ArchiveLayout") -> StoredReading:
     """Return the reading options that are stored with a batch, so that it is read the same way
     again.
     """
@@ -108,7 +108,7 @@ def parse_stored_reading(
 
 
 @dataclass
-class Layout:
+class ArchiveLayout:
     """Layout of an archive.
 
     Attributes:
@@ -196,7 +196,7 @@ def build_layout(
     limits: Limits,
     read: Callable[[int], bytes],
     reading: BatchReading = USUAL,
-) -> Layout:
+) -> ArchiveLayout:
     """Return the layout of the files `names` (checked paths); `read(i)` returns the bytes of file
     i.
 
@@ -217,7 +217,7 @@ def build_layout(
     for label in plan.classes:
         # Only for its errors: the rules have normalised the labels.
         normalise_label(label, f"the folder {quote_name(label)}")
-    layout = Layout(
+    layout = ArchiveLayout(
         plan.kind,
         plan.classes,
         plan.of,
@@ -240,7 +240,7 @@ def _convert_rule_errors() -> Iterator[None]:
     """Convert errors of the reading rules into errors of the service."""
     try:
         yield
-    except RuleError as error:
+    except UnreadableBatchError as error:
         remedies = [
             {"option": remedy.option, "value": remedy.value, "does": remedy.does}
             for remedy in error.remedies

@@ -60,7 +60,7 @@ class DamagedFile(Exception):
     """A file with unreadable bytes; the message is a reason for the report."""
 
 
-class SizeMismatch(Exception):
+class UnpackedSizeMismatch(Exception):
     """A file that unpacks to another size than its archive declares."""
 
 
@@ -71,7 +71,7 @@ class UnpackError(Exception):
 def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: int) -> bytes:
     """Return the unpacked bytes of an archive's file; at most `size` + 1 of them are held.
 
-    Raises DamagedFile for a broken stream or checksum, SizeMismatch if the size is not the declared
+    Raises DamagedFile for a broken stream or checksum, UnpackedSizeMismatch if the size is not the declared
     one.
     """
     data = os.pread(fd, packed, offset)
@@ -86,7 +86,7 @@ def read_member(fd: int, offset: int, packed: int, size: int, method: int, crc: 
         except zlib.error as error:
             raise DamagedFile("its compressed data is damaged") from error
         if len(data) > size or (unpacker.eof and len(data) != size) or unpacker.unused_data:
-            raise SizeMismatch
+            raise UnpackedSizeMismatch
         if not unpacker.eof and (unpacker.unconsumed_tail or len(data) < size):
             raise DamagedFile("its compressed data ends early")
     if crc != NO_CRC and zlib.crc32(data) != crc:

@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import ClassVar
 
 from core.errors import ArchiveHostile
-from core.ingest.formats import Format
-from core.ingest.layout import USUAL, BatchReading, Layout, build_layout
+from core.ingest.formats import UploadFormat
+from core.ingest.layout import USUAL, ArchiveLayout, BatchReading, build_layout
 from core.ingest.limits import Limits
 from core.ingest.members import (
     ArchiveMembers,
     DamagedFile,
-    SizeMismatch,
+    UnpackedSizeMismatch,
     read_member_by_row,
     read_member_start,
     unpack_member_blocks,
 )
 from core.ingest.names import quote_name
-from core.ingest.rules.entries import RuleError
+from core.ingest.rules.entries import UnreadableBatchError
 from core.ingest.rules.tables import MAX_TABLE_BYTES
 
 
@@ -55,7 +55,7 @@ class Contents:
     """
 
     members: ArchiveMembers
-    layout: Layout
+    layout: ArchiveLayout
     arrays: tuple[ImageArray, ...] = ()
     read: Callable[[int], bytes] | None = None
 
@@ -78,7 +78,7 @@ class Reader:
     Attributes:
         name: name stored with a task, at most 32 characters.
         media_types: types accepted as Content-Type, the preferred one first.
-        endings, marks: see `core.ingest.formats.Format`; the client and the pages know its files by
+        endings, marks: see `core.ingest.formats.UploadFormat`; the client and the pages know its files by
             them.
         special_of: name of the format that this one is a special case of, as an npz is a zip.
             Either may be declared.
@@ -93,9 +93,9 @@ class Reader:
     """True if files can only be read from front to back."""
 
     @property
-    def format(self) -> Format:
+    def format(self) -> UploadFormat:
         """The archive format, with its endings and first bytes."""
-        return Format(self.endings, self.marks)
+        return UploadFormat(self.endings, self.marks)
 
     def recognises_format(self, first: bytes) -> bool:
         """Return True if an upload with these first bytes (up to 1024) has the reader's format."""
@@ -123,7 +123,7 @@ class Reader:
         """Return a function that reads the beginning of a file, by its number and the most bytes.
 
         If the archive is packed as a whole, numbers must rise. The function raises Damaged and
-        SizeMismatch.
+        UnpackedSizeMismatch.
         """
         del limits
         return lambda number, most: read_member_start(fd, contents.members, number, most)
@@ -153,7 +153,9 @@ class Reader:
 def build_unlabelled_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Contents:
     """Return the files of an archive, to which `Contents.assign_classes` adds classes."""
     del limits
-    return Contents(members, Layout("folders"), read=lambda i: read_small_file(fd, members, i))
+    return Contents(
+        members, ArchiveLayout("folders"), read=lambda i: read_small_file(fd, members, i)
+    )
 
 
 def read_small_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
@@ -164,14 +166,16 @@ def read_small_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
     name = members.names[i]
     # Before it is unpacked into memory.
     if members.sizes[i] > MAX_TABLE_BYTES:
-        raise RuleError(
+        raise UnreadableBatchError(
             f"The entry {quote_name(name)} is larger than {MAX_TABLE_BYTES} bytes.", "too_large"
         )
     try:
         return read_member_by_row(fd, members, i)
-    except SizeMismatch as error:
+    except UnpackedSizeMismatch as error:
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared size."
         ) from error
     except DamagedFile as error:
-        raise RuleError(f"The entry {quote_name(name)} is unreadable: {error}.") from error
+        raise UnreadableBatchError(
+            f"The entry {quote_name(name)} is unreadable: {error}."
+        ) from error

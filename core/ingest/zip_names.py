@@ -43,7 +43,7 @@ _SAMPLED = 2000
 _MARKS = "‘’“”–—…"
 
 
-class ZipNames:
+class ZipNameDecoder:
     """Decoder of the names of one zip.
 
     `encoding` is the sender's choice for names that do not state theirs; "" chooses by the names.

@@ -25,7 +25,7 @@ from core.export.formats.safetensors_zip import SafetensorsZip
 from core.ids import is_id
 from core.jobs.jobs import make_missing_error
 from core.requests.actor import Actor
-from core.storage import Store
+from core.storage import ObjectStorage
 from core.storage.blobs import DamagedBlob, require_object_digest, verify_chunks
 
 SOON_S = 5
@@ -44,7 +44,7 @@ _building = threading.Lock()  # one build at a time per process, as with the dow
 class AnytimeFile:
     """A finished download: store, key, SHA-256 digest, size in bytes, and name to save it under."""
 
-    store: Store
+    store: ObjectStorage
     key: str
     sha256: str
     size: int
@@ -71,7 +71,7 @@ class AnytimeFile:
 
 
 def get_best_state_download(
-    db: Database, store: Store, catalogue: Catalogue, actor: Actor, job_id: str, spool: Path
+    db: Database, store: ObjectStorage, catalogue: Catalogue, actor: Actor, job_id: str, spool: Path
 ) -> AnytimeFile:
     """Return the download of a job's best validated state, and build it if it is not stored yet.
 
@@ -142,7 +142,7 @@ def _make_unavailable_error(
     return AnytimeUnavailable(detail, extra={"state": str(state)}, retry_after_s=retry_after_s)
 
 
-def _find_stored_download(store: Store, key: str, filename: str) -> AnytimeFile | None:
+def _find_stored_download(store: ObjectStorage, key: str, filename: str) -> AnytimeFile | None:
     """Return the zip stored beside the parts; its file name is its digest."""
     for info in store.list(key):
         name = PurePosixPath(info.key)
@@ -152,7 +152,11 @@ def _find_stored_download(store: Store, key: str, filename: str) -> AnytimeFile 
 
 
 def _build_download(
-    store: Store, catalogue: Catalogue, state: StoredAnytimeState, filename: str, spool: Path
+    store: ObjectStorage,
+    catalogue: Catalogue,
+    state: StoredAnytimeState,
+    filename: str,
+    spool: Path,
 ) -> AnytimeFile:
     """Build the zip from the stored parts and put it beside them."""
     # A random name, since other processes build in the same folder.
@@ -182,7 +186,9 @@ def _build_download(
     return AnytimeFile(store, key, sha256, size, filename)
 
 
-def _copy_state_file(store: Store, state: StoredAnytimeState, name: str, target: Path) -> None:
+def _copy_state_file(
+    store: ObjectStorage, state: StoredAnytimeState, name: str, target: Path
+) -> None:
     """Copy a file of the state to `target`.
 
     Raises:
@@ -196,7 +202,7 @@ def _copy_state_file(store: Store, state: StoredAnytimeState, name: str, target:
 
 
 def _read_state_file(
-    store: Store, key: str, offset: int = 0, length: int | None = None
+    store: ObjectStorage, key: str, offset: int = 0, length: int | None = None
 ) -> Iterator[bytes]:
     try:
         return store.read(key, offset, length)

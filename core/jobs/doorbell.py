@@ -39,7 +39,7 @@ SOCKET_NAME = "doorbell.sock"
 Status = Literal["up", "down", "none"]
 
 
-class Doorbell:
+class WorkerNotifier:
     """Sender of rings for jobs.
 
     Args:
@@ -114,7 +114,7 @@ class Doorbell:
         thread.join(timeout_s)
 
     def _send_rings(self) -> None:
-        broker = _Broker(self._settings.resolved_broker_url)
+        broker = _NotificationBroker(self._settings.resolved_broker_url)
         self._check_broker_reachable(broker)
         while True:
             try:
@@ -129,11 +129,11 @@ class Doorbell:
                 hit_failpoint("ring-sent")
                 self._record_notification_time(job_id)
 
-    def _check_broker_reachable(self, broker: "_Broker") -> None:
+    def _check_broker_reachable(self, broker: "_NotificationBroker") -> None:
         self._report_broker_status(broker.is_reachable())
         self._checked.set()
 
-    def _try_send_ring(self, broker: "_Broker", job_id: str) -> bool:
+    def _try_send_ring(self, broker: "_NotificationBroker", job_id: str) -> bool:
         sent = broker.send_ring()
         if not sent:
             log.warning("broker did not take a ring; the chores ring again", job=job_id)
@@ -157,7 +157,7 @@ class Doorbell:
             log.warning("rung_at not noted", job=job_id, error=type(error).__name__)
 
 
-class _Broker:
+class _NotificationBroker:
     """Celery and Redis clients.
 
     Imported on creation, so that embedded processes do not load them.

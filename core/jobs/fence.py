@@ -17,7 +17,7 @@ from core.errors import LeaseLost
 
 
 @dataclass(frozen=True)
-class Claim:
+class JobClaim:
     """A worker's claim on one job, valid while its lease is renewed.
 
     Attributes:
@@ -49,7 +49,7 @@ class Claim:
         return self.parent_version
 
 
-def lock_claimed_job(session: Session, claim: Claim) -> Job:
+def lock_claimed_job(session: Session, claim: JobClaim) -> Job:
     """Lock the claimed job's row and return it.
 
     Raises:

@@ -18,7 +18,7 @@ from core.database.polling import JobRow
 from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
 from core.jobs import workers
-from core.lineage.standing import Standing
+from core.lineage.standing import TaskStanding
 from core.lineage.words import SETTLED_BY, explain_missing_base, explain_waiting_for_base
 from core.requests.times import format_rfc3339
 
@@ -98,7 +98,7 @@ class JobLike(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class LineageStop:
     """A task that stops the lineage of a job's model: number, standing, and held version if any.
 
     `again`: a job that learns it again is under way.
@@ -142,7 +142,7 @@ def find_missing_device(
 
 
 @dataclass(frozen=True, slots=True)
-class BaseJob:
+class BaseFetchingJob:
     """The job that fetches the weights of a model's base, while a batch waits for them.
 
     Attributes:
@@ -160,12 +160,12 @@ class BaseJob:
     error: JobError | None
 
 
-def find_base_fetching_job(row: JobRow) -> BaseJob | None:
+def find_base_fetching_job(row: JobRow) -> BaseFetchingJob | None:
     """Return the job that fetches the base for which a polled job waits; None: it waits for
     none."""
     if row.base is None or row.base_job is None:
         return None
-    return BaseJob(
+    return BaseFetchingJob(
         row.base_job, row.base, row.base_revision or 0, row.base_progress or {}, row.base_error
     )
 
@@ -182,8 +182,8 @@ class JobResponseFacts:
     """
 
     outcome: str | None = None
-    stop: Stop | None = None
-    base: BaseJob | None = None
+    stop: LineageStop | None = None
+    base: BaseFetchingJob | None = None
     device: MissingDevice | None = None
 
 
@@ -229,7 +229,7 @@ def encode_job_response(job: JobLike, facts: JobResponseFacts) -> bytes:
     return json.dumps(job_to_json(job, facts), separators=(",", ":"), ensure_ascii=False).encode()
 
 
-class EncodedJobs:
+class EncodedJobCache:
     """Cache of encoded job responses, each valid until the job changes."""
 
     MOST, MOST_BYTES = 1000, 20_000
@@ -288,7 +288,7 @@ def find_response_facts(
     query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
     outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
     waiting = {job.model_id for job in jobs if _waits_for_its_turn(job)} - set(unstopped)
-    stops: dict[str, Stop] = {}
+    stops: dict[str, LineageStop] = {}
     if waiting:
         newest = (
             select(func.max(Version.number))
@@ -304,7 +304,7 @@ def find_response_facts(
         )
         # Descending, so that the first of several tasks remains.
         for model_id, *stop in session.execute(tasks.order_by(Task.number.desc())):
-            stops[model_id] = Stop(*stop)
+            stops[model_id] = LineageStop(*stop)
     bases = _find_base_fetching_jobs(
         session, {job.model_id for job in jobs if _has_queue_place(job)} - set(with_base)
     )
@@ -320,7 +320,7 @@ def find_response_facts(
     }
 
 
-def _find_base_fetching_jobs(session: Session, models: set[str]) -> dict[str, BaseJob]:
+def _find_base_fetching_jobs(session: Session, models: set[str]) -> dict[str, BaseFetchingJob]:
     """Return model id → the job that fetches the weights of its base."""
     if not models:
         return {}
@@ -329,7 +329,7 @@ def _find_base_fetching_jobs(session: Session, models: set[str]) -> dict[str, Ba
         query.join(Job, Job.id == Model.base_job).where(Model.id.in_(sorted(models)))
     )
     return {
-        model: BaseJob(job_id, state, revision, progress, error)
+        model: BaseFetchingJob(job_id, state, revision, progress, error)
         for model, job_id, state, revision, progress, error in rows
     }
 
@@ -393,7 +393,7 @@ def _describe_waiting(facts: JobResponseFacts) -> WaitingFor | None:
     return None if facts.device is None else _explain_wait_for_device(facts.device)
 
 
-def _explain_wait_for_base(base: BaseJob) -> WaitingFor:
+def _explain_wait_for_base(base: BaseFetchingJob) -> WaitingFor:
     ended = base.state in _TERMINAL
     return {
         "kind": "base",
@@ -422,9 +422,9 @@ def _explain_wait_for_device(device: MissingDevice) -> WaitingFor:
     return {"kind": "device", "version": None, "task": None, "detail": detail}
 
 
-def _explain_wait_for_task(stop: Stop) -> WaitingFor:
+def _explain_wait_for_task(stop: LineageStop) -> WaitingFor:
     reason = f"version {stop.version} of task {stop.task} is held by its gate"
-    if stop.standing != Standing.HELD:
+    if stop.standing != TaskStanding.HELD:
         reason = (
             f"task {stop.task} was {stop.standing}"
             if stop.standing == "rejected"

@@ -33,7 +33,7 @@ class JobLogLine:
 
 
 @dataclass(frozen=True)
-class Best:
+class BestStateSummary:
     """The best state so far, while it can be downloaded.
 
     `accuracy` on the validation images is in [0, 1].
@@ -44,7 +44,7 @@ class Best:
 
 
 @dataclass(frozen=True)
-class Story:
+class JobWithReports:
     """A job, the name of its model, and its reports.
 
     Attributes:
@@ -62,10 +62,10 @@ class Story:
     last: int
     log: list[JobLogLine] = field(default_factory=list)
     loss: list[tuple[int, float]] = field(default_factory=list)
-    best: Best | None = None
+    best: BestStateSummary | None = None
 
 
-def read_job_page_data(db: Database, actor: Actor, job_id: str) -> Story:
+def read_job_page_data(db: Database, actor: Actor, job_id: str) -> JobWithReports:
     """Return a job with its log and its curves.
 
     Raises:
@@ -91,7 +91,7 @@ def read_job_page_data(db: Database, actor: Actor, job_id: str) -> Story:
         if isinstance(value, int | float)
     ]
     last = newest[0].id if newest else 0
-    return Story(job, name, scenario, last, log, thin_curve(loss, POINTS), best)
+    return JobWithReports(job, name, scenario, last, log, thin_curve(loss, POINTS), best)
 
 
 def thin_curve(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
@@ -111,7 +111,7 @@ def thin_curve(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int
     return extremes
 
 
-def _find_best_state(session: Session, job: Job) -> Best | None:
+def _find_best_state(session: Session, job: Job) -> BestStateSummary | None:
     """Return the best state that can be downloaded, or None."""
     if job.anytime is None or JobState(job.state) in PAST:
         return None
@@ -119,7 +119,7 @@ def _find_best_state(session: Session, job: Job) -> Best | None:
         Event.job_id == job.id, Event.type == "metric", Event.data["name"].as_string() == "anytime"
     )
     accuracy = session.scalars(query.order_by(Event.id.desc()).limit(1)).first()
-    return None if accuracy is None else Best(job.anytime.step, accuracy)
+    return None if accuracy is None else BestStateSummary(job.anytime.step, accuracy)
 
 
 def _find_newest_events(

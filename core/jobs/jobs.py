@@ -23,8 +23,8 @@ from core.ids import is_id, new_id
 from core.jobs.job_response import build_job_response, find_response_facts, job_to_json
 from core.lineage import lineage
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
 
 
 def make_missing_error(job_id: str) -> NotFound:
@@ -72,7 +72,9 @@ def list_jobs(
         else:
             query = query.where(actor.build_visible_condition(Job.owner_id))
             query = query if state is None else query.where(Job.state == state)
-        jobs: Page[Job] = read_query_page(session, query, Job.id, limit, cursor, descending=True)
+        jobs: ListPage[Job] = read_query_page(
+            session, query, Job.id, limit, cursor, descending=True
+        )
         job_asides = find_response_facts(session, jobs.rows)
         items = [job_to_json(job, job_asides[job.id]) for job in jobs.rows]
         return {"items": items, "next_cursor": jobs.next_cursor}
@@ -107,7 +109,10 @@ def apply_job_action(db: Database, actor: Actor, job_id: str, action: JobAction)
         if job.state != before:
             data: AuditData = {"from": before, "to": job.state}
             record_audit_entry(
-                session, actor, Entry(f"job.{action}", job.id, data, model=job.model_id), now
+                session,
+                actor,
+                AuditedChange(f"job.{action}", job.id, data, model=job.model_id),
+                now,
             )
         # A waiting job ends here; the end of a running one is recorded when its worker has stopped
         # it.

@@ -6,7 +6,7 @@ from sqlalchemy.orm import Session
 from core.database.kinds import JobKind
 from core.database.states import JobState
 from core.database.tables import Job
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 
 
 class PutOffSignal(Exception):
@@ -17,7 +17,7 @@ class PutOffSignal(Exception):
         self.seconds = seconds
 
 
-def release_put_off_jobs(session: Session, kind: JobKind, claim: Claim) -> None:
+def release_put_off_jobs(session: Session, kind: JobKind, claim: JobClaim) -> None:
     """Let all other jobs of a kind that were put off be claimed at once."""
     waiting = (Job.kind == str(kind), Job.state == str(JobState.QUEUED), Job.id != claim.job_id)
     session.execute(

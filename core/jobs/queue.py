@@ -52,7 +52,7 @@ class QueueMetrics:
 
 
 @dataclass(frozen=True)
-class _Past:
+class _CachedQueueCounts:
     """Slowly changing counts, and the time in monotonic seconds at which they were made."""
 
     at: float
@@ -61,7 +61,7 @@ class _Past:
     versions: dict[str, int]
 
 
-_past: dict[str, _Past] = {}
+_past: dict[str, _CachedQueueCounts] = {}
 """Latest counts by URL of the database."""
 
 
@@ -107,14 +107,16 @@ def count_queue_metrics(db: Database) -> QueueMetrics:
     )
 
 
-def _count_finished_jobs(session: Session) -> _Past:
+def _count_finished_jobs(session: Session) -> _CachedQueueCounts:
     """Count finished jobs, models and versions."""
     models = session.execute(
         select(func.count()).select_from(Model).where(Model.deleted_at.is_(None))
     ).scalar_one()
     versions = session.execute(select(Version.status, func.count()).group_by(Version.status))
     counted = {status: count for status, count in versions}
-    return _Past(time.monotonic(), _count_jobs_by_state(session, _FINISHED), models, counted)
+    return _CachedQueueCounts(
+        time.monotonic(), _count_jobs_by_state(session, _FINISHED), models, counted
+    )
 
 
 def _count_jobs_by_state(session: Session, states: list[str]) -> dict[str, int]:

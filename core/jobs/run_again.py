@@ -7,7 +7,7 @@ from core.database.jobs import change_job_state
 from core.database.states import JobAction, JobState, find_next_state
 from core.database.tables import Job, Model
 from core.requests.actor import Actor
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.usage import quota
 
 
@@ -31,7 +31,9 @@ def requeue_ended_job(
     job.out_of_memory = 0
     change_job_state(session, job, JobAction.RETRY, now)
     data: AuditData = {"from": str(former_state), "to": job.state}
-    record_audit_entry(session, actor, Entry("job.retry", job.id, data, model=model.id), now)
+    record_audit_entry(
+        session, actor, AuditedChange("job.retry", job.id, data, model=model.id), now
+    )
     session.flush()
     quota.require_added_job_allowed(session, model.owner_id, max_open_jobs)
     return True

@@ -29,7 +29,7 @@ from core.ids import NAME_PATTERN, is_plain_name, new_id
 from core.ingest.readers.registry import UPLOAD_TYPES
 from core.keys import predict_keys
 from core.requests.actor import COVERS, Actor
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import read_query_page
 from core.requests.times import format_rfc3339, parse_rfc3339
 from core.settings import Settings
@@ -79,7 +79,7 @@ class RequestedKey:
     scope: str
     owner: str | None = None
     expires_at: str | None = None
-    wanted: predict_keys.RequestedBinding = predict_keys.NOTHING
+    wanted: predict_keys.RequestedKeyBinding = predict_keys.NOTHING
 
 
 def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
@@ -131,7 +131,7 @@ def create_key(db: Database, actor: Actor, requested: RequestedKey) -> NewKey:
                 predict_keys.bind_predict_key(session, key, model, binding), model.name, now
             )
             data |= {"model": model.id, "alias": bound["alias"]}
-        record_audit_entry(session, actor, Entry("key.create", key.id, data), now)
+        record_audit_entry(session, actor, AuditedChange("key.create", key.id, data), now)
         return {**_key_to_json(key, row.name, bound), "secret": secret}
 
 
@@ -172,7 +172,9 @@ def revoke_key(db: Database, actor: Actor, key_id: str) -> None:
             now = db.now(session)
             key.revoked_at = now
             session.execute(delete(UserSession).where(UserSession.key_id == key.id))
-            record_audit_entry(session, actor, Entry("key.revoke", key.id, {"name": key.name}), now)
+            record_audit_entry(
+                session, actor, AuditedChange("key.revoke", key.id, {"name": key.name}), now
+            )
 
 
 def ensure_admin_key(db: Database, data_dir: Path) -> str | None:

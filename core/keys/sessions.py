@@ -16,7 +16,7 @@ from core.database.tables import Key, UserSession
 from core.errors import NotAllowed, NotAuthenticated
 from core.keys import keys
 from core.requests.actor import Actor
-from core.requests.audit import LOG_OUT, Entry, record_audit_entry
+from core.requests.audit import LOG_OUT, AuditedChange, record_audit_entry
 
 LIFE_S = 12 * 3600.0
 IDLE_S = 2 * 3600.0
@@ -81,7 +81,9 @@ def begin_session(db: Database, secret: str, place: str) -> str:
             )
         )
         actor = Actor(key.owner_id, key.id, key.scope)
-        record_audit_entry(session, actor, Entry("session.begin", key.id, {"name": key.name}), now)
+        record_audit_entry(
+            session, actor, AuditedChange("session.begin", key.id, {"name": key.name}), now
+        )
     return token
 
 
@@ -95,7 +97,7 @@ def end_session(db: Database, token: str) -> None:
         session.delete(row)
         actor = Actor(key.owner_id, key.id, key.scope)
         record_audit_entry(
-            session, actor, Entry(LOG_OUT, key.id, {"name": key.name}), db.now(session)
+            session, actor, AuditedChange(LOG_OUT, key.id, {"name": key.name}), db.now(session)
         )
 
 

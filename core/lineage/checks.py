@@ -65,7 +65,7 @@ _BEFORE = "the version was made before this was counted"
 
 
 @dataclass(frozen=True)
-class _CheckOutcome:
+class _GateCheckOutcome:
     """The outcome of a check: the measured value, its p, and a sentence about the counts."""
 
     value: float
@@ -133,7 +133,9 @@ def _judge_forgetting(losses: Losses, limit: float) -> GateCheck:
         if count["negative"] or count["positive"]
         else f"{compared} it gets the same ones right as version {count['against']}, {among}"
     )
-    return _build_measured_check("forgotten", limit, count, _CheckOutcome(share, p, failed, text))
+    return _build_measured_check(
+        "forgotten", limit, count, _GateCheckOutcome(share, p, failed, text)
+    )
 
 
 def _judge_class_confusion(losses: Losses, limit: float) -> GateCheck:
@@ -151,7 +153,9 @@ def _judge_class_confusion(losses: Losses, limit: float) -> GateCheck:
         f"that is new in this batch, though version {count['against']} gets them right"
     )
     failed = share > limit and p < SIGNIFICANT
-    return _build_measured_check("confused", limit, count, _CheckOutcome(share, p, failed, text))
+    return _build_measured_check(
+        "confused", limit, count, _GateCheckOutcome(share, p, failed, text)
+    )
 
 
 def _judge_lost_classes(losses: Losses, limit: float) -> GateCheck:
@@ -221,7 +225,7 @@ def _judge_drift(losses: Losses, limit: float) -> GateCheck:
     p = min(
         1.0, compute_one_sided_mcnemar(first["negative"], first["positive"]) * count["compared"]
     )
-    judged = _CheckOutcome(shares[first["task"]], p, bool(drifted), text)
+    judged = _GateCheckOutcome(shares[first["task"]], p, bool(drifted), text)
     check = _build_measured_check("drifted", limit, count, judged)
     return {
         **check,
@@ -359,7 +363,7 @@ _JUDGES: Mapping[ImageCheck, _Judge] = {
 
 
 def _build_measured_check(
-    name: Check, limit: float, count: LossCount, judged: _CheckOutcome
+    name: Check, limit: float, count: LossCount, judged: _GateCheckOutcome
 ) -> GateCheck:
     """Return the result of a check that was measured."""
     # Classes that gained more than they lost did not cause the failure.

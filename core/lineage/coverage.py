@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from core.contract.manifest import Manifest
 from core.database.tables import Model, Task
-from core.lineage.standing import DEMANDED, Standing, derive_standing, read_open_task_states
+from core.lineage.standing import DEMANDED, TaskStanding, derive_standing, read_open_task_states
 
-S = Standing
+S = TaskStanding
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ PASSED_OVER = (S.ROLLED_BACK, S.SKIPPED)
 
 def find_missing_tasks(
     session: Session, model: Model, tasks: Collection[int]
-) -> list[tuple[Task, Standing]]:
+) -> list[tuple[Task, TaskStanding]]:
     """Return rolled-back and skipped tasks missing in a version taught `tasks`, with standings."""
     query = select(Task).where(Task.model_id == model.id, Task.standing.in_(PASSED_OVER))
     return select_missing_tasks(session, model, session.scalars(query.order_by(Task.number)), tasks)
@@ -93,7 +93,7 @@ def find_missing_tasks(
 
 def select_missing_tasks(
     session: Session, model: Model, passed_over: Iterable[Task], tasks: Collection[int]
-) -> list[tuple[Task, Standing]]:
+) -> list[tuple[Task, TaskStanding]]:
     """Return those of the given rolled-back and skipped tasks that a version taught `tasks` lacks."""
     missing = [task for task in passed_over if task.number not in tasks]
     # Most versions lack nothing, which costs no further query.

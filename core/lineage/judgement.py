@@ -12,7 +12,7 @@ from core.database.kinds import JobKind
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
 from core.database.tables import Job, Model, Task, Version, VersionMeasurement
 from core.lineage.coverage import find_lost_tasks, list_taught_tasks
-from core.lineage.gate import LineagePlace, Metrics, Production, judge_metrics
+from core.lineage.gate import GateMetrics, GateProductionComparison, LineagePlace, judge_metrics
 from core.lineage.labels import find_label_doubt
 from core.lineage.row import read_matrix_row
 from core.lineage.sure import choose_sure_threshold
@@ -31,7 +31,7 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     rise = read_forecast_rise(session, model.id, version.number)
     comparison = read_production_comparison(session, model.id, version.number)
     job = session.get(Job, version.job_id) if version.job_id is not None else None
-    metrics = Metrics(
+    metrics = GateMetrics(
         figures.forgetting,
         own_cell.accuracy if own_cell else None,
         figures.acc,
@@ -57,10 +57,12 @@ def get_gate_limits(model: Model, job: Job | None) -> GateOut:
     return model.gate if job is None or job.gate is None else job.gate
 
 
-def read_production_comparison(session: Session, model_id: str, version: int) -> Production | None:
+def read_production_comparison(
+    session: Session, model_id: str, version: int
+) -> GateProductionComparison | None:
     """Return the stored comparison with production, if the version's gate has that limit."""
     measurement = session.get(VersionMeasurement, (model_id, version, NEGATIVE_FLIPS, ALL_TASKS))
-    return None if measurement is None else Production(**measurement.detail)
+    return None if measurement is None else GateProductionComparison(**measurement.detail)
 
 
 def read_gate_losses(session: Session, model_id: str, version: int) -> Losses | None:

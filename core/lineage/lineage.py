@@ -20,12 +20,12 @@ from core.database.tables import Alias, AliasMove, AuditEntry, Job, Model, Task,
 from core.lineage import words
 from core.lineage.coverage import knows_one_class, list_taught_tasks
 from core.lineage.judgement import judge_version
-from core.lineage.standing import ENDED, Standing, read_open_task_states, set_standing
+from core.lineage.standing import ENDED, TaskStanding, read_open_task_states, set_standing
 
 PRODUCTION, LATEST = "production", "latest"
 DAY_S = 86_400.0
 STOP = "stop"
-_REPLACED = frozenset({None, Standing.REJECTED, Standing.FAILED, Standing.CANCELLED})
+_REPLACED = frozenset({None, TaskStanding.REJECTED, TaskStanding.FAILED, TaskStanding.CANCELLED})
 """Standings that the end of a job replaces, since no version was made of the task yet."""
 
 
@@ -103,7 +103,7 @@ def publish_version(
     owner_events.record_version_event(session, model, version, now)
     # Even if production stays where it is, the lineage continues from this version.
     model.head = version.number
-    set_standing(task, Standing.LEARNED, now)
+    set_standing(task, TaskStanding.LEARNED, now)
     _extend_retention(model, task, now)
     _move_latest_alias(session, model, version, now)
     if model.production_follows and not is_promotion_withheld(session, model, version):
@@ -126,8 +126,8 @@ def record_held_version(session: Session, model: Model, task: Task, now: float) 
     if task.number in list_taught_tasks(find_lineage_head(session, model).manifest):
         return
     if model.on_held == STOP:
-        set_standing(task, Standing.HELD, now, stops=True)
-    elif task.standing != Standing.ROLLED_BACK:
+        set_standing(task, TaskStanding.HELD, now, stops=True)
+    elif task.standing != TaskStanding.ROLLED_BACK:
         skip_held_task(model, task, now)
 
 
@@ -136,15 +136,15 @@ def skip_held_task(model: Model, task: Task, now: float) -> None:
 
     Its training images are retained for the model's period from now on.
     """
-    set_standing(task, Standing.SKIPPED, now)
+    set_standing(task, TaskStanding.SKIPPED, now)
     _extend_retention(model, task, now)
 
 
 def discard_task(model: Model, task: Task, now: float) -> None:
     """Discard a task that nobody needs."""
     # Images of a held task are retained without an end, so their period begins only now.
-    dated = task.standing == Standing.HELD
-    set_standing(task, Standing.DISCARDED, now)
+    dated = task.standing == TaskStanding.HELD
+    set_standing(task, TaskStanding.DISCARDED, now)
     if dated:
         _extend_retention(model, task, now)
 
@@ -170,7 +170,10 @@ def update_standing_after_job(session: Session, job: Job, now: float) -> None:
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
     to = ENDED[JobState(job.state)]
     if task.standing in _REPLACED:
-        reaction = {Standing.REJECTED: model.on_rejected, Standing.FAILED: model.on_failed}.get(to)
+        reaction = {
+            TaskStanding.REJECTED: model.on_rejected,
+            TaskStanding.FAILED: model.on_failed,
+        }.get(to)
         set_standing(task, to, now, stops=reaction == STOP)
     session.flush()
     rejudge_held_versions(session, model, now)
@@ -184,7 +187,7 @@ def rejudge_held_versions(session: Session, model: Model, now: float) -> list[in
     # A job may still end after its model was deleted.
     if model.deleted_at is not None:
         return []
-    query = select(Task).where(Task.model_id == model.id, Task.standing == str(Standing.HELD))
+    query = select(Task).where(Task.model_id == model.id, Task.standing == str(TaskStanding.HELD))
     # A task that is being learned again will be judged by its new version.
     unfinished = read_open_task_states(session, model.id)
     passed = []
@@ -252,7 +255,11 @@ def promote_version(
     point_alias(session, model, PRODUCTION, target.number, now, move_origin)
     passed_over = settles or (is_held and target.number > head)
     return _update_standings_after_move(
-        session, model, target, now, Standing.SKIPPED if passed_over else Standing.ROLLED_BACK
+        session,
+        model,
+        target,
+        now,
+        TaskStanding.SKIPPED if passed_over else TaskStanding.ROLLED_BACK,
     )
 
 
@@ -261,7 +268,7 @@ def _is_held_task_version(session: Session, version: Version) -> bool:
     query = select(Task.standing).where(
         Task.model_id == version.model_id, Task.number == version.task_number
     )
-    return session.scalar(query) == Standing.HELD
+    return session.scalar(query) == TaskStanding.HELD
 
 
 def unpin_production(
@@ -284,7 +291,7 @@ def move_head_back(
         model.production_follows = True
     else:
         model.head = target.number
-        _update_standings_after_move(session, model, target, now, Standing.ROLLED_BACK)
+        _update_standings_after_move(session, model, target, now, TaskStanding.ROLLED_BACK)
 
 
 def point_alias(
@@ -352,7 +359,7 @@ def _is_forward_move(session: Session, model: Model, target: Version) -> bool:
 
 
 def _update_standings_after_move(
-    session: Session, model: Model, head: Version, now: float, lost_as: Standing
+    session: Session, model: Model, head: Version, now: float, lost_as: TaskStanding
 ) -> list[Task]:
     """Update standings after the head was moved by hand.
 
@@ -368,12 +375,12 @@ def _update_standings_after_move(
     lost_tasks = []
     for task in session.scalars(query.with_for_update()):
         if task.number in covered:
-            if task.standing != Standing.LEARNED:
-                set_standing(task, Standing.LEARNED, now)
+            if task.standing != TaskStanding.LEARNED:
+                set_standing(task, TaskStanding.LEARNED, now)
                 _extend_retention(model, task, now)
         # If the lineage goes on without them, rolled-back tasks are not required any more either.
-        elif task.standing == Standing.LEARNED or (
-            task.standing == Standing.ROLLED_BACK and lost_as == Standing.SKIPPED
+        elif task.standing == TaskStanding.LEARNED or (
+            task.standing == TaskStanding.ROLLED_BACK and lost_as == TaskStanding.SKIPPED
         ):
             set_standing(task, lost_as, now)
             lost_tasks.append(task)

@@ -14,7 +14,7 @@ from core.lineage.standing import read_open_task_states
 
 
 @dataclass(frozen=True)
-class Outlook:
+class BatchOutlook:
     """Warnings about a batch that is submitted now.
 
     Attributes:
@@ -26,7 +26,9 @@ class Outlook:
     notes: list[str]
 
 
-def describe_next_task_outlook(session: Session, model: Model, head: Version | None) -> Outlook:
+def describe_next_task_outlook(
+    session: Session, model: Model, head: Version | None
+) -> BatchOutlook:
     """Return the outlook of a model's next task.
 
     Args:
@@ -43,7 +45,7 @@ def build_next_task_condition() -> ColumnElement[bool]:
 
 def describe_task_outlook(
     session: Session, model: Model, head: Version | None, tasks: Sequence[Task]
-) -> Outlook:
+) -> BatchOutlook:
     """Return the outlook, as `describe_next_task_outlook` does.
 
     Args:
@@ -64,7 +66,7 @@ def describe_task_outlook(
     if not model.production_follows:
         production = session.get_one(Alias, (model.id, lineage.PRODUCTION)).version
         notes.append(words.explain_pinned_production(model, production))
-    return Outlook(missing, notes)
+    return BatchOutlook(missing, notes)
 
 
 def _describe_base_wait(session: Session, model: Model) -> list[str]:

@@ -9,7 +9,7 @@ from core.database import measurements
 from core.database.measurements import ALL_TASKS, ROW, MeasurementRow
 from core.database.tables import Version, VersionTaskResult
 from core.lineage.coverage import list_taught_tasks
-from core.statistics.matrix_row import Cell, compute_row_figures
+from core.statistics.matrix_row import MatrixCellCounts, compute_row_figures
 
 _ROW = select(
     VersionTaskResult.task,
@@ -22,11 +22,11 @@ _ROW = select(
 )
 
 
-def read_matrix_row(session: Session, model_id: str, version: int) -> dict[int, Cell]:
+def read_matrix_row(session: Session, model_id: str, version: int) -> dict[int, MatrixCellCounts]:
     """Return the cells of a version by task."""
     # Without the ORM and with a query built once: a verdict reads thousands of cells.
     cells = session.connection().execute(_ROW, {"model": model_id, "version": version}).all()
-    return {task: Cell(correct, total, best) for task, correct, total, best in cells}
+    return {task: MatrixCellCounts(correct, total, best) for task, correct, total, best in cells}
 
 
 def find_best_earlier_accuracies(
@@ -57,7 +57,7 @@ def find_best_earlier_accuracies(
 
 
 def store_matrix_row_figures(
-    session: Session, version: Version, cells: Mapping[int, Cell], scenario: str
+    session: Session, version: Version, cells: Mapping[int, MatrixCellCounts], scenario: str
 ) -> None:
     """Store the figures of a version's row, for the metrics of its descendants."""
     figures = compute_row_figures(list_taught_tasks(version.manifest), cells, scenario)

@@ -16,7 +16,7 @@ from core.database.states import LEASED, JobState
 from core.database.tables import Job, Task
 
 
-class Standing(StrEnum):
+class TaskStanding(StrEnum):
     """Standing of a task; queued and running are not stored, but follow from an unfinished job."""
 
     QUEUED = "queued"
@@ -31,7 +31,7 @@ class Standing(StrEnum):
     CANCELLED = "cancelled"
 
 
-S = Standing
+S = TaskStanding
 DEMANDED = (S.LEARNED, S.ROLLED_BACK)
 """Standings of tasks that every new version must have been taught."""
 LACKED = (S.ROLLED_BACK, S.SKIPPED, S.DISCARDED)
@@ -52,7 +52,7 @@ def read_open_task_states(session: Session, model_id: str) -> dict[int, JobState
     }
 
 
-def derive_standing(task: Task, unfinished: JobState | None) -> Standing:
+def derive_standing(task: Task, unfinished: JobState | None) -> TaskStanding:
     """Return the standing of a task.
 
     Args:
@@ -63,13 +63,15 @@ def derive_standing(task: Task, unfinished: JobState | None) -> Standing:
     return S(task.standing) if task.standing is not None else S.QUEUED
 
 
-def read_standings(session: Session, model_id: str, tasks: Collection[Task]) -> dict[int, Standing]:
+def read_standings(
+    session: Session, model_id: str, tasks: Collection[Task]
+) -> dict[int, TaskStanding]:
     """Return the standing of each given task of one model, by task number."""
     unfinished = read_open_task_states(session, model_id) if tasks else {}
     return {task.number: derive_standing(task, unfinished.get(task.number)) for task in tasks}
 
 
-def set_standing(task: Task, to: Standing, now: float, *, stops: bool = False) -> None:
+def set_standing(task: Task, to: TaskStanding, now: float, *, stops: bool = False) -> None:
     """Store the standing of a task.
 
     Args:

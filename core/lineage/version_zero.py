@@ -19,7 +19,7 @@ Origin = dict[str, RandomStart | BaseOrigin | None]
 
 
 @dataclass(frozen=True)
-class Start:
+class VersionZeroStart:
     """Weights that a model starts from.
 
     Attributes:
@@ -36,7 +36,7 @@ class Start:
 def add_version_zero(
     session: Session,
     model: Model,
-    start: Start,
+    start: VersionZeroStart,
     move_origin: AliasMoveOrigin,
     *,
     seed: int,

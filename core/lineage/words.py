@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from core.contract.error import JobError
 from core.contract.gate import GateCheck, Verdict
 from core.database.tables import Model, Task, Version
-from core.lineage.standing import Standing
-from core.text.steps import Step
+from core.lineage.standing import TaskStanding
+from core.text.steps import ApiStep
 
 _SHOWN = 5
 """Most classes that a sentence names."""
@@ -84,8 +84,8 @@ def describe_settling_requests(model: Model, task: Task) -> str:
     )
 
 
-def _build_task_request(model: Model, task: int, verb: str) -> Step:
-    return Step("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
+def _build_task_request(model: Model, task: int, verb: str) -> ApiStep:
+    return ApiStep("POST", f"/v1/models/{model.name}/tasks/{task}/{verb}")
 
 
 def describe_gate_rule_for_missing_task(model: Model) -> str:
@@ -98,14 +98,14 @@ def describe_gate_rule_for_missing_task(model: Model) -> str:
 
 
 def describe_missing_task(
-    model: Model, task: Task, standing: Standing, subject: str = "The new version"
+    model: Model, task: Task, standing: TaskStanding, subject: str = "The new version"
 ) -> str:
     """Return a sentence saying that a version lacks a task, why, and what to do."""
     does = "will not contain" if subject == "The new version" else "does not contain"
     sentence = f"{subject} {does} {describe_task(task)}"
-    if standing in (Standing.QUEUED, Standing.RUNNING):
+    if standing in (TaskStanding.QUEUED, TaskStanding.RUNNING):
         return f"{sentence}, which is being learned again."
-    if standing is Standing.SKIPPED:
+    if standing is TaskStanding.SKIPPED:
         return f"{sentence}, which was skipped. {describe_settling_requests(model, task)}"
     return (
         f"{sentence}, which was rolled back: {describe_gate_rule_for_missing_task(model)}. "
@@ -262,7 +262,9 @@ def explain_waiting_batch(task: Task, version: Version | None, again: bool) -> s
     """
     settled_by = "It is being learned again." if again else SETTLED_BY
     if version is None:
-        why = "which was rejected." if task.standing == Standing.REJECTED else "whose job failed."
+        why = (
+            "which was rejected." if task.standing == TaskStanding.REJECTED else "whose job failed."
+        )
         return f"This batch waits for {describe_task(task)}, {why} {settled_by}"
     return (
         f"This batch waits for {describe_task(task)}. "
@@ -343,5 +345,5 @@ def describe_class_merge(model: str, label: str, similar: str) -> str:
         similar: the name that the class keeps.
     """
     merge = {"merge": {"from": [label, similar], "into": similar}}
-    step = Step("POST", f"/v1/models/{model}/edits", body={"operations": [merge]})
+    step = ApiStep("POST", f"/v1/models/{model}/edits", body={"operations": [merge]})
     return f" Once both are learned, merge them with {step}."

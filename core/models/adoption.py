@@ -39,13 +39,13 @@ from core.files.safetensors_header import read_safetensors_header
 from core.ids import new_id
 from core.lineage import version_zero
 from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias
-from core.lineage.standing import Standing
+from core.lineage.standing import TaskStanding
 from core.models.first_version import keep_model_decoding
-from core.requests.actor import Actor, Transaction
-from core.requests.resources import Resources
+from core.requests.actor import Actor, UseCaseTransaction
+from core.requests.resources import UseCaseResources
 from core.retention import references
 from core.retention.unused import delete_unreferenced_blobs
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.usage import stored_bytes
 
 Rename = Callable[[str], str | None]
@@ -130,7 +130,7 @@ def require_usable_method(catalogue: Catalogue, recipe: RecipeOut) -> None:
 
 @contextmanager
 def store_adopted_parts(
-    resources: Resources, adopted: AdoptedClassifier | None
+    resources: UseCaseResources, adopted: AdoptedClassifier | None
 ) -> Iterator[AdoptedClassifier | None]:
     """Store the parts of version 1 while a model is created, and yield the classifier with them.
 
@@ -147,7 +147,7 @@ def store_adopted_parts(
         delete_unreferenced_blobs(resources.db, resources.blobs, digests)
 
 
-def _store_parts(blobs: Blobs, adopted: AdoptedClassifier) -> AdoptedClassifier:
+def _store_parts(blobs: BlobStorage, adopted: AdoptedClassifier) -> AdoptedClassifier:
     """Store the parts of version 1, and return the classifier with them."""
     source = blobs.fetch_verified_file(adopted.sha256)
     present = {tensor.name for tensor in read_safetensors_header(source)}
@@ -171,7 +171,11 @@ def _store_parts(blobs: Blobs, adopted: AdoptedClassifier) -> AdoptedClassifier:
 
 
 def add_adopted_versions(
-    transaction: Transaction, blobs: Blobs, model: Model, adopted: AdoptedClassifier, seed: int
+    transaction: UseCaseTransaction,
+    blobs: BlobStorage,
+    model: Model,
+    adopted: AdoptedClassifier,
+    seed: int,
 ) -> None:
     """Add task 1 and versions 0 and 1 of a model that adopts a classifier, and delete the base.
 
@@ -195,7 +199,7 @@ def add_adopted_versions(
         )
     model.image = keep_model_decoding(adopted.uploaded_for["image"], model.image)
     statistics = adopted.uploaded_for.get("normalise")
-    start = version_zero.Start(
+    start = version_zero.VersionZeroStart(
         [part for part in adopted.parts if part.type != _HEAD],
         {"base": BaseOrigin(id=adopted.id, sha256=adopted.sha256)},
         None if statistics is None else Normalisation.from_json(statistics),
@@ -243,7 +247,7 @@ def _build_adopted_task(model: Model, adopted: AdoptedClassifier, now: float) ->
         n_train=0,
         n_held_out=0,
         report={},
-        standing=str(Standing.LEARNED),
+        standing=str(TaskStanding.LEARNED),
         standing_at=now,
         warnings=[],
         created_at=now,

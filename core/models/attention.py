@@ -14,7 +14,7 @@ from core.database.states import JobState
 from core.database.tables import Job, Model, Task, Version
 from core.lineage import words
 from core.lineage.lineage import PRODUCTION
-from core.lineage.standing import Standing
+from core.lineage.standing import TaskStanding
 from core.models.held_actions import (
     HeldVersion,
     build_discard_request,
@@ -26,7 +26,7 @@ from core.models.held_actions import (
 from core.models.trial_choices import list_trial_choices
 from core.requests.times import format_rfc3339
 
-S = Standing
+S = TaskStanding
 MOST = 50
 """Most items shown of one model: those that stop its lineage first, then by number of the task."""
 MOST_PICTURES = 8

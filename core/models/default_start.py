@@ -17,7 +17,7 @@ EXAMPLE_IMAGES = 100
 
 
 @dataclass(frozen=True)
-class Start:
+class ReplacementBase:
     """A base that replaces the default, with sentences about the choice.
 
     `base` is None for the default, the packaged base.
@@ -27,7 +27,9 @@ class Start:
     notes: list[str] = field(default_factory=list)
 
 
-def choose_default_base(catalogue: Catalogue, given: NewModel, admission: AdmissionLimits) -> Start:
+def choose_default_base(
+    catalogue: Catalogue, given: NewModel, admission: AdmissionLimits
+) -> ReplacementBase:
     """Choose the base for photos if the request leaves that open, the backbone is not trained and
     the base is available.
     """
@@ -35,16 +37,16 @@ def choose_default_base(catalogue: Catalogue, given: NewModel, admission: Admiss
         not photos.is_base_unspecified(given)
         or (recipe := photos.find_default_base_recipe(catalogue, given)) is None
     ):
-        return Start()
+        return ReplacementBase()
     problem = imagenet_base.find_imagenet_base_problem() or _explain_refused_base(
         catalogue, recipe, admission
     )
     # Training the larger network takes much longer, so that is left to an explicit request.
     if photos.trains_backbone(recipe):
-        return Start(None, [] if problem else [_describe_minutes(catalogue, recipe)])
+        return ReplacementBase(None, [] if problem else [_describe_minutes(catalogue, recipe)])
     if not problem:
-        return Start(imagenet_base.NAME)
-    return Start(
+        return ReplacementBase(imagenet_base.NAME)
+    return ReplacementBase(
         None,
         [
             f"The model does not start from {imagenet_base.NAME}, which knows photos: {problem}. "

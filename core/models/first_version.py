@@ -23,12 +23,12 @@ from core.database.tables import Base, Model, Part, Version
 from core.errors import Invalid
 from core.lineage import version_zero
 from core.lineage.lineage import AliasMoveOrigin
-from core.lineage.version_zero import Origin, Start
+from core.lineage.version_zero import Origin, VersionZeroStart
 from core.packaged import packaged_base
-from core.recipe.images import Images
-from core.requests.actor import Actor, Transaction, find_model
+from core.recipe.images import ModelImageSettings
+from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.retention import references
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 _BACKBONE = ("backbone", "base")
 """Part types that another model can start from.
@@ -38,7 +38,11 @@ Heads, prompts, buffers and other parts are not taken over.
 
 
 def add_version_zero(
-    transaction: Transaction, blobs: Blobs, model: Model, seed: int, images: Images
+    transaction: UseCaseTransaction,
+    blobs: BlobStorage,
+    model: Model,
+    seed: int,
+    images: ModelImageSettings,
 ) -> None:
     """Add version 0 of a new model, with its parts and aliases.
 
@@ -57,13 +61,13 @@ def add_version_zero(
         session, blobs, actor, model, seed, images.normalise
     )
     move_origin = AliasMoveOrigin("create", actor.key_id)
-    start = Start(parts, origin, normalise)
+    start = VersionZeroStart(parts, origin, normalise)
     version_zero.add_version_zero(session, model, start, move_origin, seed=seed, now=now)
 
 
 def _collect_base_parts(
     session: Session,
-    blobs: Blobs,
+    blobs: BlobStorage,
     actor: Actor,
     model: Model,
     seed: int,

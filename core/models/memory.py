@@ -24,14 +24,14 @@ from core.database.states import LEASED, JobAction, JobState
 from core.database.tables import Job, Part, Version
 from core.errors import StoreCorrupt
 from core.files.safetensors_header import TensorHeader, parse_safetensors_header
-from core.lineage.class_numbers import ClassNumbers, read_class_numbers
+from core.lineage.class_numbers import AncestorClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
 from core.retention.totals import remove_model_totals
 from core.retention.unused import release_and_delete_files
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.trials.rows import forget_trial_results, lock_trial_jobs
 from core.versions.versions import find_version
 
@@ -45,7 +45,7 @@ _STOPPED = frozenset({JobState.RUNNING, JobState.PAUSING})
 """States in which a job holds its parent's memory and may still store it."""
 
 
-def read_memory(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
+def read_memory(db: Database, blobs: BlobStorage, actor: Actor, model: str) -> MemoryOut:
     """Return the memory of the version that `production` points to, by type of part.
 
     Raises:
@@ -59,7 +59,7 @@ def read_memory(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryO
         return _read_memory_once(db, blobs, actor, model)
 
 
-def _read_memory_once(db: Database, blobs: Blobs, actor: Actor, model: str) -> MemoryOut:
+def _read_memory_once(db: Database, blobs: BlobStorage, actor: Actor, model: str) -> MemoryOut:
     with db.read() as session:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
@@ -124,7 +124,9 @@ def _find_feature_parts(session: Session, version: Version) -> list[Part]:
     return parts
 
 
-def delete_memory(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
+def delete_memory(
+    db: Database, store: ObjectStorage, blobs: BlobStorage, actor: Actor, model: str
+) -> None:
     """Delete the stored images of every version of a model.
 
     Repeating the call changes nothing, but completes a deletion that an outage of the store
@@ -195,7 +197,9 @@ def _mark_parts_deleted(
     keys = [key for job in affected for key in _drop_snapshot(session, job, now)]
     digests += sorted(forget_trial_results(session, row.id, now))
     data: AuditData = {"versions": sorted(versions), "bytes": sum(freed.values())}
-    record_audit_entry(session, actor, Entry("memory.delete", row.id, data, model=row.id), now)
+    record_audit_entry(
+        session, actor, AuditedChange("memory.delete", row.id, data, model=row.id), now
+    )
     return keys, digests
 
 
@@ -233,9 +237,9 @@ def _make_label_finder(manifest: Manifest, scenario: str, kind: str) -> Callable
 
 
 def _memory_to_json(
-    blobs: Blobs,
+    blobs: BlobStorage,
     parts: Sequence[Part],
-    class_numbers: ClassNumbers,
+    class_numbers: AncestorClassNumbers,
     label_of: Callable[[int, int], str],
 ) -> PartMemory:
     """Return the memory of all parts of one type.
@@ -278,7 +282,7 @@ def _memory_to_json(
 
 
 def _count_feature_images(
-    blobs: Blobs, parts: Sequence[Part], class_numbers: ClassNumbers
+    blobs: BlobStorage, parts: Sequence[Part], class_numbers: AncestorClassNumbers
 ) -> Counter[tuple[int, int]]:
     """Return the number of images with retained features by (task, row of the head).
 
@@ -296,7 +300,7 @@ def _count_feature_images(
     return counts
 
 
-def _count_stored_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] | None:
+def _count_stored_images(blobs: BlobStorage, part: Part) -> Counter[tuple[int, int]] | None:
     """Return the number of images by (task, row of the head), or None for a part without images.
 
     Only a little of the blob is read.
@@ -309,7 +313,7 @@ def _count_stored_images(blobs: Blobs, part: Part) -> Counter[tuple[int, int]] |
     return Counter(zip(tasks.tolist(), rows.tolist(), strict=True))
 
 
-def _make_blob_reader(blobs: Blobs, part: Part) -> Callable[[int, int], bytes]:
+def _make_blob_reader(blobs: BlobStorage, part: Part) -> Callable[[int, int], bytes]:
     """Return a function that reads `length` bytes of a part's blob from `offset` on."""
 
     def read_range(offset: int, length: int) -> bytes:

@@ -9,17 +9,19 @@ from core.database.states import TERMINAL, UNFINISHED, JobAction
 from core.database.tables import Edit, EditedPart, ExportedDownload, Job, Model, Part, Task, Version
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention import answers, retention
 from core.retention.totals import remove_model_totals
 from core.retention.unused import release_and_delete_files
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.tasks import repeats
 from core.trials.rows import delete_trial_files
 from core.usage import stored_bytes
 
 
-def delete_model(db: Database, store: Store, blobs: Blobs, actor: Actor, model: str) -> None:
+def delete_model(
+    db: Database, store: ObjectStorage, blobs: BlobStorage, actor: Actor, model: str
+) -> None:
     """Cancel the model's jobs, hide it, and remove its images and parts.
 
     A running job ends within its grace period; the sweep removes what it still writes.
@@ -100,7 +102,7 @@ def _hide_model(
         digests.add(made.sha256)
         session.delete(made)
     record_audit_entry(
-        session, actor, Entry("model.delete", row.id, {"name": row.name}, model=row.id), now
+        session, actor, AuditedChange("model.delete", row.id, {"name": row.name}, model=row.id), now
     )
     stored_bytes.mark_measurement_outdated(session, row.owner_id)
     return archives, sorted(digests)

@@ -31,7 +31,7 @@ from core.models import adoption, attention, model_summary
 from core.models.new_model import (
     LINE,
     NO_LIMITS,
-    Limits,
+    NewModelLimits,
     add_model,
     build_gate_limits,
     build_lineage_settings,
@@ -45,15 +45,15 @@ from core.recipe import start
 from core.recipe.resolve import complete_stored_recipe, resolve_recipe
 from core.recipe.stored import build_stored_patch
 from core.requests import idempotency
-from core.requests.actor import Actor, Transaction, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
-from core.requests.resources import Resources
+from core.requests.actor import Actor, UseCaseTransaction, find_model
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
+from core.requests.resources import UseCaseResources
 from core.requests.times import format_rfc3339
 
 
 @dataclass(frozen=True)
-class Listing:
+class ModelListQuery:
     """Filter, order and extent of a list of models.
 
     Attributes:
@@ -67,15 +67,15 @@ class Listing:
     newest_first: bool = False
 
 
-PLAIN_LIST = Listing()
+PLAIN_LIST = ModelListQuery()
 
 
 def create_model(
-    resources: Resources,
+    resources: UseCaseResources,
     actor: Actor,
     given: NewModel,
-    repeat: idempotency.Request | None = None,
-    limits: Limits = NO_LIMITS,
+    repeat: idempotency.IdempotentRequest | None = None,
+    limits: NewModelLimits = NO_LIMITS,
 ) -> tuple[ModelOut, bool]:
     """Create a model; return its JSON form, and True if this replays an earlier response.
 
@@ -112,7 +112,7 @@ def create_model(
             # For a clear refusal; of two requests at once, the unique index refuses one later.
             require_free_name(session, actor.owner_id, requested.name)
             data: AuditData = {"name": requested.name, "scenario": requested.scenario}
-            transaction = Transaction(session, actor, now)
+            transaction = UseCaseTransaction(session, actor, now)
             model = add_model(
                 transaction,
                 resources.blobs,
@@ -124,7 +124,7 @@ def create_model(
             response = model_to_json(resources.catalogue, model, first, [])
             if repeat is not None:
                 location = {"Location": f"/v1/models/{model.id}"}
-                stored_response = idempotency.Response(201, location, response)
+                stored_response = idempotency.IdempotentResponse(201, location, response)
                 idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
     except IntegrityError:  # a concurrent request was first with the name
         raise make_name_taken_error(requested.name) from None
@@ -137,7 +137,7 @@ def list_models(
     actor: Actor,
     limit: int,
     cursor: str | None,
-    listing: Listing = PLAIN_LIST,
+    listing: ModelListQuery = PLAIN_LIST,
 ) -> ModelPage:
     """Return a page of the models that the caller sees."""
     with db.read() as session:
@@ -147,7 +147,7 @@ def list_models(
         if listing.q is not None:
             # names are stored in lower case
             query = query.where(Model.name.contains(listing.q.lower(), autoescape=True))
-        rows: Page[Model] = read_query_page(
+        rows: ListPage[Model] = read_query_page(
             session, query, Model.id, limit, cursor, descending=listing.newest_first
         )
         named = read_aliases(session, [m.id for m in rows.rows])
@@ -226,7 +226,10 @@ def change_model(
         if "allow_lost_classes" in patch:
             lineage.rejudge_held_versions(session, row, now)
         record_audit_entry(
-            session, actor, Entry("model.change", row.id, cast(AuditData, patch), model=row.id), now
+            session,
+            actor,
+            AuditedChange("model.change", row.id, cast(AuditData, patch), model=row.id),
+            now,
         )
         session.flush()
         response = _build_model_response(session, catalogue, row)

@@ -22,11 +22,11 @@ from core.lineage.checks import ALL_OFF, NEW_GATE
 from core.models import adoption, first_version
 from core.models.requested_model import CheckedModelRequest
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.images import Images
-from core.requests.actor import Actor, Transaction
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.resources import Resources
-from core.storage import Blobs
+from core.recipe.images import ModelImageSettings
+from core.requests.actor import Actor, UseCaseTransaction
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.resources import UseCaseResources
+from core.storage import BlobStorage
 
 
 class LineageSettings(TypedDict):
@@ -65,7 +65,7 @@ class InitialWeights:
 
 
 @dataclass(frozen=True)
-class Limits:
+class NewModelLimits:
     """Limits on a new model.
 
     Attributes:
@@ -77,11 +77,11 @@ class Limits:
     terms: pretrained.PretrainedTerms = pretrained.ANY
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = NewModelLimits()
 
 
 def find_model_weights(
-    resources: Resources,
+    resources: UseCaseResources,
     actor: Actor,
     asked: CheckedModelRequest,
     terms: pretrained.PretrainedTerms,
@@ -105,8 +105,8 @@ def find_model_weights(
 
 
 def add_model(
-    transaction: Transaction,
-    blobs: Blobs,
+    transaction: UseCaseTransaction,
+    blobs: BlobStorage,
     asked: CheckedModelRequest,
     begins: InitialWeights,
     audit: tuple[str, AuditData],
@@ -129,7 +129,7 @@ def add_model(
     session.add(model)
     session.flush()
     action, data = audit
-    record_audit_entry(session, actor, Entry(action, model.id, data, model=model.id), now)
+    record_audit_entry(session, actor, AuditedChange(action, model.id, data, model=model.id), now)
     recipe = asked.resolved.recipe
     seed = int(recipe.get("seed", 0))
     if asked.adopted is not None:
@@ -185,7 +185,9 @@ def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> M
     )
 
 
-def _warn_of_image_size(asked: ImageRequest, images: Images, base: ModelBase) -> list[str]:
+def _warn_of_image_size(
+    asked: ImageRequest, images: ModelImageSettings, base: ModelBase
+) -> list[str]:
     """Return notices about the image size, which cannot be changed later.
 
     At creation nothing is learned yet that another size would discard.

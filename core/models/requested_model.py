@@ -15,10 +15,10 @@ from core.errors import Invalid
 from core.ids import is_name
 from core.ingest.names import normalise_label
 from core.models.adoption import AdoptedClassifier, complete_adoption_request, require_usable_method
-from core.models.default_start import Start, choose_default_base
+from core.models.default_start import ReplacementBase, choose_default_base
 from core.recipe import start
 from core.recipe.architecture import complete_architecture
-from core.recipe.images import DECODING, Images, resolve_image_settings
+from core.recipe.images import DECODING, ModelImageSettings, resolve_image_settings
 from core.recipe.problem import check_requested_problem
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.recipe.stored import build_stored_patch
@@ -41,7 +41,7 @@ class CheckedModelRequest:
     request: NewModel
     name: str
     scenario: Scenario
-    images: Images
+    images: ModelImageSettings
     architecture: ArchitectureChoice
     base: ModelBase
     recipe: RecipePatch
@@ -77,7 +77,7 @@ def check_model_request(
         )
     if adopted is not None:
         given = complete_adoption_request(given, adopted)
-    begin = choose_default_base(catalogue, given, admission) if photos else Start()
+    begin = choose_default_base(catalogue, given, admission) if photos else ReplacementBase()
     given_base = given.get("base") or begin.base
     asked_architecture: str | Mapping[str, Any] = given.get(
         "architecture"

@@ -24,7 +24,7 @@ from core.lineage.row import read_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
 from core.recipe.passes import BASE_SIZE, find_base_pass
-from core.text.steps import Step
+from core.text.steps import ApiStep
 
 FAR = Fraction(1, 10)
 """Accuracy below that of a larger base's features from which a change of base is advised."""
@@ -38,7 +38,7 @@ _LOOKED_AT = 100
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class VersionAccuracy:
     """Correct predictions of a version over all tasks so far."""
 
     version: int
@@ -56,7 +56,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class LargerBase:
+class LargerBaseModel:
     """Another model of the owner, which learned the same batches on the larger base for photos.
 
     Attributes:
@@ -109,7 +109,7 @@ def advise_on_new_problems(
     return None if fresh is None else fresh.text
 
 
-def is_accuracy_falling(last: Sequence[Accuracy]) -> bool:
+def is_accuracy_falling(last: Sequence[VersionAccuracy]) -> bool:
     """Return True if accuracy fell over three versions, each time, and in all by more than chance.
 
     Args:
@@ -124,7 +124,7 @@ def is_accuracy_falling(last: Sequence[Accuracy]) -> bool:
     )
 
 
-def is_far_below_larger_base(own: Accuracy, larger: LargerBase) -> bool:
+def is_far_below_larger_base(own: VersionAccuracy, larger: LargerBaseModel) -> bool:
     """Return True if a version is over 10 points, and more than chance, below a larger base's
     features."""
     # Exact, since 0.8 - 0.7 exceeds 0.1 in floating point.
@@ -197,12 +197,14 @@ def _read_given_advice(session: Session, model: Model, version: Version) -> set[
     return {key for detail in session.scalars(query) for key in detail["given"]}
 
 
-def _read_last_accuracies(session: Session, model: Model, version: Version) -> list[Accuracy]:
+def _read_last_accuracies(
+    session: Session, model: Model, version: Version
+) -> list[VersionAccuracy]:
     """Return the accuracies of the last three versions of the lineage, the oldest first.
 
     A version without held-out images ends the search.
     """
-    last: list[Accuracy] = []
+    last: list[VersionAccuracy] = []
     number: int | None = version.number
     # Version 0 was taught nothing, so 0 ends the walk as None does.
     while number and len(last) < _VERSIONS:
@@ -210,7 +212,7 @@ def _read_last_accuracies(session: Session, model: Model, version: Version) -> l
         images = sum(cell.total for cell in cells)
         if not images:
             break
-        last.insert(0, Accuracy(number, sum(cell.correct for cell in cells), images))
+        last.insert(0, VersionAccuracy(number, sum(cell.correct for cell in cells), images))
         parent = select(Version.parent).where(
             Version.model_id == model.id, Version.number == number
         )
@@ -220,7 +222,7 @@ def _read_last_accuracies(session: Session, model: Model, version: Version) -> l
 
 def _find_larger_base_model(
     session: Session, model: Model, tasks: Sequence[Task]
-) -> LargerBase | None:
+) -> LargerBaseModel | None:
     """Return the newest other model on the base for photos whose head learned all of these
     batches."""
     of_owner = (Model.owner_id == model.owner_id, Model.id != model.id, Model.deleted_at.is_(None))
@@ -251,7 +253,7 @@ def _find_larger_base_model(
         # A batch that was sent but not learned proves nothing about the features.
         if {learned[id].get(number) for number in list_taught_tasks(manifest)} >= batch_digests:
             right, images = BaselineResult.from_json(row.detail).all
-            return LargerBase(name, head, right, images)
+            return LargerBaseModel(name, head, right, images)
     return None
 
 
@@ -268,7 +270,7 @@ def _advise_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str
         )
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
     seconds = images * find_base_pass(imagenet_base.NAME, BASE_SIZE).forward_s
-    begin = Step("POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME})
+    begin = ApiStep("POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME})
     return (
         f"Move the model to the base for photos, whose features tell more classes apart: "
         f"{begin}. A pass over the {images:,} images of its tasks takes about "

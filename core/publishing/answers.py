@@ -17,8 +17,8 @@ from core.contract.jobs.job_result import JobResult, MeasuredVersion, Prediction
 from core.database.session import Database
 from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.ingest.answers import NEW, draw_encryption_key, encrypt_prediction_files
-from core.jobs.fence import Claim
-from core.storage import Blobs
+from core.jobs.fence import JobClaim
+from core.storage import BlobStorage
 
 _FILE = "answers.safetensors"
 
@@ -56,7 +56,11 @@ class StoredPredictions:
 
 
 def store_predictions(
-    db: Database, blobs: Blobs, claim: Claim, folder: Path, answers: Sequence[PredictionsFile]
+    db: Database,
+    blobs: BlobStorage,
+    claim: JobClaim,
+    folder: Path,
+    answers: Sequence[PredictionsFile],
 ) -> StoredPredictions:
     """Store the predictions in the folder of a result for those cells that have none yet."""
     with db.read() as session:

@@ -15,11 +15,11 @@ from core.database.session import Database
 from core.database.tables import Event, Job, Model, Task
 from core.execution import snapshots
 from core.execution.result import read_best_state
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.coverage import list_tasks_after_learning
-from core.publishing.manifest import JobRows, build_manifest
-from core.storage import Store
+from core.publishing.manifest import LearningJobRows, build_manifest
+from core.storage import ObjectStorage
 
 MANIFEST = "manifest.json"
 
@@ -29,7 +29,7 @@ def build_anytime_prefix(job_id: str) -> str:
     return f"anytime/{job_id}/"
 
 
-def register_best_state(db: Database, store: Store, claim: Claim, path: Path) -> None:
+def register_best_state(db: Database, store: ObjectStorage, claim: JobClaim, path: Path) -> None:
     """Upload the folder of a best state, register it, and delete the previous one.
 
     A state that is not better than the registered one is ignored; an attempt that resumes from an
@@ -63,7 +63,7 @@ def register_best_state(db: Database, store: Store, claim: Claim, path: Path) ->
         sha256, size = files[part.path.name]
         described.append(StoredPart(name=part.name, type=part.type, sha256=sha256, bytes=size))
     content = build_manifest(
-        JobRows(model, task, job, base), result.document, described, None, tasks
+        LearningJobRows(model, task, job, base), result.document, described, None, tasks
     )
     state = AnytimeState(job=claim.job_id, step=step, validation=validation)
     content = content.model_copy(update={"anytime": state})

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from core.contract.figures import BaselineResult
 from core.contract.jobs.job_result import JobResult
 from core.database.tables import Model
-from core.text.steps import Step
+from core.text.steps import ApiStep
 
 MARGIN = 0.05
 """Accuracy by which a baseline must be ahead of the version."""
@@ -73,7 +73,7 @@ def _format_biased_head_advice(
     if plain:
         sentences.append(
             f"{again} a model from these features with method `analytic`, and send it the batches "
-            f"again: {Step('POST', '/v1/models', body=build_successor_request(model, version))}."
+            f"again: {ApiStep('POST', '/v1/models', body=build_successor_request(model, version))}."
         )
     else:
         sentences.append(
@@ -83,8 +83,8 @@ def _format_biased_head_advice(
     return " ".join(sentences)
 
 
-def _describe_remedy_request(model: Model, recipe: Mapping[str, object]) -> Step:
-    return Step("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
+def _describe_remedy_request(model: Model, recipe: Mapping[str, object]) -> ApiStep:
+    return ApiStep("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
 
 
 def build_successor_request(model: Model, version: int) -> dict[str, object]:

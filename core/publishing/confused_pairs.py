@@ -8,7 +8,7 @@ import numpy as np
 
 from core.contract.jobs.job_result import JobResult
 from core.execution.result import ResultFolder
-from core.ingest.answers import RankedAnswers, read_ranked_predictions
+from core.ingest.answers import RankedPredictions, read_ranked_predictions
 
 SHARE = 0.25
 """Minimum share, in [0, 1], of each class's held-out images predicted as the other class."""
@@ -42,7 +42,7 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
     if document.problem is not None:  # its predictions are no rows of classes
         return []
     heads = {head.task: head.classes for head in document.heads}
-    answers_by_task: dict[int, list[RankedAnswers]] = {}
+    answers_by_task: dict[int, list[RankedPredictions]] = {}
     for file in document.answers:
         ranked = (
             read_ranked_predictions(result.folder / file.file) if file.version == "new" else None
@@ -60,7 +60,7 @@ def count_confused_pairs(result: ResultFolder[JobResult]) -> list[ConfusedPair]:
     return sorted(confused, key=_compute_smaller_confused_share, reverse=True)
 
 
-def _count_prediction_pairs(answers: list[RankedAnswers]) -> Counter[tuple[int, int]]:
+def _count_prediction_pairs(answers: list[RankedPredictions]) -> Counter[tuple[int, int]]:
     """Return the number of images by (true row, predicted row)."""
     targets = np.concatenate([ranked.targets for ranked in answers]).astype(np.int64)
     rows = np.concatenate([ranked.rows for ranked in answers])

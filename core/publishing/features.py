@@ -27,7 +27,7 @@ ByTask = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Ancestor:
+class MeasuredAncestor:
     """An earlier version as it was measured.
 
     Attributes:
@@ -88,7 +88,7 @@ def _list_ancestors(session: Session, model: Model, number: int) -> list[int]:
     return numbers
 
 
-def _read_ancestors(session: Session, model: Model, numbers: list[int]) -> list[Ancestor]:
+def _read_ancestors(session: Session, model: Model, numbers: list[int]) -> list[MeasuredAncestor]:
     """Return the ancestors that were measured, newest first."""
     of_these = (VersionMeasurement.model_id == model.id, VersionMeasurement.version.in_(numbers))
     by_task = select(VersionMeasurement.version, VersionMeasurement.detail).where(
@@ -111,14 +111,14 @@ def _read_ancestors(session: Session, model: Model, numbers: list[int]) -> list[
         for number, manifest in session.execute(query)
     }
     return [
-        Ancestor(number, heads[number], tasks[number], number not in collapsed)
+        MeasuredAncestor(number, heads[number], tasks[number], number not in collapsed)
         for number in numbers
         if number in tasks
     ]
 
 
 def compare_feature_accuracy(
-    scenario: str, result: JobResult, ancestor: Ancestor
+    scenario: str, result: JobResult, ancestor: MeasuredAncestor
 ) -> FeatureShare | None:
     """Compare a version with an ancestor on the tasks of both.
 

@@ -23,14 +23,18 @@ from core.database.tables import Job, Model, Task, Version, VersionTaskResult
 from core.edits.record import read_edited_tasks
 from core.errors import StoreCorrupt
 from core.execution.result import ResultFolder
-from core.ingest.answers import TaskAnswers, read_encrypted_predictions, read_ranked_predictions
-from core.jobs.fence import Claim
+from core.ingest.answers import (
+    StoredTaskPredictions,
+    read_encrypted_predictions,
+    read_ranked_predictions,
+)
+from core.jobs.fence import JobClaim
 from core.lineage.checks import IMAGE_CHECKS
 from core.lineage.judgement import get_gate_limits
 from core.publishing.loss_tally import MOST_CLASSES, LossTally, PredictedPart, Rows
 from core.statistics.flips import Mask, compute_one_sided_mcnemar
 from core.statistics.power import SIGNIFICANT, find_detectable_loss
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 LAST_VERSIONS = 20
 """Number of the last published versions among which the best one on each task is looked for."""
@@ -71,8 +75,8 @@ class _ComparisonRows:
 
 def count_losses(
     db: Database,
-    blobs: Blobs,
-    claim: Claim,
+    blobs: BlobStorage,
+    claim: JobClaim,
     result: ResultFolder[JobResult],
     production: int | None,
 ) -> Losses | None:
@@ -87,7 +91,7 @@ def count_losses(
     facts = _read_comparison_rows(db, claim, production)
     if facts is None or not _extends_classes(result.document, facts.production):
         return None
-    return _Comparison(blobs, facts, result).count_all_losses()
+    return _LossComparison(blobs, facts, result).count_all_losses()
 
 
 def _extends_classes(document: JobResult, production: "_ComparedVersion | None") -> bool:
@@ -100,7 +104,7 @@ def _extends_classes(document: JobResult, production: "_ComparedVersion | None")
 
 
 def _read_comparison_rows(
-    db: Database, claim: Claim, production: int | None
+    db: Database, claim: JobClaim, production: int | None
 ) -> _ComparisonRows | None:
     """Read the rows that the comparisons need; None if the gate has no check by images."""
     with db.read() as session:
@@ -189,11 +193,11 @@ def _read_manifests(session: Session, model: Model, numbers: set[int]) -> dict[i
     return {number: manifest for number, manifest in session.execute(query)}
 
 
-class _Comparison:
+class _LossComparison:
     """Comparison of the new version with others, task by task."""
 
     def __init__(
-        self, blobs: Blobs, facts: _ComparisonRows, result: ResultFolder[JobResult]
+        self, blobs: BlobStorage, facts: _ComparisonRows, result: ResultFolder[JobResult]
     ) -> None:
         self._blobs = blobs
         self._facts = facts
@@ -272,7 +276,7 @@ class _Comparison:
         place = None
         if path is None and digest is not None:
             path = self._fetch_predictions_if_sound(digest)
-            place = TaskAnswers(version.number, part.task, self._facts.keys[part.task])
+            place = StoredTaskPredictions(version.number, part.task, self._facts.keys[part.task])
         if path is None:
             return None
         rows, _ = read_encrypted_predictions(path, place)

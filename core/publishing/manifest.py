@@ -14,7 +14,7 @@ _MEASURED = (*VersionFigures.model_fields, "trainable", "parameters", "steps", "
 
 
 @dataclass(frozen=True)
-class JobRows:
+class LearningJobRows:
     """Rows that a learning job belongs to; `base` is version 0 of its model."""
 
     model: Model
@@ -24,7 +24,7 @@ class JobRows:
 
 
 def build_manifest(
-    rows: JobRows,
+    rows: LearningJobRows,
     made: LearnedNetwork,
     parts: list[StoredPart],
     number: int | None,

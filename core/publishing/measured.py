@@ -14,11 +14,11 @@ from core.database.tables import Model, Version, VersionTaskResult
 from core.lineage.lineage import find_numbered_version
 from core.lineage.row import find_best_earlier_accuracies, store_matrix_row_figures
 from core.publishing.answers import StoredCells
-from core.statistics.matrix_row import Cell
+from core.statistics.matrix_row import MatrixCellCounts
 
 
 @dataclass(frozen=True)
-class Measurements:
+class NewVersionMeasurements:
     """Measurements of a new version, and those of earlier versions on its task.
 
     Attributes:
@@ -36,7 +36,7 @@ def store_version_measurements(
     session: Session,
     model: Model,
     version: Version,
-    made: Measurements,
+    made: NewVersionMeasurements,
     deleted: Collection[int],
 ) -> None:
     """Store the measurements of a new version, and those of earlier versions on its task.
@@ -55,7 +55,8 @@ def store_version_measurements(
     ]
     best = find_best_earlier_accuracies(session, parent, [cell.task for cell in new_cells])
     cells = {
-        cell.task: Cell(cell.correct_count, cell.total, best.get(cell.task)) for cell in new_cells
+        cell.task: MatrixCellCounts(cell.correct_count, cell.total, best.get(cell.task))
+        for cell in new_cells
     }
     rows = [
         _build_cell_row(model, version.number, cell, best.get(cell.task), made.predictions)

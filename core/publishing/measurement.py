@@ -13,30 +13,30 @@ from core.database.jobs import change_job_state
 from core.database.session import Database
 from core.database.states import JobAction, JobState, find_next_state
 from core.database.tables import Job, Task, VersionTaskResult
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.publishing import answers
-from core.publishing.measured import Measurements, store_version_measurements
+from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.retention import references, retention
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.usage import stored_bytes
 
 
 @dataclass(frozen=True)
-class Published:
+class JobVersionStatus:
     """The version that a job has made or measured: its number, and its status."""
 
     number: int
     status: str
 
 
-_DONE = Published(ADOPTED_VERSION, "measured")
+_DONE = JobVersionStatus(ADOPTED_VERSION, "measured")
 
 
 def publish_measurement(
-    db: Database, store: Store, claim: Claim, folder: Path, cache: Path | None = None
-) -> Published:
+    db: Database, store: ObjectStorage, claim: JobClaim, folder: Path, cache: Path | None = None
+) -> JobVersionStatus:
     """Store the measurement of a claimed job, and end the job. Repeating the call changes nothing.
 
     Args:
@@ -53,7 +53,7 @@ def publish_measurement(
         if session.scalar(select(Job.state).where(Job.id == claim.job_id)) == JobState.SUCCEEDED:
             return _DONE
     result = MeasureResult.from_json(json.loads((folder / "result.json").read_text()))
-    blobs = Blobs(store, cache or folder / "cache", marks=DatabaseDamageMarks(db))
+    blobs = BlobStorage(store, cache or folder / "cache", marks=DatabaseDamageMarks(db))
     sealed = answers.store_predictions(db, blobs, claim, folder, result.answers)
     with db.write() as session:
         # Until the transaction ends, no sweep deletes a blob that it is about to name.
@@ -73,7 +73,7 @@ def publish_measurement(
         cells = answers.filter_retained_cells(session, model, sealed.cells)
         size = answers.count_added_bytes(session, model, cells)
         deleted = {task.number} if task.data_deleted_at is not None else set()
-        measured = Measurements(
+        measured = NewVersionMeasurements(
             result.results, VersionFigures(calibration=result.calibration), cells
         )
         # After an attempt whose end was lost, the row is there already.
@@ -85,5 +85,5 @@ def publish_measurement(
         session.flush()
         stored_bytes.add_stored_bytes(session, job.owner_id, size)
         task_id = task.id
-    retention.delete_task_blobs(db, Blobs(store, Path()), task_id)
+    retention.delete_task_blobs(db, BlobStorage(store, Path()), task_id)
     return _DONE

@@ -22,18 +22,18 @@ from core.database.session import Database
 from core.database.tables import Alias, Job, Model, Task, Version, VersionTaskResult
 from core.edits.record import read_edited_tasks
 from core.execution.result import ResultFolder
-from core.ingest.answers import TaskAnswers, read_encrypted_predictions
+from core.ingest.answers import StoredTaskPredictions, read_encrypted_predictions
 from core.ingest.dataset import open_dataset
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 from core.lineage.features import compute_feature_loss, find_best_ancestor
-from core.lineage.gate import Production
+from core.lineage.gate import GateProductionComparison
 from core.lineage.judgement import get_gate_limits
 from core.lineage.lineage import PRODUCTION
 from core.publishing.features import compare_features_with_ancestors
 from core.publishing.losses import count_losses
 from core.statistics import flips
-from core.statistics.flips import Flips, Mask
-from core.storage import Blobs
+from core.statistics.flips import FlipStatistics, Mask
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ProductionComparison:
     """
 
     production: int | None
-    counted: Production | None
+    counted: GateProductionComparison | None
     losses: Losses | None = None
     features: FeatureCount | None = None
 
@@ -85,7 +85,7 @@ class _MeasuredTask:
     labels: list[str]
     held_out: str
     predictions: str
-    place: TaskAnswers
+    place: StoredTaskPredictions
 
 
 def find_production_number(session: Session, model_id: str) -> int | None:
@@ -96,7 +96,7 @@ def find_production_number(session: Session, model_id: str) -> int | None:
 
 
 def compare_with_production(
-    db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
+    db: Database, blobs: BlobStorage, claim: JobClaim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
     """Count flips and losses against production as the gate needs them, and compare features."""
     comparison = _count_negative_flips(db, blobs, claim, result)
@@ -110,7 +110,7 @@ def compare_with_production(
 
 
 def _count_negative_flips(
-    db: Database, blobs: Blobs, claim: Claim, result: ResultFolder[JobResult]
+    db: Database, blobs: BlobStorage, claim: JobClaim, result: ResultFolder[JobResult]
 ) -> ProductionComparison:
     """Count negative flips against production, if the gate limits them."""
     with db.read() as session:
@@ -147,10 +147,14 @@ def _count_negative_flips(
     )
 
 
-def _sum_flips_against_parent(number: int, result: JobResult, tasks: set[int]) -> Production:
+def _sum_flips_against_parent(
+    number: int, result: JobResult, tasks: set[int]
+) -> GateProductionComparison:
     """Return the counts that the job itself made against its parent."""
     changes = [change for task, change in (result.changes or {}).items() if int(task) in tasks]
-    return Production(number, sum(c.regressed for c in changes), sum(c.total for c in changes))
+    return GateProductionComparison(
+        number, sum(c.regressed for c in changes), sum(c.total for c in changes)
+    )
 
 
 def _find_measured_tasks(
@@ -172,7 +176,7 @@ def _find_measured_tasks(
         ):
             # A dataset numbers its own classes in sorted order, unless the model fixes the list.
             labels = list_label_names(model, task.classes)
-            place = TaskAnswers(number, task_number, task.answers_key)
+            place = StoredTaskPredictions(number, task_number, task.answers_key)
             measured_tasks.append(
                 _MeasuredTask(task_number, labels, task.held_out_sha256, digest, place)
             )
@@ -180,12 +184,12 @@ def _find_measured_tasks(
 
 
 def _count_stored_flips(
-    blobs: Blobs,
+    blobs: BlobStorage,
     number: int,
     manifest: Manifest,
     measured_tasks: list[_MeasuredTask],
     result: ResultFolder[JobResult],
-) -> Production:
+) -> GateProductionComparison:
     """Count flips by the stored predictions of production and those of the result."""
     mine = {
         file.task: result.folder / file.file
@@ -193,7 +197,7 @@ def _count_stored_flips(
         if file.version == "new"
     }
     heads = {head.task: head.classes for head in result.document.heads}
-    total = Flips()
+    total = FlipStatistics()
     for task in measured_tasks:
         if task.number not in mine:
             continue
@@ -211,7 +215,7 @@ def _count_stored_flips(
         total += flips.count_flips(
             old, _mask_correct(new_rows, heads.get(task.number, result.document.classes), truth)
         )
-    return Production(number, total.negative, total.n)
+    return GateProductionComparison(number, total.negative, total.n)
 
 
 def _mask_correct(rows: np.ndarray, classes: list[str], truth: np.ndarray) -> Mask:

@@ -10,7 +10,7 @@ from core.contract.part_types import IMAGE_TYPES
 from core.database.session import Database
 from core.database.tables import Model, Version
 from core.files.safetensors_header import read_safetensors_header
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.judgement import read_forecast_rise
@@ -26,11 +26,11 @@ from core.publishing.version_rows import (
 )
 from core.retention.damage import DatabaseDamageMarks
 from core.statistics.matrix_row import compute_row_figures
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 
 
 def judge_trial_result(
-    db: Database, store: Store, claim: Claim, result: Path, cache: Path
+    db: Database, store: ObjectStorage, claim: JobClaim, result: Path, cache: Path
 ) -> TrialFigures:
     """Return what the version of a claimed job's result would be; nothing is published.
 
@@ -43,7 +43,7 @@ def judge_trial_result(
     Raises:
         LeaseLost, WrongState, ValueError: see `publish_result`.
     """
-    blobs = Blobs(store, cache, marks=DatabaseDamageMarks(db))
+    blobs = BlobStorage(store, cache, marks=DatabaseDamageMarks(db))
     made = store_result_files(db, blobs, claim, result)
     judged: TrialFigures | None = None
     while judged is None:  # None: production moved while the versions were compared
@@ -51,22 +51,22 @@ def judge_trial_result(
         try:
             with db.write() as session:
                 judged = _judge_version(db, session, blobs, claim, made, comparison)
-                raise _Undo
-        except _Undo:
+                raise _TransactionRollback
+        except _TransactionRollback:
             pass
     delete_unnamed_objects(db, blobs, made, set())
     return judged
 
 
-class _Undo(Exception):
+class _TransactionRollback(Exception):
     """Rolls a transaction back whose rows were only needed for a verdict."""
 
 
 def _judge_version(
     db: Database,
     session: Session,
-    blobs: Blobs,
-    claim: Claim,
+    blobs: BlobStorage,
+    claim: JobClaim,
     made: StoredResult,
     comparison: ProductionComparison,
 ) -> TrialFigures | None:

@@ -30,18 +30,18 @@ from core.execution.result import ResultFolder, ResultPartFile, read_result
 from core.execution.totals import StoredTaskTotals, store_result_totals
 from core.failpoints import hit_failpoint
 from core.ids import new_id
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.coverage import list_tasks_after_learning
 from core.lineage.judgement import judge_version
 from core.publishing import answers
 from core.publishing.answers import StoredPredictions
 from core.publishing.confused_pairs import ConfusedPair, count_confused_pairs
-from core.publishing.manifest import JobRows, build_manifest
-from core.publishing.measured import Measurements, store_version_measurements
+from core.publishing.manifest import LearningJobRows, build_manifest
+from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.publishing.negative_flips import ProductionComparison
 from core.retention import references, retention
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,9 @@ class PublishingTransaction:
     now: float
 
 
-def store_result_files(db: Database, blobs: Blobs, claim: Claim, result: Path) -> StoredResult:
+def store_result_files(
+    db: Database, blobs: BlobStorage, claim: JobClaim, result: Path
+) -> StoredResult:
     """Store the files of a result: parts, predictions, features and totals."""
     result_folder = read_result(result)
     stored = []
@@ -116,7 +118,7 @@ def store_result_files(db: Database, blobs: Blobs, claim: Claim, result: Path) -
 
 
 def begin_publishing(
-    db: Database, session: Session, blobs: Blobs, claim: Claim, made: StoredResult
+    db: Database, session: Session, blobs: BlobStorage, claim: JobClaim, made: StoredResult
 ) -> PublishingTransaction:
     """Lock the rows that publishing changes, and return them.
 
@@ -150,7 +152,7 @@ def write_version(
     return version, size
 
 
-def _restore_deleted_blobs(session: Session, blobs: Blobs, made: StoredResult) -> None:
+def _restore_deleted_blobs(session: Session, blobs: BlobStorage, made: StoredResult) -> None:
     """Store again what was deleted as unused meanwhile; the caller holds the lock on references.
 
     Objects that another row refers to are not deleted meanwhile. The store is asked for the others
@@ -191,7 +193,7 @@ def _store_measurements(
     document = made.folder.document
     cells = answers.filter_retained_cells(session, model, made.predictions.cells)
     size = answers.count_added_bytes(session, model, cells)
-    measured = Measurements(document.results, document, cells)
+    measured = NewVersionMeasurements(document.results, document, cells)
     store_version_measurements(
         session, model, version, measured, _find_deleted_tasks(session, model)
     )
@@ -233,7 +235,7 @@ def _add_version(
     described = [part.to_stored_part() for part in stored]
     tasks = list_tasks_after_learning(parent.manifest, task.number) if edit is None else edit.taught
     content = build_manifest(
-        JobRows(model, task, job, base), result, described, number, tasks, start
+        LearningJobRows(model, task, job, base), result, described, number, tasks, start
     )
     # By digest, since parts with the same bytes are one blob.
     sizes = {part.sha256: part.bytes for part in stored}
@@ -285,7 +287,7 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
 
 
 def delete_unnamed_objects(
-    db: Database, blobs: Blobs, made: StoredResult, former: set[str]
+    db: Database, blobs: BlobStorage, made: StoredResult, former: set[str]
 ) -> None:
     """Delete stored objects without a row: predictions and features of deleted images, totals.
 

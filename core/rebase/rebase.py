@@ -33,7 +33,7 @@ from core.lineage.coverage import list_taught_tasks
 from core.models.new_model import (
     NO_LIMITS,
     InitialWeights,
-    Limits,
+    NewModelLimits,
     add_model,
     build_gate_limits,
     find_model_weights,
@@ -43,16 +43,16 @@ from core.models.new_model import (
 )
 from core.models.requested_model import CheckedModelRequest, check_model_request
 from core.packaged import imagenet_base, packaged_base
-from core.rebase.rebase_comparison import Comparison, comparison_to_json
+from core.rebase.rebase_comparison import RebaseComparison, comparison_to_json
 from core.rebase.rebase_plan import find_open_rebase, find_production_version, make_rebase_plan
 from core.recipe import start
 from core.recipe.resolve import complete_stored_recipe
 from core.requests import idempotency
-from core.requests.actor import Actor, Transaction, find_model
+from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.requests.class_only import require_classes
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.retention import references
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.usage import quota
 
 MAX_NAME = 63
@@ -67,12 +67,12 @@ class RebaseRequest:
 
 
 def begin_rebase(
-    resources: Resources,
+    resources: UseCaseResources,
     actor: Actor,
     model: str,
     given: RebaseRequest,
-    repeat: idempotency.Request | None = None,
-    limits: Limits = NO_LIMITS,
+    repeat: idempotency.IdempotentRequest | None = None,
+    limits: NewModelLimits = NO_LIMITS,
 ) -> tuple[RebaseOut, list[str], bool]:
     """Create the new model and queue the learning of retained tasks, in one transaction.
 
@@ -111,11 +111,11 @@ def begin_rebase(
             replay = idempotency.find_earlier_response(session, actor, repeat)
             if replay is not None:
                 return cast(RebaseOut, replay.body), [], True
-            order = _Order(Transaction(session, actor, now), resources, limits)
+            order = _RebaseContext(UseCaseTransaction(session, actor, now), resources, limits)
             locked_old = find_model(session, actor, old.id, lock=True)
             response, job_ids = _add_model_and_jobs(order, locked_old, requested, begins, given)
             location = {"Location": f"/v1/models/{response['new']['id']}/rebase"}
-            stored_response = idempotency.Response(201, location, response)
+            stored_response = idempotency.IdempotentResponse(201, location, response)
             idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
     except IntegrityError:  # a concurrent request was first with the name
         raise make_name_taken_error(requested.name) from None
@@ -134,12 +134,12 @@ def find_free_name(session: Session, owner_id: str, stem: str, ending: str) -> s
 
 
 @dataclass(frozen=True)
-class _Order:
+class _RebaseContext:
     """Context of a rebase."""
 
-    transaction: Transaction
-    resources: Resources
-    limits: Limits
+    transaction: UseCaseTransaction
+    resources: UseCaseResources
+    limits: NewModelLimits
 
 
 def _require_rebasable(session: Session, old: Model) -> None:
@@ -282,7 +282,7 @@ def _keep_old_decoding(asked: CheckedModelRequest, old: Model) -> CheckedModelRe
 
 
 def _add_model_and_jobs(
-    order: _Order,
+    order: _RebaseContext,
     old: Model,
     requested: CheckedModelRequest,
     begins: InitialWeights,
@@ -311,12 +311,14 @@ def _add_model_and_jobs(
     job_ids = [] if new.base_job is None else [new.base_job]
     job_ids += _queue_retained_tasks(order, old, new, requested.resolved.recipe)
     session.flush()
-    response = comparison_to_json(Comparison(make_rebase_plan(session, old, new), {}))
+    response = comparison_to_json(RebaseComparison(make_rebase_plan(session, old, new), {}))
     response["warnings"] += new.warnings
     return response, job_ids
 
 
-def _queue_retained_tasks(order: _Order, old: Model, new: Model, recipe: RecipeOut) -> list[str]:
+def _queue_retained_tasks(
+    order: _RebaseContext, old: Model, new: Model, recipe: RecipeOut
+) -> list[str]:
     """Queue for the new model each task of the old one whose images are still stored, if both models
     read images of the same form.
 
@@ -374,7 +376,7 @@ def _list_retained_tasks(session: Session, old: Model) -> list[Task]:
     return list(session.scalars(query.order_by(Task.number)))
 
 
-def _are_task_files_stored(blobs: Blobs, task: Task) -> bool:
+def _are_task_files_stored(blobs: BlobStorage, task: Task) -> bool:
     """Return True if all files of a task are stored; the caller holds the lock on references."""
     parts = (task.train_sha256, task.held_out_sha256, task.traces_sha256, task.selection_sha256)
     return all(blobs.has(part) for part in parts if part is not None)

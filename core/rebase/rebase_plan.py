@@ -15,14 +15,14 @@ from core.contract.responses.versions.rebase import Arrival, RebaseSide
 from core.database.label_names import list_label_names
 from core.database.tables import Alias, Model, Task, Version, VersionTaskResult
 from core.errors import NotFound
-from core.ingest.answers import TaskAnswers
+from core.ingest.answers import StoredTaskPredictions
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, find_numbered_version, read_numbered_tasks
-from core.lineage.standing import Standing, read_open_task_states, read_standings
+from core.lineage.standing import TaskStanding, read_open_task_states, read_standings
 from core.requests.actor import Actor, find_model
 
-_UNDER_WAY = (Standing.QUEUED, Standing.RUNNING)
+_UNDER_WAY = (TaskStanding.QUEUED, TaskStanding.RUNNING)
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class MeasuredTask:
     total: int
     per_class: Mapping[str, list[int]]
     predictions: str | None
-    place: TaskAnswers
+    place: StoredTaskPredictions
     held_out: str | None
     traces: str | None
     rows: list[str]
@@ -82,7 +82,7 @@ class PlannedTask:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RebasePlan:
     """The old and the new model of a rebase as they are now, and the state of each task.
 
     Attributes:
@@ -105,7 +105,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class _Rebase:
+class _RebaseModels:
     """The old and the new model of a rebase.
 
     Attributes:
@@ -115,7 +115,7 @@ class _Rebase:
 
     old: Model
     new: Model
-    standings: Mapping[int, Standing]
+    standings: Mapping[int, TaskStanding]
     taught: Collection[int]
 
 
@@ -166,7 +166,7 @@ def find_production_version(session: Session, model: Model) -> Version | None:
     return None if alias is None else find_numbered_version(session, model, alias.version)
 
 
-def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
+def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
     """Compute which tasks of the old model have arrived, in a fixed number of queries."""
     old_version, new_version = (
         find_production_version(session, old),
@@ -175,7 +175,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
     sides = (_build_rebase_side(old, old_version), _build_rebase_side(new, new_version))
     if old.deleted_at is not None:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
-        return Plan(*sides, [], new.rebased_at, [text])
+        return RebasePlan(*sides, [], new.rebased_at, [text])
     tasks = read_numbered_tasks(session, old, _list_taught_tasks(old_version))
     twins = _find_tasks_by_archive(
         session, new, {task.sha256 for task in tasks}, _list_taught_tasks(new_version)
@@ -185,7 +185,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
         _find_measured_results(session, old, old_version),
         _find_measured_results(session, new, new_version),
     )
-    rebase = _Rebase(old, new, standings, set(_list_taught_tasks(new_version)))
+    rebase = _RebaseModels(old, new, standings, set(_list_taught_tasks(new_version)))
     planned: list[PlannedTask] = []
     first: dict[str, int] = {}
     for task in tasks:
@@ -199,7 +199,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> Plan:
         first.setdefault(task.sha256, task.number)
         planned.append(one)
     waiting = _describe_pending_work(session, old, new, [task.number for task in tasks])
-    return Plan(
+    return RebasePlan(
         *sides, planned, new.rebased_at, waiting, _list_plan_warnings(session, old, new, planned)
     )
 
@@ -261,7 +261,7 @@ def _build_task_measurements(
         cell.total,
         cell.per_class,
         cell.answers,
-        TaskAnswers(version.number, task.number, task.answers_key),
+        StoredTaskPredictions(version.number, task.number, task.answers_key),
         task.held_out_sha256 if is_kept else None,
         task.traces_sha256 if is_kept else None,
         rows,
@@ -270,7 +270,7 @@ def _build_task_measurements(
 
 
 def _describe_task_state(
-    rebase: _Rebase,
+    rebase: _RebaseModels,
     task: Task,
     twin: Task | None,
     measured: tuple[MeasuredTask | None, MeasuredTask | None],
@@ -328,12 +328,12 @@ def _describe_archive_resending(old: Model, new: Model, task: Task) -> str:
     return f"Send the archive of {name} to {new.name} again.{gone}"
 
 
-def _describe_next_task_step(new: Model, twin: Task, standing: Standing) -> str:
+def _describe_next_task_step(new: Model, twin: Task, standing: TaskStanding) -> str:
     """Say what is left to do before a task of the new model is in production."""
     name = words.describe_task(twin)
     if standing in _UNDER_WAY:
         return f"Wait until {new.name} has learned {name}."
-    if standing is Standing.LEARNED:
+    if standing is TaskStanding.LEARNED:
         return (
             f"{new.name} has learned {name}, and the version in production there does not know it "
             "yet: a version that knows one class waits for the next batch, and one that was put "

@@ -74,7 +74,7 @@ def _generate_recipe_catalogue(path: Path) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-class Catalogue:
+class LazyCatalogue:
     """The catalogue, loaded on first use and cached. Concurrent first calls load it once."""
 
     def __init__(self, settings: Settings) -> None:

@@ -116,7 +116,7 @@ class Actor:
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class UseCaseTransaction:
     """A writing transaction of a use case.
 
     Attributes:

@@ -13,7 +13,7 @@ from core.database.session import Database
 from core.database.tables import AuditEntry, Key, Model, Owner
 from core.ids import is_id
 from core.requests.actor import Actor, find_model, is_valid_key, make_expired_key_error
-from core.requests.pages import Page, decode_cursor, read_query_page
+from core.requests.pages import ListPage, decode_cursor, read_query_page
 from core.requests.times import format_rfc3339
 
 MAX_DATA_BYTES = 16 << 10
@@ -51,7 +51,7 @@ LOG_OUT = "session.end"
 
 
 @dataclass(frozen=True)
-class Entry:
+class AuditedChange:
     """A change as a row of the trail records it.
 
     Attributes:
@@ -67,7 +67,7 @@ class Entry:
     model: str | None = None
 
 
-def record_audit_entry(session: Session, actor: Actor, entry: Entry, now: float) -> None:
+def record_audit_entry(session: Session, actor: Actor, entry: AuditedChange, now: float) -> None:
     """Add a row to the caller's transaction.
 
     Args:
@@ -122,7 +122,7 @@ def list_audit(
             query = _filter_audit_by_action(
                 session, query, wanted.action, cursor, newest_first=wanted.newest_first
             )
-        rows: Page[AuditEntry] = read_query_page(
+        rows: ListPage[AuditEntry] = read_query_page(
             session, query, AuditEntry.id, limit, cursor, descending=wanted.newest_first
         )
         return {

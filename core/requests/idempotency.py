@@ -31,7 +31,7 @@ _REQUEST = ":request"
 
 
 @dataclass(frozen=True)
-class Request:
+class IdempotentRequest:
     """Identity of a request; two requests with equal values are the same.
 
     Attributes:
@@ -52,7 +52,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Response:
+class IdempotentResponse:
     """Response that every repetition of a request gets."""
 
     status: int
@@ -61,7 +61,7 @@ class Response:
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayedResponse:
     """Stored response to the first request."""
 
     status: int
@@ -113,7 +113,9 @@ def build_in_flight_error() -> IdempotencyInFlight:
     )
 
 
-def find_earlier_response(session: Session, actor: Actor, request: Request | None) -> Replay | None:
+def find_earlier_response(
+    session: Session, actor: Actor, request: IdempotentRequest | None
+) -> ReplayedResponse | None:
     """Return the earlier response to this request, or None if there is none or no key.
 
     Raises:
@@ -136,7 +138,11 @@ def find_earlier_response(session: Session, actor: Actor, request: Request | Non
 
 
 def store_idempotent_response(
-    session: Session, actor: Actor, request: Request | None, response: Response, now: float
+    session: Session,
+    actor: Actor,
+    request: IdempotentRequest | None,
+    response: IdempotentResponse,
+    now: float,
 ) -> None:
     """Store the response in the transaction of the work itself.
 
@@ -162,7 +168,9 @@ def store_idempotent_response(
         raise build_in_flight_error()
 
 
-def begin_idempotent_request(db: Database, actor: Actor, request: Request) -> Replay | None:
+def begin_idempotent_request(
+    db: Database, actor: Actor, request: IdempotentRequest
+) -> ReplayedResponse | None:
     """Mark the key as in flight before a stream is read, or return the earlier response.
 
     Raises:
@@ -188,7 +196,7 @@ def begin_idempotent_request(db: Database, actor: Actor, request: Request) -> Re
         return _build_earlier_response(row)
 
 
-def renew_idempotent_request(db: Database, actor: Actor, request: Request) -> None:
+def renew_idempotent_request(db: Database, actor: Actor, request: IdempotentRequest) -> None:
     """Mark the request as still under way; call this every `RENEW_S` seconds."""
     with db.write() as session:
         now = db.now(session)
@@ -200,7 +208,7 @@ def renew_idempotent_request(db: Database, actor: Actor, request: Request) -> No
         )
 
 
-def release_idempotency_key(db: Database, actor: Actor, request: Request) -> None:
+def release_idempotency_key(db: Database, actor: Actor, request: IdempotentRequest) -> None:
     """Release the key of a request that failed."""
     with db.write() as session:
         row = session.get(IdempotencyRecord, (actor.owner_id, request.route, request.key))
@@ -209,7 +217,7 @@ def release_idempotency_key(db: Database, actor: Actor, request: Request) -> Non
             session.delete(row)
 
 
-def _build_key_conditions(actor: Actor, request: Request) -> tuple[Any, ...]:
+def _build_key_conditions(actor: Actor, request: IdempotentRequest) -> tuple[Any, ...]:
     return (
         IdempotencyRecord.owner_id == actor.owner_id,
         IdempotencyRecord.route == request.route,
@@ -226,7 +234,7 @@ def _build_ended_condition(now: ColumnElement[float]) -> ColumnElement[bool]:
 def _write_idempotency_row(
     session: Session,
     actor: Actor,
-    request: Request,
+    request: IdempotentRequest,
     values: dict[str, Any],
     replaces: ColumnElement[bool],
 ) -> bool:
@@ -242,7 +250,7 @@ def _write_idempotency_row(
 
 
 def _find_unexpired_row(
-    session: Session, actor: Actor, request: Request
+    session: Session, actor: Actor, request: IdempotentRequest
 ) -> IdempotencyRecord | None:
     """Return the live row of the key; a stale or expired row is removed."""
     query = select(
@@ -262,9 +270,9 @@ def _find_unexpired_row(
     return row
 
 
-def _build_earlier_response(row: IdempotencyRecord) -> Replay:
+def _build_earlier_response(row: IdempotencyRecord) -> ReplayedResponse:
     headers = {k: v for k, v in row.headers.items() if not k.startswith(":")}
-    return Replay(
+    return ReplayedResponse(
         row.status or 200,
         headers,
         row.body,

@@ -29,7 +29,7 @@ from core.database.tables import Job, Model, Owner, Task
 from core.errors import PerennialError
 from core.execution import batch_lines
 from core.execution.kinds import KINDS, Done
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage, words
 from core.lineage.coverage import find_missing_tasks, list_tasks_after_learning
 from core.lineage.standing import ENDED
@@ -43,7 +43,7 @@ from core.scheduling.eligible import (
 from core.trials.rows import fail_running_trial
 
 __all__ = [
-    "Claim",
+    "JobClaim",
     "claim_job",
     "complete_stop",
     "fail_job",
@@ -105,7 +105,7 @@ _HELD = {"sqlite": _leave_query_unlocked, "postgresql": _lock_selected_rows}
 
 def claim_job(
     db: Database, worker: str, lease_s: float, offer: WorkerResources = ANY_DEVICE
-) -> Claim | None:
+) -> JobClaim | None:
     """Claim the next eligible job of the owner whose turn it is, for `lease_s` seconds.
 
     Return None if there is none. The claim of a task's job fixes its parent, the present lineage
@@ -171,7 +171,7 @@ def _can_job_still_run(session: Session, job: Job, may_run: ColumnElement[bool])
 
 def _record_claim(
     session: Session, model: Model, job: Job, claimant: _ClaimingWorker, now: float
-) -> Claim:
+) -> JobClaim:
     """Record the claim in the job's row, and return it."""
     # A worker that outlived its lease holds an older number, so none of its later writes counts.
     model.fence += 1
@@ -196,7 +196,7 @@ def _record_claim(
         {"attempt": job.attempt},
     )
     session.flush()
-    return Claim(
+    return JobClaim(
         job_id=job.id,
         kind=job.kind,
         model_id=job.model_id,
@@ -257,7 +257,7 @@ def renew_lease(db: Database, job_id: str, fence: int, lease_s: float) -> JobSta
 
 
 @contextmanager
-def _open_claimed_job(db: Database, claim: Claim) -> Iterator[tuple[Session, Job, float]]:
+def _open_claimed_job(db: Database, claim: JobClaim) -> Iterator[tuple[Session, Job, float]]:
     """Write to the row of a claimed job: yield session, locked job and time of the database.
 
     Raises:
@@ -268,7 +268,7 @@ def _open_claimed_job(db: Database, claim: Claim) -> Iterator[tuple[Session, Job
         yield session, job, db.now(session)
 
 
-def complete_stop(db: Database, claim: Claim) -> JobState:
+def complete_stop(db: Database, claim: JobClaim) -> JobState:
     """Complete a pause or a cancellation after the child process has ended.
 
     A job whose stop is not wanted any more is released without a strike.
@@ -283,7 +283,7 @@ def complete_stop(db: Database, claim: Claim) -> JobState:
         )
 
 
-def requeue_or_fail(db: Database, claim: Claim, error: str, *, counts: bool = True) -> JobState:
+def requeue_or_fail(db: Database, claim: JobClaim, error: str, *, counts: bool = True) -> JobState:
     """Queue a job again whose attempt died, or fail it at the third strike.
 
     Args:
@@ -303,7 +303,7 @@ def requeue_or_fail(db: Database, claim: Claim, error: str, *, counts: bool = Tr
         return state
 
 
-def requeue_after_out_of_memory(db: Database, claim: Claim, error: str, detail: str) -> JobState:
+def requeue_after_out_of_memory(db: Database, claim: JobClaim, error: str, detail: str) -> JobState:
     """Queue a job again whose attempt ran out of memory, or fail it at the second time.
 
     Unlike other lost attempts, this counts even if a snapshot was made since: the job would resume
@@ -326,7 +326,7 @@ def requeue_after_out_of_memory(db: Database, claim: Claim, error: str, detail: 
         return _end_lost_attempt(session, job, now, error)
 
 
-def put_off_job(db: Database, claim: Claim, reason: str, seconds: float) -> JobState:
+def put_off_job(db: Database, claim: JobClaim, reason: str, seconds: float) -> JobState:
     """Release a job whose turn it is not, for at least `seconds`, without a strike.
 
     Raises:
@@ -338,7 +338,7 @@ def put_off_job(db: Database, claim: Claim, reason: str, seconds: float) -> JobS
         return state
 
 
-def finish_job(db: Database, claim: Claim, done: Done) -> JobState:
+def finish_job(db: Database, claim: JobClaim, done: Done) -> JobState:
     """End a job that makes no version, and store its findings.
 
     Raises:
@@ -352,7 +352,7 @@ def finish_job(db: Database, claim: Claim, done: Done) -> JobState:
         return change_job_state(session, job, JobAction.FINISH, now)
 
 
-def fail_job(db: Database, claim: Claim, kind: str, error: str) -> JobState:
+def fail_job(db: Database, claim: JobClaim, kind: str, error: str) -> JobState:
     """End a job as failed; it may be retried.
 
     Args:
@@ -367,7 +367,7 @@ def fail_job(db: Database, claim: Claim, kind: str, error: str) -> JobState:
         return _fail_job_or_trial(session, job, now, problem)
 
 
-def reject_job(db: Database, claim: Claim, problem: PerennialError) -> JobState:
+def reject_job(db: Database, claim: JobClaim, problem: PerennialError) -> JobState:
     """End a job as rejected, since its batch is unusable.
 
     The ingest report, if any, is stored in the task, or in the job if it has no task.

@@ -114,7 +114,7 @@ def get_figure_definitions(problem: str | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Row:
+class AccuracyMatrixRow:
     """A version as a row of the matrix.
 
     Attributes:
@@ -131,13 +131,13 @@ class Row:
 
 
 def build_accuracy_matrix(
-    rows: Sequence[Row], columns: Sequence[int], cells: Cells
+    rows: Sequence[AccuracyMatrixRow], columns: Sequence[int], cells: Cells
 ) -> list[list[float | None]]:
     """Return one list per row with one accuracy in [0, 1], or None, per column."""
     return [[_compute_cell_accuracy(cells, row.version, task) for task in columns] for row in rows]
 
 
-def list_lineage_rows(rows: Sequence[Row], version: int) -> list[Row]:
+def list_lineage_rows(rows: Sequence[AccuracyMatrixRow], version: int) -> list[AccuracyMatrixRow]:
     """Return the rows from version 0 to `version` along the parents.
 
     Raises:
@@ -150,7 +150,7 @@ def list_lineage_rows(rows: Sequence[Row], version: int) -> list[Row]:
     return lineage[::-1]
 
 
-class Stages:
+class LineageAccuracyMatrix:
     """R along the ancestors of one version, and every figure derived from it.
 
     Args:
@@ -169,7 +169,7 @@ class Stages:
 
     def __init__(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[AccuracyMatrixRow],
         cells: Cells,
         version: int,
         scenario: str,
@@ -352,7 +352,9 @@ def compute_change_rates(changes: Iterable[Sequence[int]]) -> tuple[float | None
     return _divide_or_none(regressed, total), _divide_or_none(improved, total)
 
 
-def find_single_class_tasks(stages: Stages, classes: Mapping[int, Collection[str]]) -> list[int]:
+def find_single_class_tasks(
+    stages: LineageAccuracyMatrix, classes: Mapping[int, Collection[str]]
+) -> list[int]:
     """Return the tasks whose accuracy is meaningless because there is only one possible class.
 
     Args:
@@ -367,7 +369,7 @@ def find_single_class_tasks(stages: Stages, classes: Mapping[int, Collection[str
 
 
 def find_classes_without_test_images(
-    stages: Stages,
+    stages: LineageAccuracyMatrix,
     per_class: ClassCells,
     classes: Mapping[int, Collection[str]],
     ever: Collection[int] | None = None,
@@ -411,7 +413,7 @@ def find_classes_without_test_images(
 
 
 def compute_last_stage_figures(
-    stages: Stages,
+    stages: LineageAccuracyMatrix,
     per_class: ClassCells | None = None,
     joint: Sequence[float | None] | None = None,
     reference: Sequence[float | None] | None = None,

@@ -41,7 +41,7 @@ _SHORT, _LONG = 8, 9
 
 
 @dataclass(frozen=True)
-class DuplicateMatches:
+class NearDuplicateMatches:
     """Result of a search for near duplicates.
 
     Attributes:
@@ -66,7 +66,7 @@ def compute_hamming_distances(first: Hashes, second: Hashes) -> npt.NDArray[np.u
     return np.bitwise_count(first ^ second).sum(-1, dtype=np.uint8)  # type: ignore[no-any-return]
 
 
-def find_duplicates_within(hashes: Hashes) -> DuplicateMatches:
+def find_duplicates_within(hashes: Hashes) -> NearDuplicateMatches:
     """Find for each image an earlier near duplicate: `near` has a smaller row than its own."""
     near = np.full(len(hashes), -1, np.int64)
     distinct, first, group = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
@@ -80,15 +80,17 @@ def find_duplicates_within(hashes: Hashes) -> DuplicateMatches:
     late, early = late[order], early[order]
     _, at = np.unique(late, return_index=True)
     near[late[at]] = early[at]
-    return DuplicateMatches(near, complete)
+    return NearDuplicateMatches(near, complete)
 
 
-def find_duplicates_between(hashes: Hashes, earlier: Hashes) -> DuplicateMatches:
+def find_duplicates_between(hashes: Hashes, earlier: Hashes) -> NearDuplicateMatches:
     """Find for each image of `hashes` a near duplicate in `earlier`: `near` has its row there."""
     return find_duplicates_in_each(hashes, [earlier])[0]
 
 
-def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> list[DuplicateMatches]:
+def find_duplicates_in_each(
+    new_hashes: Hashes, groups: Sequence[Hashes]
+) -> list[NearDuplicateMatches]:
     """Find for each image a near duplicate in each of several groups of images, in one search.
 
     Args:
@@ -124,7 +126,7 @@ def find_duplicates_in_each(new_hashes: Hashes, groups: Sequence[Hashes]) -> lis
 
     complete = _visit_near_pairs(hashes, is_new, ~is_new, keep_visited_pairs)
     near = np.where(best < none, best % _UNEQUAL, -1)[:, of.reshape(-1)]
-    return [DuplicateMatches(rows, complete) for rows in near]
+    return [NearDuplicateMatches(rows, complete) for rows in near]
 
 
 def group_duplicates(hashes: Hashes) -> Rows:

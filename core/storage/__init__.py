@@ -7,15 +7,15 @@ the secret of an access key. Importing it does not load the S3 client; opening a
 from pathlib import Path
 
 from core.settings import Settings
-from core.storage.blobs import VERIFIED, Blobs
+from core.storage.blobs import VERIFIED, BlobStorage
 from core.storage.folder import FolderStore
-from core.storage.objects import ObjectInfo, Store
+from core.storage.objects import ObjectInfo, ObjectStorage
 from core.storage.timed import TimedStore
 
-__all__ = ["Blobs", "ObjectInfo", "Store", "open_store"]
+__all__ = ["BlobStorage", "ObjectInfo", "ObjectStorage", "open_store"]
 
 
-def open_store(settings: Settings, *, waited_for: bool = False) -> Store:
+def open_store(settings: Settings, *, waited_for: bool = False) -> ObjectStorage:
     """Return the store that `PERENNIAL_STORE_URL` names, without contacting or creating anything.
 
     Args:

@@ -20,7 +20,13 @@ from typing import Protocol
 
 from core.errors import StoreCorrupt, Unavailable
 from core.files import disk
-from core.storage.objects import CHUNK_BYTES, STRAY_AFTER_S, ObjectInfo, Store, make_file_change_tag
+from core.storage.objects import (
+    CHUNK_BYTES,
+    STRAY_AFTER_S,
+    ObjectInfo,
+    ObjectStorage,
+    make_file_change_tag,
+)
 from core.storage.verified import VerifiedObjects
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -35,10 +41,10 @@ A job may be about to open it.
 
 _log = logging.getLogger(__name__)
 VERIFIED = VerifiedObjects()
-"""Verified files and objects, shared by all `Blobs` of this process. `open_store` sets its age."""
+"""Verified files and objects, shared by all `BlobStorage` of this process. `open_store` sets its age."""
 _UNTRIMMED: dict[tuple[Path, int], int] = {}
 """Bytes cached since the last trim, by cache folder and size; shared like `VERIFIED`, since each job
-makes its own `Blobs`."""
+makes its own `BlobStorage`."""
 # Locks by the first byte of the digest: of several threads that verify one blob, only one reads it.
 _verifying = [threading.RLock() for _ in range(256)]
 
@@ -62,7 +68,7 @@ class DamageMarks(Protocol):
         ...
 
 
-class Blobs:
+class BlobStorage:
     """Blobs on a store. Safe for threads, and for processes that share one cache folder.
 
     Args:
@@ -74,7 +80,7 @@ class Blobs:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStorage,
         cache: Path,
         *,
         cache_bytes: int = CACHE_BYTES,
@@ -335,7 +341,7 @@ class Blobs:
             excess -= size
 
 
-def require_object_digest(store: Store, key: str, sha256: str) -> None:
+def require_object_digest(store: ObjectStorage, key: str, sha256: str) -> None:
     """Verify an object's digest, unless this process did so recently and the object is unchanged.
 
     Raises:

@@ -19,7 +19,7 @@ from core.trials.plan import PlannedTrial
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchRecipePlan:
     """The recipe of a batch in its model, with warnings.
 
     `missing` has a sentence for each task that its version lacks. `trials` has the candidates for
@@ -45,7 +45,7 @@ class BatchInModel:
     """
 
     row: dict[str, Any]
-    plan: Plan
+    plan: BatchRecipePlan
     names: ComparedClassNames
     expected_s: float | None
     same: list[repeats.EqualTask]
@@ -88,7 +88,7 @@ class ModelHistory:
 
 
 def read_model_and_tasks(
-    session: Session, actor: Actor, model: str, sent: repeats.Sent
+    session: Session, actor: Actor, model: str, sent: repeats.BatchIdentity
 ) -> ModelHistory:
     """Read a model with its latest version, last open job, and the tasks that matter for a batch.
 

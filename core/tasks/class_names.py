@@ -60,7 +60,7 @@ def compare_class_names(batch: Collection[str], known: Collection[str]) -> Compa
     """
     known_names = set(known)
     new = sorted(set(batch) - known_names)
-    index = _Index()
+    index = _SimilarNameIndex()
     if new:
         # Known names come first, since the first one wins; sorted, for one result each time.
         for name in sorted(known_names):
@@ -115,7 +115,7 @@ def _choose_gap_replacement(text: str, gap: "re.Match[str]") -> str:
     return " " if after.isdigit() and (not before or before.isdigit()) else ""
 
 
-class _Index:
+class _SimilarNameIndex:
     """Index of names in which similar ones are found; the first one added wins."""
 
     def __init__(self) -> None:

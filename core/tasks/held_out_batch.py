@@ -25,9 +25,9 @@ from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
 from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.tasks.sent_batch import SentBatch, build_archive_key
-from core.tasks.submission import LockedModel, Submission
+from core.tasks.submission import BatchSubmission, LockedModel
 from core.tasks.task_response import build_task_response
 
 _MOST_LISTED = 20
@@ -43,7 +43,7 @@ def may_have_held_out_alone(db: Database, actor: Actor, model: str) -> bool:
         return find_model(session, actor, model).base == ADOPTED
 
 
-def submit_or_measure_batch(submission: Submission) -> SentBatch[Accepted]:
+def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
     """Send a batch: as the next task, or to measure task 1 if its images are all held out.
 
     Raises:
@@ -87,7 +87,7 @@ def submit_or_measure_batch(submission: Submission) -> SentBatch[Accepted]:
         log_line = job_log.build_validation_log_line(job, sum(counts.values()), len(counts))
         job_rows.record_job_creation(session, job, now, lines=[log_line])
         data: AuditData = {"model": model.id, "number": ADOPTED_VERSION, "sha256": batch.sha256}
-        entry = Entry("task.measure", task.id, data, model=model.id)
+        entry = AuditedChange("task.measure", task.id, data, model=model.id)
         record_audit_entry(session, submission.actor, entry, now)
         response: Accepted = {
             "task": build_task_response(session, model, task),

@@ -20,25 +20,25 @@ from sqlalchemy.orm import Session
 from core.contract.reports.report import BatchReport, DuplicatesPolicy, Repeats
 from core.database.kinds import JobKind
 from core.database.tables import Job, Model, Task, Version
-from core.ingest.inspect import Directory
+from core.ingest.inspect import ArchiveDirectory
 from core.lineage import words
-from core.lineage.standing import Standing, read_standings
+from core.lineage.standing import TaskStanding, read_standings
 from core.tasks import retries
 
-ANSWERS = (Standing.RUNNING, Standing.QUEUED, Standing.LEARNED, Standing.HELD)
+ANSWERS = (TaskStanding.RUNNING, TaskStanding.QUEUED, TaskStanding.LEARNED, TaskStanding.HELD)
 """Standings with which a task answers a batch of the same content, the best first; with others the
 batch is learned.
 """
 
 
 @dataclass(frozen=True)
-class Sent:
+class BatchIdentity:
     """A batch as it is looked for: the digest of its archive, what is in it, and the policy of
     equal images.
     """
 
     sha256: str
-    directory: Directory
+    directory: ArchiveDirectory
     duplicates: DuplicatesPolicy
 
 
@@ -52,7 +52,7 @@ class EqualTask:
     """
 
     task: Task
-    standing: Standing
+    standing: TaskStanding
     is_held: bool
 
     @property
@@ -61,7 +61,7 @@ class EqualTask:
         return self.standing in ANSWERS or self.is_held
 
 
-def find_same_batches(session: Session, model: Model, sent: Sent) -> list[EqualTask]:
+def find_same_batches(session: Session, model: Model, sent: BatchIdentity) -> list[EqualTask]:
     """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's
     row.
     """
@@ -74,7 +74,7 @@ def find_same_batches(session: Session, model: Model, sent: Sent) -> list[EqualT
     return rank_equal_tasks(session, model, sent, session.scalars(query).all())
 
 
-def build_same_batch_condition(model: Model, sent: Sent) -> ColumnElement[bool]:
+def build_same_batch_condition(model: Model, sent: BatchIdentity) -> ColumnElement[bool]:
     """Build the SQL condition on tasks of a model that may have the same content as a batch.
 
     Older tasks have no digest of their content and match by their archive; `rank_equal_tasks` then
@@ -89,7 +89,7 @@ def build_same_batch_condition(model: Model, sent: Sent) -> ColumnElement[bool]:
 
 
 def rank_equal_tasks(
-    session: Session, model: Model, sent: Sent, candidates: Sequence[Task]
+    session: Session, model: Model, sent: BatchIdentity, candidates: Sequence[Task]
 ) -> list[EqualTask]:
     """Return the candidates with their standings: the one that answers first, then the others from
     the newest.
@@ -100,9 +100,9 @@ def rank_equal_tasks(
         if one.content_sha256 is not None or _has_same_reading_options(one.report, sent)
     ]
     where = read_standings(session, model.id, tasks)
-    held_numbers = {number for number, standing in where.items() if standing is Standing.HELD}
+    held_numbers = {number for number, standing in where.items() if standing is TaskStanding.HELD}
     held_numbers |= _find_held_versions(
-        session, model, [n for n, standing in where.items() if standing is Standing.SKIPPED]
+        session, model, [n for n, standing in where.items() if standing is TaskStanding.SKIPPED]
     )
     same = [EqualTask(task, where[task.number], task.number in held_numbers) for task in tasks]
     return sorted(same, key=lambda one: (_rank_earlier_task(one), -one.task.number))
@@ -127,7 +127,7 @@ def _find_held_versions(session: Session, model: Model, numbers: Sequence[int]) 
     return {number for number, status in newest.items() if status == "held"}
 
 
-def _has_same_reading_options(report: BatchReport, sent: Sent) -> bool:
+def _has_same_reading_options(report: BatchReport, sent: BatchIdentity) -> bool:
     """Return True where an archive was read by the same options; with others it may hold other
     labels.
     """
@@ -145,7 +145,10 @@ def find_current_task_job(session: Session, same: EqualTask) -> Job:
     """Return the job that made what a task is now: the one under way, or the one that made its
     version.
     """
-    if same.standing in (Standing.QUEUED, Standing.RUNNING) and not same.task.came_with_model:
+    if (
+        same.standing in (TaskStanding.QUEUED, TaskStanding.RUNNING)
+        and not same.task.came_with_model
+    ):
         return retries.find_newest_job(session, same.task)
     if same.task.came_with_model:
         measures = Job.model_id == same.task.model_id, Job.kind == str(JobKind.MEASURE)

@@ -39,11 +39,11 @@ from core.jobs.jobs import (
 )
 from core.jobs.run_again import requeue_ended_job
 from core.lineage import lineage, words
-from core.lineage.standing import Standing
+from core.lineage.standing import TaskStanding
 from core.recipe.resolve import resolve_recipe
 from core.recipe.stored import build_stored_override
 from core.requests.actor import Actor
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
 from core.trials.rows import convert_to_single_recipe, start_trials_again
 from core.usage import quota
@@ -161,7 +161,7 @@ def _retry_without_task(
 
 def _retry_task(again: RelearnRequest) -> Job:
     task, job = again.task, again.job
-    if task.standing == Standing.LEARNED:
+    if task.standing == TaskStanding.LEARNED:
         raise WrongState(
             f"Task {task.number} is learned: version {again.model.head}, from which the line goes "
             f"on, was taught it.",
@@ -218,7 +218,10 @@ def _requeue_job(again: RelearnRequest) -> None:
     change_job_state(session, job, JobAction.RETRY, again.now)
     audit_data: AuditData = {"from": before, "to": job.state}
     record_audit_entry(
-        session, again.actor, Entry("job.retry", job.id, audit_data, model=model.id), again.now
+        session,
+        again.actor,
+        AuditedChange("job.retry", job.id, audit_data, model=model.id),
+        again.now,
     )
 
 
@@ -269,7 +272,9 @@ def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> J
         job_log.add_log_line(session, fresh.id, ("warning", text), now)
     record_job_creation(session, fresh, now, {"retry_of": last.id})
     data: AuditData = {"retry_of": last.id, "task": task.number}
-    record_audit_entry(session, again.actor, Entry(action, fresh.id, data, model=model.id), now)
+    record_audit_entry(
+        session, again.actor, AuditedChange(action, fresh.id, data, model=model.id), now
+    )
     return fresh
 
 

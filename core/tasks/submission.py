@@ -31,24 +31,24 @@ from core.jobs import jobs
 from core.jobs.job_response import build_job_response as shown_job
 from core.jobs.job_response import is_model_stopped
 from core.lineage.outlook import describe_task_outlook
-from core.lineage.standing import Standing
+from core.lineage.standing import TaskStanding
 from core.lineage.words import can_relearn
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.recipe.stored import build_stored_override
 from core.requests import idempotency
 from core.requests.actor import Actor, find_model, find_model_row
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention import archives
-from core.storage import Store
+from core.storage import ObjectStorage
 from core.tasks import batch_plan, batch_report, repeats, retries
-from core.tasks.batch_plan import BatchInModel, ModelHistory, Plan
+from core.tasks.batch_plan import BatchInModel, BatchRecipePlan, ModelHistory
 from core.tasks.batch_recipe import estimate_plan_seconds, resolve_batch_recipe
 from core.tasks.class_names import compare_class_names
 from core.tasks.repeats import EqualTask
 from core.tasks.sent_batch import (
     Answer,
-    Batch,
     SentBatch,
+    SpooledBatch,
     build_archive_key,
     build_repeated_response,
     make_task_of_batch,
@@ -59,7 +59,7 @@ from core.trials.plan import describe_plan
 from core.trials.rows import add_trials
 from core.uploads import whole_uploads
 from core.uploads.archive_keeping import store_archive
-from core.uploads.whole_uploads import WholeUpload
+from core.uploads.whole_uploads import CompleteUpload
 from core.usage import quota, stored_bytes
 
 
@@ -115,7 +115,7 @@ def check_before_upload(
 
 
 @dataclass(frozen=True)
-class Submission:
+class BatchSubmission:
     """A batch that is sent to a model.
 
     Attributes:
@@ -127,16 +127,16 @@ class Submission:
     """
 
     db: Database
-    store: Store
+    store: ObjectStorage
     catalogue: Catalogue
     actor: Actor
     model: str
-    batch: Batch
-    repeat: idempotency.Request | None = None
+    batch: SpooledBatch
+    repeat: idempotency.IdempotentRequest | None = None
     max_bytes: int = 0
     max_open_jobs: int = 0
     admission: AdmissionLimits = ANY
-    upload: WholeUpload | None = None
+    upload: CompleteUpload | None = None
 
     def preview_submission(self) -> Report:
         """Return the report of submitting this batch without doing it (`?validate=only`).
@@ -246,10 +246,10 @@ class Submission:
             "job": job.id,
         }
         record_audit_entry(
-            session, self.actor, Entry("task.submit", task.id, data, model=model.id), now
+            session, self.actor, AuditedChange("task.submit", task.id, data, model=model.id), now
         )
         response: Accepted = {
-            "task": task_to_json(model, task, job, Standing.QUEUED),
+            "task": task_to_json(model, task, job, TaskStanding.QUEUED),
             "job": shown_job(session, job, model, may_be_stopped=locked.is_stopped),
             "expected_s": there.expected_s,
         }
@@ -258,7 +258,7 @@ class Submission:
     def _make_task(
         self,
         there: BatchInModel,
-        plan: Plan,
+        plan: BatchRecipePlan,
         same: Sequence[EqualTask],
         task_id: str,
         locked: LockedModel,
@@ -359,12 +359,12 @@ class Submission:
 
     def _store_response(self, session: Session, done: SentBatch[Any], now: float) -> None:
         """Store the response for the idempotency key."""
-        response = idempotency.Response(done.status, done.headers, done.response)
+        response = idempotency.IdempotentResponse(done.status, done.headers, done.response)
         idempotency.store_idempotent_response(session, self.actor, self.repeat, response, now)
         session.flush()
 
     def store_and_accept_batch(
-        self, there: BatchInModel, key: str, add: Add[Answer], spent: WholeUpload | None = None
+        self, there: BatchInModel, key: str, add: Add[Answer], spent: CompleteUpload | None = None
     ) -> SentBatch[Answer]:
         """Move the archive into the store and accept it in one transaction.
 
@@ -457,7 +457,7 @@ class Submission:
     def _read_model(self, session: Session, model: str) -> ModelHistory:
         return batch_plan.read_model_and_tasks(session, self.actor, model, self.batch.sent)
 
-    def make_plan(self, session: Session, past: ModelHistory) -> Plan:
+    def make_plan(self, session: Session, past: ModelHistory) -> BatchRecipePlan:
         """Return the recipe of the batch, with all warnings about the batch in this model.
 
         Raises:
@@ -474,7 +474,7 @@ class Submission:
             *ahead.missing,
             *ahead.notes,
         ]
-        return Plan(ResolvedRecipe(resolved.recipe, warnings), ahead.missing, trials)
+        return BatchRecipePlan(ResolvedRecipe(resolved.recipe, warnings), ahead.missing, trials)
 
     def _check_recipe(
         self, session: Session, past: ModelHistory, resolved: ResolvedRecipe

@@ -11,7 +11,7 @@ from core.contract.responses.task import TaskOut
 from core.database.kinds import JobKind
 from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.lineage import words
-from core.lineage.standing import Standing, read_standings
+from core.lineage.standing import TaskStanding, read_standings
 from core.requests.times import format_rfc3339
 from core.versions.versions import find_newest_published
 
@@ -97,7 +97,7 @@ def task_to_json(
     model: Model,
     task: Task,
     job: Job | None,
-    standing: Standing,
+    standing: TaskStanding,
     learned: TeachingVersions = NOT_LEARNED,
 ) -> TaskOut:
     """Return a task in the contract's form.

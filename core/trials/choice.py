@@ -12,7 +12,7 @@ from core.contract.jobs.trial import TrialFigures
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MeasuredTrial:
     """A measured candidate: its number, its figures, and the seconds that it took."""
 
     number: int
@@ -25,7 +25,7 @@ class Candidate:
         return self.figures.images, self.figures.bytes, self.seconds, self.number
 
 
-def choose_candidate(candidates: Sequence[Candidate]) -> Candidate:
+def choose_candidate(candidates: Sequence[MeasuredTrial]) -> MeasuredTrial:
     """Return the best of one candidate or more."""
     passing = [each for each in candidates if each.figures.passed] or list(candidates)
     scored = [each for each in passing if each.figures.score is not None]
@@ -37,7 +37,7 @@ def choose_candidate(candidates: Sequence[Candidate]) -> Candidate:
     return min((each for each in scored if _get_value(each) >= bound), key=lambda each: each.cost)
 
 
-def explain_loss(loser: Candidate, winner: Candidate) -> str:
+def explain_loss(loser: MeasuredTrial, winner: MeasuredTrial) -> str:
     """Return why one candidate was not chosen and another one was, in a sentence."""
     figures, better = loser.figures, winner.figures
     if better.passed and not figures.passed:
@@ -59,13 +59,13 @@ def explain_loss(loser: Candidate, winner: Candidate) -> str:
     return "It is as good within one standard error, but takes longer."
 
 
-def _get_value(candidate: Candidate) -> float:
+def _get_value(candidate: MeasuredTrial) -> float:
     score = candidate.figures.score
     assert score is not None, "only candidates with a score are compared"
     return float(score.value)
 
 
-def _get_error(candidate: Candidate) -> float:
+def _get_error(candidate: MeasuredTrial) -> float:
     score = candidate.figures.score
     assert score is not None, "only candidates with a score are compared"
     return float(score.error)

@@ -11,7 +11,7 @@ from core.database.tables import Job, Trial
 from core.errors import NotFound, WrongState
 from core.jobs.jobs import lock_visible_job
 from core.requests.actor import Actor
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.trials.listing import build_trials_response, require_trials
 from core.trials.rows import TrialState, find_best_trial, read_trials
 
@@ -53,7 +53,7 @@ def choose_trial(db: Database, actor: Actor, job_id: str, number: int) -> tuple[
         change_job_state(session, job, JobAction.CHOOSE, now, {"reason": reason})
         data: AuditData = {"trial": number}
         record_audit_entry(
-            session, actor, Entry("job.choose", job.id, data, model=job.model_id), now
+            session, actor, AuditedChange("job.choose", job.id, data, model=job.model_id), now
         )
         return build_trials_response(session, job), True
 

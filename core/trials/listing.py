@@ -13,7 +13,7 @@ from core.ids import is_id
 from core.jobs.jobs import make_missing_error
 from core.requests.actor import Actor
 from core.requests.times import format_rfc3339
-from core.trials.choice import Candidate, explain_loss
+from core.trials.choice import MeasuredTrial, explain_loss
 from core.trials.rows import TrialState, find_best_trial, list_measured_trials, read_trials
 
 
@@ -79,8 +79,8 @@ def require_trials(job: Job) -> None:
 
 def _trial_to_json(
     trial: Trial,
-    candidates: Mapping[int, Candidate],
-    winner: Candidate | None,
+    candidates: Mapping[int, MeasuredTrial],
+    winner: MeasuredTrial | None,
     budget_s: float | None,
 ) -> TrialOut:
     figures, own = trial.figures, candidates.get(trial.number)

@@ -16,7 +16,7 @@ from core.database.tables import Model
 from core.errors import Invalid, InvalidRecipe, JobTooLarge
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.recipe.stored import build_stored_override
-from core.trials.candidates import Suggestion, list_suggestions
+from core.trials.candidates import TrialSuggestion, list_suggestions
 
 AUTO: Literal["auto"] = "auto"
 LEAST, MOST = 2, 8
@@ -51,7 +51,7 @@ class PlannedTrial:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrialBatch:
     """A batch as the choice of candidates sees it.
 
     Attributes:
@@ -70,7 +70,7 @@ Check = Callable[[ResolvedRecipe], list[str]]
 
 
 def plan_trials(
-    catalogue: Catalogue, model: Model, asked: TrialsRequest, batch: Batch, check: Check
+    catalogue: Catalogue, model: Model, asked: TrialsRequest, batch: TrialBatch, check: Check
 ) -> list[PlannedTrial]:
     """Return the candidates of a batch.
 
@@ -133,7 +133,7 @@ def _plan_listed_trials(
     planned: list[PlannedTrial] = []
     for number, patch in enumerate(recipes, start=1):
         try:
-            trial = _build_trial_recipe(catalogue, model, Suggestion(patch, LISTED))
+            trial = _build_trial_recipe(catalogue, model, TrialSuggestion(patch, LISTED))
             warnings = check(trial.resolved)
         except InvalidRecipe as error:
             detail = f"Recipe {number} of the list: {error.detail}"
@@ -146,7 +146,9 @@ def _plan_listed_trials(
     return planned
 
 
-def _build_trial_recipe(catalogue: Catalogue, model: Model, suggestion: Suggestion) -> PlannedTrial:
+def _build_trial_recipe(
+    catalogue: Catalogue, model: Model, suggestion: TrialSuggestion
+) -> PlannedTrial:
     if "resources" in suggestion.patch:
         raise InvalidRecipe(
             "resources cannot differ between trials, which one job learns: set them in the "
@@ -165,7 +167,7 @@ def _build_trial_recipe(catalogue: Catalogue, model: Model, suggestion: Suggesti
 
 
 def _find_candidates(
-    catalogue: Catalogue, model: Model, batch: Batch, check: Check
+    catalogue: Catalogue, model: Model, batch: TrialBatch, check: Check
 ) -> list[PlannedTrial]:
     planned: list[PlannedTrial] = []
     for suggestion in list_suggestions(model, batch.is_first, batch.images):

@@ -12,7 +12,7 @@ from core.contract.responses.recipe import RecipeOut
 from core.database.jobs import change_job_state, is_unfinished
 from core.database.states import JobAction, JobState
 from core.database.tables import Job, Task, Trial, TrialFile
-from core.trials.choice import Candidate, choose_candidate
+from core.trials.choice import MeasuredTrial, choose_candidate
 from core.trials.plan import PlannedTrial, TrialsRequest
 
 _OF_ALL = frozenset({"data", "time"})
@@ -73,10 +73,10 @@ def has_selection_images(session: Session, model_id: str) -> bool:
     return session.scalar(query.limit(1)) is not None
 
 
-def list_measured_trials(trials: Sequence[Trial]) -> list[Candidate]:
+def list_measured_trials(trials: Sequence[Trial]) -> list[MeasuredTrial]:
     """Return the measured trials."""
     return [
-        Candidate(trial.number, trial.figures, trial.seconds or 0.0)
+        MeasuredTrial(trial.number, trial.figures, trial.seconds or 0.0)
         for trial in trials
         if trial.state == TrialState.MEASURED and trial.figures is not None
     ]

@@ -24,7 +24,7 @@ from core.database.tables import DamagedObject, ScrubProgress
 from core.errors import StoreCorrupt
 from core.retention import archives, damage, references, retention
 from core.settings import Settings
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 
 RECORD_S = 2.0
 """Seconds of work that a killed worker may leave to be repeated, besides the object at hand."""
@@ -45,7 +45,7 @@ class _ScrubInterrupted(Exception):
 
 
 @dataclass(frozen=True)
-class _NamedObject:
+class _ReferencedObject:
     """An object as a row refers to it: key and SHA-256 digest."""
 
     key: str
@@ -63,7 +63,7 @@ class Scrubber:
     def __init__(
         self,
         db: Database,
-        store: Store,
+        store: ObjectStorage,
         settings: Settings,
         worker: str,
         pause: Callable[[float], bool],
@@ -190,7 +190,7 @@ class Scrubber:
             self._record_progress_if_due()
         self._looked_at = time.monotonic()
 
-    def _check_object(self, named: _NamedObject, marked: bool) -> None:
+    def _check_object(self, named: _ReferencedObject, marked: bool) -> None:
         """Hash an object, and mark it or remove its mark."""
         kind, tag = self._inspect_object(named)
         # Look twice: the object may have been deleted or replaced during the first look.
@@ -212,7 +212,7 @@ class Scrubber:
             self._delete_unused_blobs(forgotten)
             self._remove_unreferenced(named.key)
 
-    def _inspect_object(self, named: _NamedObject) -> tuple[damage.Kind | None, str]:
+    def _inspect_object(self, named: _ReferencedObject) -> tuple[damage.Kind | None, str]:
         """Return the kind of damage of an object, or None if it is sound, and the object's tag."""
         info = self._store.stat(named.key)
         if info is None:
@@ -242,7 +242,7 @@ class Scrubber:
 
     def _delete_unused_blobs(self, digests: list[str]) -> None:
         retention.delete_unused_blobs(
-            self._db, Blobs(self._store, self._settings.make_folder("cache")), digests
+            self._db, BlobStorage(self._store, self._settings.make_folder("cache")), digests
         )
 
     def _wait_for_byte_rate(self, count: int) -> None:
@@ -267,28 +267,30 @@ def _is_scrub_due(row: ScrubProgress, now: float, period_s: float) -> bool:
     return now >= row.began_at + period_s
 
 
-def _read_next_objects(session: Session, cursor: str) -> list[_NamedObject]:
+def _read_next_objects(session: Session, cursor: str) -> list[_ReferencedObject]:
     """Return the next objects after the key `cursor`; empty after the last one."""
     if cursor < _BLOBS:
         rows = archives.list_used_archives_after(session, cursor, archives.PREFIX, _BATCH)
         if rows:
-            return [_NamedObject(key, sha256) for key, sha256 in rows]
+            return [_ReferencedObject(key, sha256) for key, sha256 in rows]
     last = cursor.rpartition("/")[2] if cursor.startswith(_BLOBS) else ""
     return [
-        _NamedObject(Blobs.make_blob_key(digest), digest)
+        _ReferencedObject(BlobStorage.make_blob_key(digest), digest)
         for digest in references.list_used_digests_after(session, last, _BATCH)
     ]
 
 
-def _find_referenced_object(session: Session, key: str) -> _NamedObject | None:
+def _find_referenced_object(session: Session, key: str) -> _ReferencedObject | None:
     """Return the object as rows refer to it now, or None if no row does."""
     if key.startswith(_BLOBS):
         digest = key.rpartition("/")[2]
         return (
-            _NamedObject(key, digest) if references.find_used_digests(session, [digest]) else None
+            _ReferencedObject(key, digest)
+            if references.find_used_digests(session, [digest])
+            else None
         )
     archive = archives.find_archive_digest(session, key)
-    return None if archive is None else _NamedObject(key, archive)
+    return None if archive is None else _ReferencedObject(key, archive)
 
 
 def _find_marked_keys(session: Session, keys: list[str]) -> set[str]:

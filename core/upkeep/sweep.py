@@ -34,7 +34,7 @@ from core.files import spool
 from core.retention import archives, references, retention
 from core.scheduling.eligible import build_eligible_condition
 from core.settings import Settings
-from core.storage import Blobs, Store
+from core.storage import BlobStorage, ObjectStorage
 from core.upkeep.task_files import delete_expired_task_files
 from core.uploads import chunks, upload_removal
 from core.webhooks import outbox
@@ -92,7 +92,11 @@ def find_unannounced_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
 
 
 def build_sweep_steps(
-    db: Database, store: Store, blobs: Blobs, settings: Settings, extent: SweepExtent = USUAL
+    db: Database,
+    store: ObjectStorage,
+    blobs: BlobStorage,
+    settings: Settings,
+    extent: SweepExtent = USUAL,
 ) -> dict[str, Callable[[], None]]:
     """Return the steps of a sweep, in order, by a description of what each removes."""
     return {
@@ -132,7 +136,11 @@ def build_sweep_steps(
 
 
 def run_sweep(
-    db: Database, store: Store, blobs: Blobs, settings: Settings, extent: SweepExtent = USUAL
+    db: Database,
+    store: ObjectStorage,
+    blobs: BlobStorage,
+    settings: Settings,
+    extent: SweepExtent = USUAL,
 ) -> None:
     """Do all steps once, and clean up this machine: spool, copies, half-written files, downloads.
 
@@ -167,7 +175,7 @@ def _delete_expired_rows(db: Database, settings: Settings) -> None:
         )
 
 
-def _delete_expired_edit_files(db: Database, blobs: Blobs) -> None:
+def _delete_expired_edit_files(db: Database, blobs: BlobStorage) -> None:
     """Delete the files that were retained to undo an edit whose time is over."""
     with db.write() as session:
         expired = EditedPart.until < db.now(session)
@@ -177,7 +185,7 @@ def _delete_expired_edit_files(db: Database, blobs: Blobs) -> None:
 
 def _delete_unneeded_states(
     db: Database,
-    store: Store,
+    store: ObjectStorage,
     settings: Settings,
     kind: Literal["snapshot", "anytime"],
     prefix: str,
@@ -269,7 +277,7 @@ _DELETED_TASKS = (
 """Tasks whose data was deleted, in models with older memories."""
 
 
-def _delete_affected_memories(db: Database, blobs: Blobs) -> None:
+def _delete_affected_memories(db: Database, blobs: BlobStorage) -> None:
     """Delete replay buffers and exemplars of versions older than the deletion of a task's data.
 
     The next version is made without its images. Older versions lose theirs when no job can start
@@ -334,7 +342,7 @@ def _build_memories_query(model_id: str, task: int, deleted_at: float) -> Select
     )
 
 
-def _delete_expired_downloads(db: Database, blobs: Blobs, settings: Settings) -> None:
+def _delete_expired_downloads(db: Database, blobs: BlobStorage, settings: Settings) -> None:
     """Delete expired downloads."""
     with db.write() as session:
         references.lock_references_exclusively(session)
@@ -350,7 +358,7 @@ def _delete_expired_downloads(db: Database, blobs: Blobs, settings: Settings) ->
     retention.delete_unused_blobs(db, blobs, digests)
 
 
-def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
+def _delete_deleted_models_data(db: Database, blobs: BlobStorage) -> None:
     """Delete parts and exports of deleted models whose jobs have all ended.
 
     Rows about the models stay.
@@ -378,7 +386,7 @@ def _delete_deleted_models_data(db: Database, blobs: Blobs) -> None:
 
 
 def _delete_unreferenced_blobs(
-    db: Database, store: Store, blobs: Blobs, grace_days: float, whole: bool
+    db: Database, store: ObjectStorage, blobs: BlobStorage, grace_days: float, whole: bool
 ) -> None:
     """Delete blobs without a row, once a day for all workers; an object records the time."""
     with db.read() as session:
@@ -399,7 +407,7 @@ def _delete_unreferenced_blobs(
     retention.delete_unused_blobs(db, blobs, batch)
 
 
-def _delete_unreferenced_copies(db: Database, blobs: Blobs) -> None:
+def _delete_unreferenced_copies(db: Database, blobs: BlobStorage) -> None:
     """Delete this machine's copies of blobs without a row; each machine deletes its own."""
     copies = blobs.list_cached_digests()
     for start in range(0, len(copies), _BATCH):

@@ -6,7 +6,7 @@ from core.database import jobs
 from core.database.session import Database
 from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Upload
-from core.storage import Store
+from core.storage import ObjectStorage
 from core.uploads import chunks
 
 _BATCH = 200
@@ -15,7 +15,7 @@ writers must get in between.
 """
 
 
-def delete_finished_upload(db: Database, store: Store, job_id: str) -> None:
+def delete_finished_upload(db: Database, store: ObjectStorage, job_id: str) -> None:
     """Delete the upload of a finished job, then its key in the row.
 
     After a crash in between, this can be repeated.
@@ -30,7 +30,7 @@ def delete_finished_upload(db: Database, store: Store, job_id: str) -> None:
         job.archive_key = None
 
 
-def delete_forgotten_uploads(db: Database, store: Store) -> None:
+def delete_forgotten_uploads(db: Database, store: ObjectStorage) -> None:
     """Delete the uploads of finished jobs that were not deleted when these ended."""
     over = sorted(str(state) for state in TERMINAL)
     with db.read() as session:
@@ -41,7 +41,7 @@ def delete_forgotten_uploads(db: Database, store: Store) -> None:
         delete_finished_upload(db, store, job_id)
 
 
-def remove_expired_uploads(db: Database, store: Store) -> None:
+def remove_expired_uploads(db: Database, store: ObjectStorage) -> None:
     """Remove expired uploads that no request is writing to, then delete their objects.
 
     Objects that a crash leaves have no row, so the sweep removes them.

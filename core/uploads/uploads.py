@@ -22,11 +22,11 @@ from core.failpoints import hit_failpoint
 from core.ids import is_id, new_id
 from core.requests import idempotency
 from core.requests.actor import Actor, require_valid_key
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
 from core.requests.times import format_rfc3339
 from core.settings import Settings
-from core.storage import Store
+from core.storage import ObjectStorage
 from core.uploads import chunks
 from core.uploads.archive_keeping import store_archive
 from core.usage import quota, stored_bytes
@@ -63,7 +63,7 @@ class UploadLimits:
 
 
 @dataclass(frozen=True)
-class State:
+class UploadState:
     """Progress of an upload.
 
     Attributes:
@@ -95,7 +95,7 @@ class LeasedUpload:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ReceivedUploadPiece:
     """The next bytes of an upload, in a file that is moved into the store."""
 
     path: Path
@@ -104,7 +104,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class NewUpload:
+class AnnouncedUpload:
     """A file as its client announces it.
 
     Attributes:
@@ -121,9 +121,9 @@ class NewUpload:
 def create_upload(
     db: Database,
     actor: Actor,
-    announced: NewUpload,
+    announced: AnnouncedUpload,
     terms: UploadLimits,
-    repeat: idempotency.Request | None = None,
+    repeat: idempotency.IdempotentRequest | None = None,
 ) -> tuple[UploadOut, bool]:
     """Begin an upload; return it, and True if this replays an earlier response.
 
@@ -152,16 +152,18 @@ def create_upload(
         session.add(row)
         session.flush()
         record_audit_entry(
-            session, actor, Entry("upload.create", row.id, {"bytes": announced.length}), now
+            session, actor, AuditedChange("upload.create", row.id, {"bytes": announced.length}), now
         )
         response = build_upload_response(row)
-        stored_response = idempotency.Response(201, {"Location": f"/v1/uploads/{row.id}"}, response)
+        stored_response = idempotency.IdempotentResponse(
+            201, {"Location": f"/v1/uploads/{row.id}"}, response
+        )
         idempotency.store_idempotent_response(session, actor, repeat, stored_response, now)
         _require_upload_allowed(session, row, terms.max_open, now)
     return response, False
 
 
-def read_upload_progress(db: Database, actor: Actor, upload: str) -> State:
+def read_upload_progress(db: Database, actor: Actor, upload: str) -> UploadState:
     """Return the progress of an upload.
 
     Raises:
@@ -180,7 +182,7 @@ def list_uploads(db: Database, actor: Actor, *, limit: int, cursor: str | None) 
         query = select(Upload).where(
             actor.build_visible_condition(Upload.owner_id), Upload.expires_at > db.now(session)
         )
-        uploads: Page[Upload] = read_query_page(
+        uploads: ListPage[Upload] = read_query_page(
             session, query, Upload.id, limit, cursor, descending=True
         )
         return {
@@ -254,12 +256,12 @@ def require_room_for_piece(
 
 def append_upload_piece(
     db: Database,
-    store: Store,
+    store: ObjectStorage,
     actor: Actor,
     writing: LeasedUpload,
-    piece: Piece,
+    piece: ReceivedUploadPiece,
     terms: UploadLimits,
-) -> State:
+) -> UploadState:
     """Store a piece, advance the upload past it, end the lease, and return the progress.
 
     Raises:
@@ -294,7 +296,7 @@ def append_upload_piece(
     return state
 
 
-def delete_upload(db: Database, store: Store, actor: Actor, upload: str) -> None:
+def delete_upload(db: Database, store: ObjectStorage, actor: Actor, upload: str) -> None:
     """Remove an upload; a request that writes to it then finds it missing.
 
     Raises:
@@ -304,7 +306,7 @@ def delete_upload(db: Database, store: Store, actor: Actor, upload: str) -> None
         now = db.now(session)
         row = find_upload(session, actor, upload, now, lock=True)
         record_audit_entry(
-            session, actor, Entry("upload.delete", row.id, {"bytes": row.offset}), now
+            session, actor, AuditedChange("upload.delete", row.id, {"bytes": row.offset}), now
         )
         keys = chunks.delete_upload_rows(session, row.id)
         stored_bytes.mark_measurement_outdated(session, row.owner_id)
@@ -363,8 +365,8 @@ def _parse_filename(details: str | None) -> str | None:
     return None
 
 
-def _build_upload_progress(row: Upload) -> State:
-    return State(row.id, row.owner_id, row.offset, row.length, row.details, row.expires_at)
+def _build_upload_progress(row: Upload) -> UploadState:
+    return UploadState(row.id, row.owner_id, row.offset, row.length, row.details, row.expires_at)
 
 
 def _build_lease_conditions(writing: LeasedUpload) -> tuple[Any, ...]:

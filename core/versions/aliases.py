@@ -26,8 +26,8 @@ from core.lineage import lineage, words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, AliasMoveOrigin
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
 from core.requests.times import format_rfc3339
 from core.versions.versions import LATEST, find_version
 
@@ -56,7 +56,7 @@ class _AliasMove:
 
 
 @dataclass(frozen=True)
-class Decision:
+class AliasMoveDecision:
     """A person's reason for moving an alias, and the version that the alias was on at that time.
 
     Attributes:
@@ -68,7 +68,7 @@ class Decision:
 
 
 def set_alias(
-    db: Database, actor: Actor, model: str, alias: str, version: int, decision: Decision
+    db: Database, actor: Actor, model: str, alias: str, version: int, decision: AliasMoveDecision
 ) -> tuple[AliasOut, str | None]:
     """Point an alias at a version, and create the alias if it does not exist.
 
@@ -117,7 +117,7 @@ def roll_alias_back(
     actor: Actor,
     model: str,
     alias: str,
-    decision: Decision,
+    decision: AliasMoveDecision,
     version: int | None = None,
 ) -> tuple[AliasOut, str | None]:
     """Point an alias at an earlier version: the given one, or the last that passed the gate.
@@ -218,7 +218,9 @@ def delete_alias(db: Database, actor: Actor, model: str, alias: str) -> None:
         }
         owner_events.record_alias_event(session, row, moved, now)
         data: AuditData = {"alias": alias, "previous": version}
-        record_audit_entry(session, actor, Entry("alias.delete", row.id, data, model=row.id), now)
+        record_audit_entry(
+            session, actor, AuditedChange("alias.delete", row.id, data, model=row.id), now
+        )
 
 
 def list_alias_moves(
@@ -235,7 +237,7 @@ def list_alias_moves(
         if alias != LATEST and session.get(Alias, (row.id, alias)) is None:
             raise NotFound(f"Model {row.name!r} has no alias {alias!r}.")
         query = select(AliasMove).where(AliasMove.model_id == row.id, AliasMove.alias == alias)
-        moves: Page[AliasMove] = read_query_page(session, query, AliasMove.id, limit, cursor)
+        moves: ListPage[AliasMove] = read_query_page(session, query, AliasMove.id, limit, cursor)
         return {
             "items": [_move_to_json(move) for move in moves.rows],
             "next_cursor": moves.next_cursor,
@@ -432,7 +434,7 @@ def _record_move_in_audit(
     record_audit_entry(
         session,
         actor,
-        Entry(f"alias.{moved.move_origin.cause}", model.id, data, model=model.id),
+        AuditedChange(f"alias.{moved.move_origin.cause}", model.id, data, model=model.id),
         now,
     )
 

@@ -22,7 +22,7 @@ from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
 from core.lineage import lineage
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
+from core.requests.audit import AuditedChange, record_audit_entry
 from core.usage import quota
 from core.versions import exporters
 from core.versions.versions import find_version
@@ -80,7 +80,9 @@ def _add_export_job(
     job_log.add_log_line(session, job.id, ("info", text), now)
     record_job_creation(session, job, now)
     data: AuditData = {"model": model.id, "version": version.number}
-    record_audit_entry(session, actor, Entry("version.export", job.id, data, model=model.id), now)
+    record_audit_entry(
+        session, actor, AuditedChange("version.export", job.id, data, model=model.id), now
+    )
     return job
 
 

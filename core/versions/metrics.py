@@ -26,8 +26,8 @@ from core.requests.response_cache import CachedResponse, ResponseCache
 from core.statistics import matrix
 from core.versions.metrics_summary import (
     AT_ONCE,
-    History,
     LearnedTask,
+    ModelVersionsAndTasks,
     PublishedVersion,
     build_version_summary,
     read_first_cells,
@@ -76,7 +76,7 @@ _CELLS = (
 
 
 @dataclass(frozen=True)
-class Window:
+class MatrixWindow:
     """Window of the accuracy matrix: first and last version and task, by number.
 
     Raises:
@@ -95,7 +95,7 @@ class Window:
                 )
 
 
-WHOLE = Window()
+WHOLE = MatrixWindow()
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class EditedLabels:
 
 
 @dataclass(frozen=True)
-class _Basis:
+class _MetricsBasis:
     """Data that a response is made from and that can change.
 
     Cells and figures are left out: they are written in the transaction of their version and never
@@ -141,7 +141,10 @@ class _Basis:
         """All versions by number, in ascending order."""
         return {
             number: PublishedVersion(
-                matrix.Row(number, task, parent), status, size, _compute_duration(start, end)
+                matrix.AccuracyMatrixRow(number, task, parent),
+                status,
+                size,
+                _compute_duration(start, end),
             )
             for number, task, parent, status, size, start, end in self.versions
         }
@@ -159,7 +162,7 @@ class _Basis:
         }
         return {number: tasks_by_number.get(number) for number in sorted(numbers)}
 
-    def digest_response(self, window: Window) -> bytes:
+    def digest_response(self, window: MatrixWindow) -> bytes:
         """Return a digest of 32 bytes that differs for each different response."""
         scalars = (self.model.id, self.model.next_version, self.number, self.taught, window)
         rows = [list(map(tuple, rows)) for rows in (self.versions, self.tasks)]
@@ -168,7 +171,7 @@ class _Basis:
 
 
 def build_model_metrics(
-    db: Database, actor: Actor, model: str, *, version: str, window: Window = WHOLE
+    db: Database, actor: Actor, model: str, *, version: str, window: MatrixWindow = WHOLE
 ) -> MetricsOut:
     """Return rows (versions), columns (learned tasks), accuracy matrix and summary of `version`.
 
@@ -186,7 +189,13 @@ def build_model_metrics(
 
 
 def load_cached_metrics(
-    db: Database, actor: Actor, model: str, kept: ResponseCache, *, version: str, window: Window
+    db: Database,
+    actor: Actor,
+    model: str,
+    kept: ResponseCache,
+    *,
+    version: str,
+    window: MatrixWindow,
 ) -> CachedResponse:
     """Return the response of `build_model_metrics` as JSON, from the cache where possible."""
     with db.read() as session:
@@ -198,12 +207,12 @@ def load_cached_metrics(
         )
 
 
-def _read_metrics_basis(session: Session, actor: Actor, model: str, version: str) -> _Basis:
+def _read_metrics_basis(session: Session, actor: Actor, model: str, version: str) -> _MetricsBasis:
     """Read the data that the response is made from."""
     owner = find_model(session, actor, model)
     requested = find_version(session, owner, version)
     connection, of_model = session.connection(), {"model": owner.id}
-    return _Basis(
+    return _MetricsBasis(
         model=owner,
         number=requested.number,
         taught=tuple(list_taught_tasks(requested.manifest)),
@@ -214,7 +223,9 @@ def _read_metrics_basis(session: Session, actor: Actor, model: str, version: str
     )
 
 
-def _build_metrics_response(session: Session, basis: _Basis, window: Window) -> MetricsOut:
+def _build_metrics_response(
+    session: Session, basis: _MetricsBasis, window: MatrixWindow
+) -> MetricsOut:
     published, learned = basis.published, basis.learned
     first = read_first_cells(session, basis.model)
     existing_tasks = {number: task for number, task in learned.items() if task is not None}
@@ -224,7 +235,7 @@ def _build_metrics_response(session: Session, basis: _Basis, window: Window) -> 
             basis.model,
             basis.number,
             basis.taught,
-            History(published, existing_tasks, first),
+            ModelVersionsAndTasks(published, existing_tasks, first),
         )
     except KeyError as error:
         raise NotFound(

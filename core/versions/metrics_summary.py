@@ -25,7 +25,7 @@ from core.database.tables import Model, VersionMeasurement, VersionTaskResult
 from core.lineage.row import read_matrix_row
 from core.lineage.sure import choose_sure_threshold
 from core.statistics import matrix
-from core.statistics.matrix_row import Cell, StoredStages
+from core.statistics.matrix_row import MatrixCellCounts, StoredLineageAccuracyMatrix
 
 _NUMBERS = ("drift", "adp")
 _DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe", "baseline_ncm", "baseline_lda")
@@ -46,13 +46,13 @@ class LearnedTask(NamedTuple):
 class PublishedVersion(NamedTuple):
     """A version with its status, the bytes of its parts, and the seconds that its job took."""
 
-    row: matrix.Row
+    row: matrix.AccuracyMatrixRow
     status: str
     bytes: int
     seconds: float | None
 
 
-class History(NamedTuple):
+class ModelVersionsAndTasks(NamedTuple):
     """A model's versions and learned tasks, each by number, and the result of `read_first_cells`."""
 
     published: Mapping[int, PublishedVersion]
@@ -132,7 +132,11 @@ def read_first_cells(session: Session, model: Model) -> dict[tuple[int, int], tu
 
 
 def build_version_summary(
-    session: Session, model: Model, version: int, taught: tuple[int, ...], history: History
+    session: Session,
+    model: Model,
+    version: int,
+    taught: tuple[int, ...],
+    history: ModelVersionsAndTasks,
 ) -> Summary:
     """Return the figures of `version` by the names of `matrix.DEFINITIONS`.
 
@@ -148,7 +152,7 @@ def build_version_summary(
     row, per_class = _read_matrix_row(session, model, version)
     recorded = _read_recorded_figures(session, model)
     stored = {n: (of["last"], of["forgetting"]) for n, of in recorded[ROW].items()}
-    stages = StoredStages(rows, first, row, stored, version, model.scenario)
+    stages = StoredLineageAccuracyMatrix(rows, first, row, stored, version, model.scenario)
     lineage = [one.version for one in stages.line]
     classes = {number: list(task.classes) for number, task in tasks.items()}
     ever = {task for (_, task), (_, total) in first.items() if total}
@@ -169,7 +173,7 @@ def build_version_summary(
 
 def _read_matrix_row(
     session: Session, model: Model, version: int
-) -> tuple[dict[int, Cell], dict[tuple[int, int], dict[str, list[int]]]]:
+) -> tuple[dict[int, MatrixCellCounts], dict[tuple[int, int], dict[str, list[int]]]]:
     """Return the version's cells by task, and their counts by class."""
     of_version = {"model": model.id, "version": version}
     tasks, per_class = parse_aggregated_lists(

@@ -33,12 +33,12 @@ from core.database.tables import Alias, Model, Part, Version, VersionTaskResult
 from core.errors import Invalid, NotFound, WrongState
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, cut_page_from_mapping, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, cut_page_from_mapping, read_query_page
 from core.requests.times import format_rfc3339
 from core.retention import damage
 from core.retention.references import build_unindexed_digest
-from core.storage.blobs import Blobs
+from core.storage.blobs import BlobStorage
 
 # 18 digits always fit into the 64 bits of the column.
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -60,7 +60,7 @@ LATEST = "latest"
 
 
 @dataclass(frozen=True)
-class PartFile:
+class DownloadablePart:
     """A part of a version as a file: digest, size in bytes, and the name to save it under."""
 
     sha256: str
@@ -117,7 +117,7 @@ def list_versions(
     with db.read() as session:
         row = find_model(session, actor, model)
         query = select(Version).where(Version.model_id == row.id).options(_LISTED)
-        rows: Page[Version] = read_query_page(session, query, Version.number, limit, cursor)
+        rows: ListPage[Version] = read_query_page(session, query, Version.number, limit, cursor)
         measured = _read_mean_accuracies(session, row, [version.number for version in rows.rows])
         items = [
             _build_version_item(version, *measured.get(version.number, (None, None)))
@@ -192,7 +192,7 @@ def list_results(
         query = select(VersionTaskResult).where(
             VersionTaskResult.model_id == row.model_id, VersionTaskResult.version == row.number
         )
-        results: Page[VersionTaskResult] = read_query_page(
+        results: ListPage[VersionTaskResult] = read_query_page(
             session, query, VersionTaskResult.task, limit, cursor
         )
         items: list[TaskResult] = [
@@ -226,7 +226,7 @@ def set_version_note(
             record_audit_entry(
                 session,
                 actor,
-                Entry("version.change", row.id, data, model=owner.id),
+                AuditedChange("version.change", row.id, data, model=owner.id),
                 db.now(session),
             )
             session.flush()
@@ -248,7 +248,9 @@ def list_version_files(
     return {"items": list(files.rows), "next_cursor": files.next_cursor}
 
 
-def get_version_file(db: Database, actor: Actor, model: str, version: str, part: str) -> PartFile:
+def get_version_file(
+    db: Database, actor: Actor, model: str, version: str, part: str
+) -> DownloadablePart:
     """Return the file of one part.
 
     Raises:
@@ -272,8 +274,10 @@ def get_version_file(db: Database, actor: Actor, model: str, version: str, part:
             raise Invalid(
                 f"The part {part!r} holds {content} of the training data and cannot be downloaded."
             )
-        damage.refuse_damaged_parts(session, row, {Blobs.make_blob_key(stored.sha256): stored.name})
-        return PartFile(
+        damage.refuse_damaged_parts(
+            session, row, {BlobStorage.make_blob_key(stored.sha256): stored.name}
+        )
+        return DownloadablePart(
             stored.sha256,
             stored.bytes,
             f"{owner.name}-v{row.number}-{stored.name}.safetensors",

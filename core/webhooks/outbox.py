@@ -43,7 +43,7 @@ _DELETED = 1000
 
 
 @dataclass(frozen=True)
-class Lease:
+class LeasedWebhook:
     """A webhook that a worker has leased."""
 
     webhook_id: str
@@ -53,7 +53,7 @@ class Lease:
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class OutgoingDelivery:
     """A delivery to send next.
 
     Attributes:
@@ -72,7 +72,7 @@ class Outgoing:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DeliveryOutcome:
     """Outcome of an attempt.
 
     Attributes:
@@ -90,11 +90,11 @@ class Outcome:
 
 def lease_webhooks(
     db: Database,
-    serving: Collection[Lease],
+    serving: Collection[LeasedWebhook],
     places: int,
     slow_places: int,
     lease_s: float = LEASE_S,
-) -> list[Lease]:
+) -> list[LeasedWebhook]:
     """Lease webhooks with due deliveries, those served longest ago first.
 
     Args:
@@ -125,11 +125,13 @@ def lease_webhooks(
             # A worker that hangs for longer than its lease must not record its outcome any more.
             hook.fence += 1
             hook.lease_until, hook.served_at = now + lease_s, now
-            leases.append(Lease(hook.id, hook.owner_id, hook.fence, _is_slow_webhook(hook)))
+            leases.append(LeasedWebhook(hook.id, hook.owner_id, hook.fence, _is_slow_webhook(hook)))
     return leases
 
 
-def lease_next_delivery(db: Database, lease: Lease, lease_s: float = LEASE_S) -> Outgoing | None:
+def lease_next_delivery(
+    db: Database, lease: LeasedWebhook, lease_s: float = LEASE_S
+) -> OutgoingDelivery | None:
     """Return the delivery to send to a webhook now, and renew the lease.
 
     If nothing is due or the lease is lost, return None and release the webhook.
@@ -145,12 +147,12 @@ def lease_next_delivery(db: Database, lease: Lease, lease_s: float = LEASE_S) ->
         hook.lease_until = now + lease_s
         both = hook.previous_until is not None and now < hook.previous_until
         generations = [hook.generation, hook.generation - 1] if both else [hook.generation]
-        return Outgoing(
+        return OutgoingDelivery(
             row.number, row.id, row.payload, hook.format, hook.url, generations, hook.secret_sha256
         )
 
 
-def release_webhook(db: Database, lease: Lease) -> None:
+def release_webhook(db: Database, lease: LeasedWebhook) -> None:
     """Release a webhook; any worker may send its remaining deliveries."""
     with db.write() as session:
         hook = _lock_leased_webhook(session, lease)
@@ -158,7 +160,9 @@ def release_webhook(db: Database, lease: Lease) -> None:
             _end_webhook_lease(session, hook, db.now(session))
 
 
-def record_delivery_outcome(db: Database, lease: Lease, sent: Outgoing, outcome: Outcome) -> None:
+def record_delivery_outcome(
+    db: Database, lease: LeasedWebhook, sent: OutgoingDelivery, outcome: DeliveryOutcome
+) -> None:
     """Record the outcome of an attempt.
 
     It has no effect if the lease is lost, since another worker sends again.
@@ -253,7 +257,7 @@ def _is_slow_webhook(hook: Webhook) -> bool:
     return hook.failing_since is not None or (hook.last_s or 0.0) > SLOW_S
 
 
-def _lock_leased_webhook(session: Session, lease: Lease) -> Webhook | None:
+def _lock_leased_webhook(session: Session, lease: LeasedWebhook) -> Webhook | None:
     """Return the webhook's row, locked, if this worker still has the lease."""
     query = select(Webhook).where(Webhook.id == lease.webhook_id, Webhook.fence == lease.fence)
     return session.scalars(query.with_for_update(key_share=True)).one_or_none()

@@ -27,8 +27,8 @@ from core.errors import Invalid, NotFound, TooManyRequests, WrongState
 from core.ids import new_id
 from core.network import public_address
 from core.requests.actor import Actor, find_model
-from core.requests.audit import Entry, record_audit_entry
-from core.requests.pages import Page, read_query_page
+from core.requests.audit import AuditedChange, record_audit_entry
+from core.requests.pages import ListPage, read_query_page
 from core.requests.times import format_rfc3339
 from core.settings import Settings
 from core.webhooks import webhook_secret
@@ -95,7 +95,7 @@ def create_webhook(
         # The host alone, since the path of an address, as of Slack, may hold a secret.
         data: Any = {"host": target.host, "events": row.events}
         record_audit_entry(
-            session, actor, Entry("webhook.create", row.id, data, model=row.model_id), now
+            session, actor, AuditedChange("webhook.create", row.id, data, model=row.model_id), now
         )
         _require_few_webhooks(session, row, settings.max_webhooks)
         return {**build_webhook_responses(session, [row])[0], "secret": secret}
@@ -105,7 +105,7 @@ def list_webhooks(db: Database, actor: Actor, *, limit: int, cursor: str | None)
     """Return a page of the webhooks that the caller sees."""
     with db.read() as session:
         query = select(Webhook).where(actor.build_visible_condition(Webhook.owner_id))
-        rows: Page[Webhook] = read_query_page(session, query, Webhook.id, limit, cursor)
+        rows: ListPage[Webhook] = read_query_page(session, query, Webhook.id, limit, cursor)
         return {
             "items": build_webhook_responses(session, rows.rows),
             "next_cursor": rows.next_cursor,
@@ -170,7 +170,10 @@ def remove_webhook(db: Database, actor: Actor, webhook: str) -> None:
         session.delete(row)
         host = public_address.parse_url_target(row.url).host
         record_audit_entry(
-            session, actor, Entry("webhook.delete", row.id, {"host": host}, model=row.model_id), now
+            session,
+            actor,
+            AuditedChange("webhook.delete", row.id, {"host": host}, model=row.model_id),
+            now,
         )
 
 
@@ -190,7 +193,7 @@ def rotate_secret(db: Database, settings: Settings, actor: Actor, webhook: str) 
         secret = webhook_secret.derive_secret(key, row.id, row.generation)
         row.secret_sha256, row.previous_until = webhook_secret.hash_secret(secret), now + BOTH_S
         record_audit_entry(
-            session, actor, Entry("webhook.rotate", row.id, {}, model=row.model_id), now
+            session, actor, AuditedChange("webhook.rotate", row.id, {}, model=row.model_id), now
         )
         return {**build_webhook_responses(session, [row])[0], "secret": secret}
 
@@ -214,7 +217,7 @@ def send_test_delivery(db: Database, actor: Actor, webhook: str) -> DeliveryDeta
                 session, row, TEST, deliveries.build_test_payload(row, now), now
             )
         record_audit_entry(
-            session, actor, Entry("webhook.test", row.id, {}, model=row.model_id), now
+            session, actor, AuditedChange("webhook.test", row.id, {}, model=row.model_id), now
         )
         return build_delivery_detail(actor, waiting)
 
@@ -327,7 +330,7 @@ def _build_last_delivery(row: Delivery) -> LastDelivery:
     }
 
 
-def _check_webhook_url(settings: Settings, url: str) -> public_address.Target:
+def _check_webhook_url(settings: Settings, url: str) -> public_address.RequestTarget:
     """Return the target of a URL after checking that it is an allowed address.
 
     Raises:
@@ -404,7 +407,7 @@ def _record_change_in_audit(
     if patch.get("enabled") is not None:
         data["to"] = "enabled" if patch["enabled"] else "disabled"
     record_audit_entry(
-        session, actor, Entry("webhook.change", row.id, data, model=row.model_id), now
+        session, actor, AuditedChange("webhook.change", row.id, data, model=row.model_id), now
     )
 
 

@@ -36,14 +36,14 @@ from core.database.tables import (
 )
 from core.execution import snapshots
 from core.ids import new_id
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 from core.jobs.jobs import build_queued_taskless_job
-from core.publishing.publish import Published, publish_result
+from core.publishing.publish import JobVersionStatus, publish_result
 from core.requests.actor import Actor
 from core.retention import references
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 from core.storage.folder import FolderStore
 from core.upkeep import sweep
 from core.versions import aliases
@@ -83,8 +83,8 @@ class Desk:
     names: list[str] = field(default_factory=list)
 
     @property
-    def blobs(self) -> Blobs:
-        return Blobs(self.store, self.folder / "cache")
+    def blobs(self) -> BlobStorage:
+        return BlobStorage(self.store, self.folder / "cache")
 
     def new_owner(self, name: str) -> str:
         """A new owner, whose models and jobs the desk makes from now on."""
@@ -177,7 +177,7 @@ class Desk:
     def roll_back(self, model_id: str, to: int | None = None) -> dict[str, Any]:
         """What a person does: production goes back."""
         return aliases.roll_alias_back(
-            self.db, self.actor, model_id, "production", aliases.Decision("worse"), to
+            self.db, self.actor, model_id, "production", aliases.AliasMoveDecision("worse"), to
         )[0]
 
     def blob(self, text: str) -> str:
@@ -185,23 +185,23 @@ class Desk:
         path.write_text(text)
         return self.blobs.put_file(path)[0]
 
-    def claim(self, worker: str = "w1", lease_s: float = 60.0) -> Claim:
+    def claim(self, worker: str = "w1", lease_s: float = 60.0) -> JobClaim:
         claim = claims.claim_job(self.db, worker, lease_s)
         assert claim is not None
         return claim
 
-    def begin(self, model_id: str | None = None, **values: Any) -> tuple[str, Claim]:
+    def begin(self, model_id: str | None = None, **values: Any) -> tuple[str, JobClaim]:
         """Send a batch and claim its job."""
         job_id = self.submit(model_id or self.model(), **values)
         claim = self.claim()
         assert claim.job_id == job_id
         return job_id, claim
 
-    def expire(self, claim: Claim) -> None:
+    def expire(self, claim: JobClaim) -> None:
         """Let the lease run out."""
         self.set(claim.job_id, lease_until=1.0)
 
-    def lose(self, claim: Claim) -> None:
+    def lose(self, claim: JobClaim) -> None:
         """Let the lease run out and take the job back."""
         self.expire(claim)
         claims.take_back_expired_jobs(self.db)
@@ -224,7 +224,7 @@ class Desk:
             assert job is not None
             return change_job_state(session, job, action, self.db.now(session))
 
-    def register(self, claim: Claim, content: str = "weights") -> None:
+    def register(self, claim: JobClaim, content: str = "weights") -> None:
         """Keep a snapshot of a claimed job."""
         snapshots.register_snapshot(self.db, self.store, claim, self.snapshot(content), self.taken)
 
@@ -233,9 +233,9 @@ class Desk:
         parts: dict[str, str] | None = None,
         cells: Any = (("new", 1, 1, 2),),
         *,
-        claim: Claim | None = None,
+        claim: JobClaim | None = None,
         **more: Any,
-    ) -> Published:
+    ) -> JobVersionStatus:
         """Publish what a claimed job has learned; without a claim, that of the next job."""
         result = self.result(parts or {"head": "h"}, list(cells), **more)
         return publish_result(self.db, self.store, claim or self.claim(), result)

@@ -34,12 +34,12 @@ from core.keys.keys import ensure_admin_key
 from core.models import models
 from core.recipe.catalogue import load_catalogue
 from core.requests.actor import Actor
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.settings import Settings
-from core.storage import Blobs, open_store
+from core.storage import BlobStorage, open_store
 from core.tasks import validations
-from core.tasks.sent_batch import Batch
-from core.tasks.submission import Submission
+from core.tasks.sent_batch import SpooledBatch
+from core.tasks.submission import BatchSubmission
 from core.upkeep import sweep
 from tests.api.conftest import empty_database
 from tests.descendants import list_descendants
@@ -130,15 +130,17 @@ class Backend:
             "checks": "off",
             **given.get("gate", {}),
         }  # these tests are about jobs that end
-        blobs = Blobs(self.store, self.settings.make_folder("cache"))
-        answer, _ = models.create_model(Resources(self.db, blobs, self.catalogue), self.actor, body)
+        blobs = BlobStorage(self.store, self.settings.make_folder("cache"))
+        answer, _ = models.create_model(
+            UseCaseResources(self.db, blobs, self.catalogue), self.actor, body
+        )
         return str(answer["id"])
 
     def submit(self, model: str, data: bytes, recipe: dict[str, Any] | None = None) -> str:
         """Make a batch the next task, and return the id of its job."""
         batch = self._batch(data, recipe or {})
         made = (
-            Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
+            BatchSubmission(self.db, self.store, self.catalogue, self.actor, model, batch)
             .submit_as_next_task()
             .response
         )
@@ -147,17 +149,17 @@ class Backend:
     def check(self, model: str, data: bytes) -> str:
         """Have a batch checked whole, and return the id of the job."""
         batch = self._batch(data, {})
-        asked = Submission(self.db, self.store, self.catalogue, self.actor, model, batch)
+        asked = BatchSubmission(self.db, self.store, self.catalogue, self.actor, model, batch)
         return validations.queue_batch_validation(asked).job
 
-    def _batch(self, data: bytes, recipe: dict[str, Any]) -> Batch:
+    def _batch(self, data: bytes, recipe: dict[str, Any]) -> SpooledBatch:
         path = self.settings.make_folder("spool") / f"{time.monotonic_ns()}.zip"
         path.write_bytes(data)
         sha256, directory = (
             hashlib.sha256(data).hexdigest(),
             inspect_archive(path, "zip", Limits.from_settings(self.settings)),
         )
-        return Batch(path, sha256, len(data), directory, None, recipe)
+        return SpooledBatch(path, sha256, len(data), directory, None, recipe)
 
     def act(self, job_id: str, action: str) -> None:
         """Cancel, pause or resume a job."""
@@ -341,7 +343,7 @@ class Backend:
             sweep.run_sweep(
                 self.db,
                 self.store,
-                Blobs(self.store, self.settings.make_folder("cache")),
+                BlobStorage(self.store, self.settings.make_folder("cache")),
                 self.settings,
             )  # as every worker does from time to time
             kinds = ("snapshots/", "anytime/", "archives/")

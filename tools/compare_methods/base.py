@@ -9,7 +9,7 @@ from safetensors.torch import load, load_file
 from torch import Tensor
 
 from core.contract.architecture import Normalisation
-from core.ingest.decoding.resizing import LATEST, Resizing
+from core.ingest.decoding.resizing import LATEST, SquareResizing
 from core.learning.networks import ImageSpec, Network, build_network
 from core.learning.networks.backbones.timm_names import find_pretrained_weights
 from core.learning.precision import Inputs, move_network_to_device
@@ -39,7 +39,7 @@ class Base:
     name: str
     architecture: dict[str, object]
     size: int
-    resizing: Resizing
+    resizing: SquareResizing
     normalise: Normalisation
     tensors: dict[str, Tensor]
 
@@ -78,7 +78,7 @@ def _load_packaged_base(name: str) -> Base:
         dict(description.architecture),
         description.size,
         # By the decoding of new models, which Perennial's row uses as well.
-        Resizing(decoding=LATEST),
+        SquareResizing(decoding=LATEST),
         description.normalise,
         tensors,
     )
@@ -106,7 +106,7 @@ def _load_imagenet_base(scratch: Path) -> Base:
         imagenet_base.NAME,
         dict(imagenet_base.ARCHITECTURE),
         weights.size,
-        Resizing(float(weights.crop), weights.interpolation, LATEST),
+        SquareResizing(float(weights.crop), weights.interpolation, LATEST),
         Normalisation(mean=list(weights.mean), std=list(weights.std)),
         load_file(file),
     )

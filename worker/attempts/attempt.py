@@ -46,10 +46,10 @@ from core.jobs.put_off import PutOffSignal
 from core.publishing.publish import publish_result
 from core.publishing.trials import judge_trial_result
 from core.scheduling import claim as claims
-from core.scheduling.claim import Claim
+from core.scheduling.claim import JobClaim
 from core.settings import Settings
-from core.storage import Store
-from core.text.steps import Step
+from core.storage import ObjectStorage
+from core.text.steps import ApiStep
 from core.uploads import upload_removal
 from worker.attempts import causes
 from worker.attempts.child import Zygote, ZygoteDied
@@ -86,7 +86,7 @@ class Tools:
 
     settings: Settings
     db: Database
-    store: Store
+    store: ObjectStorage
     zygote: Callable[[], Zygote]
     folder: Path
     is_device_lost: Callable[[str], bool] = lambda _message: True
@@ -100,7 +100,7 @@ class Attempt:
         stop: returns True if the worker must shut down.
     """
 
-    def __init__(self, tools: Tools, claim: Claim, stop: Callable[[], bool]) -> None:
+    def __init__(self, tools: Tools, claim: JobClaim, stop: Callable[[], bool]) -> None:
         self._tools = tools
         self._claim = claim
         self._stop = stop
@@ -455,7 +455,7 @@ class Attempt:
         with self._tools.db.read() as session:
             override = session.get_one(Job, self._claim.job_id).recipe_override
         body = {"recipe": {**override, "data_report": "warn"}}
-        as_it_is = Step("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
+        as_it_is = ApiStep("POST", f"/v1/jobs/{self._claim.job_id}/retry", body=body)
         self._reject_batch(
             BatchHeldForFindings(
                 f'{findings} Nothing was learned, since the recipe says "data_report": "hold". '
@@ -495,6 +495,6 @@ def _count_attempt_end(outcome: str, cause: str = "") -> None:
     telemetry.ATTEMPTS.labels(outcome, cause).inc()
 
 
-def _runs_on_cpu(settings: Settings, claim: Claim) -> bool:
+def _runs_on_cpu(settings: Settings, claim: JobClaim) -> bool:
     device = settings.device if claim.device == "auto" else claim.device
     return device == "cpu" or (device == "auto" and not machine.may_open_cuda())

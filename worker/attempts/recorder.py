@@ -21,8 +21,8 @@ from core.database.session import Database, is_outage
 from core.errors import Unavailable
 from core.execution import progress, snapshots
 from core.publishing import anytime
-from core.scheduling.claim import Claim
-from core.storage import Store
+from core.scheduling.claim import JobClaim
+from core.storage import ObjectStorage
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +36,7 @@ class Recorder:
     During an outage it keeps events and skips states.
     """
 
-    def __init__(self, db: Database, store: Store, claim: Claim) -> None:
+    def __init__(self, db: Database, store: ObjectStorage, claim: JobClaim) -> None:
         self._db = db
         self._store = store
         self._claim = claim

@@ -13,7 +13,7 @@ import structlog
 
 from core import machine, telemetry
 from core.contract.jobs.device_errors import is_doubtful_device_error
-from core.jobs.workers import Device
+from core.jobs.workers import WorkerDevice
 from core.scheduling.eligible import WorkerResources
 from core.settings import Settings
 from worker.devices.device_check import (
@@ -57,7 +57,7 @@ class DeviceWatch:
             time.monotonic() if is_gpu_check_needed(self._asked) else None
         )
         self._losses = 0
-        self.device = Device("cpu")
+        self.device = WorkerDevice("cpu")
         self.warning: str | None = None
         """Reason why jobs run on the CPU although the machine has a GPU driver.
 
@@ -141,7 +141,7 @@ class DeviceWatch:
             log.info("device works again", device=report["device"], name=report["name"])
         telemetry.DEVICE_LOST.set(0)
         gpus = min(report["gpus"], machine.count_gpus() or report["gpus"])
-        self.device = Device(report["device"], gpus)
+        self.device = WorkerDevice(report["device"], gpus)
 
     def _abandon_device(self, problem: str) -> None:
         """Give up the device, and schedule the next check."""
@@ -149,7 +149,7 @@ class DeviceWatch:
         self._losses += 1
         self._check_at = time.monotonic() + pause_s
         kind = "cuda" if self._asked == "cuda" else self.device.kind
-        self.device = Device(kind, self.device.gpus, problem)
+        self.device = WorkerDevice(kind, self.device.gpus, problem)
         telemetry.DEVICE_LOST.set(1)
         telemetry.DEVICE_LOSSES.inc()
         log.error(

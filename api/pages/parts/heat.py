@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from core.contract.responses.versions.metrics import CellMark, MatrixColumn, MetricsOut
-from core.versions.history import Lineage
+from core.versions.history import VersionHistory
 
 ROWS, COLUMNS = 30, 40
 """Maximum number of versions and tasks on a page."""
@@ -188,7 +188,7 @@ class VersionCurves:
     curves: list[VersionCurve]
 
 
-def build_accuracy_curves(matrix: MetricsOut, history: Lineage) -> VersionCurves:
+def build_accuracy_curves(matrix: MetricsOut, history: VersionHistory) -> VersionCurves:
     """Return the curves over a window of versions."""
     # A held version serves nobody, so its accuracy is no part of a curve.
     published = {one.number: one for one in history.versions if one.status != "held"}

@@ -12,7 +12,7 @@ from core.errors import PerennialError
 from core.requests.actor import Actor
 from core.tasks import task_images, tasks
 from core.versions import metrics, versions
-from core.versions.metrics import Window
+from core.versions.metrics import MatrixWindow
 
 TASKS = 12
 """Maximum number of tasks whose accuracy is shown; the page of the model has all."""
@@ -89,7 +89,7 @@ def _read_accuracies(
     db: Database, actor: Actor, model: str, version: int, taught: list[int]
 ) -> list[TaskAccuracy]:
     row = metrics.build_model_metrics(
-        db, actor, model, version=str(version), window=Window((version, version))
+        db, actor, model, version=str(version), window=MatrixWindow((version, version))
     )
     cells = row["accuracy_matrix"][0] if row["accuracy_matrix"] else []
     measured = [

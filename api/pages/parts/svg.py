@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from core.contract.responses.versions.manifest import CalibrationBin, CoveragePoint
-from core.versions.history import Move, VersionRow
+from core.versions.history import ProductionMove, VersionSummaryRow
 
 WIDTH, HEIGHT = 120, 28
 """Size of a sparkline in pixels."""
@@ -44,7 +44,7 @@ def draw_sparkline(values: Sequence[float]) -> str:
 class VersionTreeNode:
     """A version in the tree."""
 
-    version: VersionRow
+    version: VersionSummaryRow
     x: float
     y: float
 
@@ -60,10 +60,12 @@ class VersionTree:
     track: int
     nodes: list[VersionTreeNode]
     edges: list[str]
-    moves: list[tuple[str, Move]]
+    moves: list[tuple[str, ProductionMove]]
 
 
-def draw_version_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> VersionTree:
+def draw_version_tree(
+    versions: Sequence[VersionSummaryRow], moves: Iterable[ProductionMove]
+) -> VersionTree:
     """Return the tree of versions, with one version per step on the x axis.
 
     Of several children, the newest one that was not held stays in its parent's lane.
@@ -94,9 +96,9 @@ def draw_version_tree(versions: Sequence[VersionRow], moves: Iterable[Move]) -> 
     return VersionTree(width, track + 34, track, nodes, edges, arcs)
 
 
-def _assign_version_lanes(ordered: Sequence[VersionRow]) -> dict[int, int]:
+def _assign_version_lanes(ordered: Sequence[VersionSummaryRow]) -> dict[int, int]:
     """Return version → lane, 0 for the first."""
-    heirs: dict[int | None, VersionRow] = {}
+    heirs: dict[int | None, VersionSummaryRow] = {}
     for one in ordered:
         heir = heirs.get(one.parent)
         if heir is None or (one.status != "held", one.number) >= (

@@ -5,7 +5,7 @@ import re
 from urllib.parse import urlencode
 
 from core.lineage.words import SETTLED_BY
-from core.text.steps import Step, find_requests, replace_query_parameters, replace_requests
+from core.text.steps import ApiStep, find_requests, replace_query_parameters, replace_requests
 
 # Repetitions have a bound, so that a hostile sentence takes linear time.
 _LEFT_OUT = (
@@ -78,11 +78,11 @@ def find_batch_form_query(text: str) -> str | None:
     return None if match is None else urlencode({"recipe": match[1]})
 
 
-def _list_named_requests(text: str) -> list[Step]:
+def _list_named_requests(text: str) -> list[ApiStep]:
     return [step for _, _, step in find_requests(text)]
 
 
-def _get_button_text(step: Step) -> str | None:
+def _get_button_text(step: ApiStep) -> str | None:
     if step.path == "/v1/models" and step.method == "POST":
         return "“Create that model…”"
     if step.recipe is not None:

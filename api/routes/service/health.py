@@ -21,7 +21,7 @@ from core.database import soundness
 from core.database.session import Database
 from core.errors import PerennialError, ServiceDiskFull
 from core.jobs import workers
-from core.storage import Store
+from core.storage import ObjectStorage
 
 router = make_router("health")
 log = structlog.get_logger(__name__)
@@ -129,7 +129,7 @@ def _check_workers_status(db: Database) -> str:
         return "unknown"
 
 
-def _check_store(store: Store) -> str:
+def _check_store(store: ObjectStorage) -> str:
     try:
         store.check_store_usable()
     except ServiceDiskFull:

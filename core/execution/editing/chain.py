@@ -47,12 +47,12 @@ from core.execution.prepare import (
     find_held_out_features,
 )
 from core.ingest.dataset import write_dataset
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 from core.lineage.class_numbers import GONE, number_former_classes
 from core.lineage.coverage import list_taught_tasks
 from core.retention import retention
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 class EditChain:
@@ -65,9 +65,9 @@ class EditChain:
     def __init__(
         self,
         db: Database,
-        blobs: Blobs,
+        blobs: BlobStorage,
         settings: Settings,
-        claim: Claim,
+        claim: JobClaim,
         facts: EditFacts,
         folder: Path,
     ) -> None:

@@ -17,7 +17,7 @@ from core.edits.checks import EditChanges
 from core.edits.rewrite import EditedLabels, FeatureRows
 from core.errors import Invalid, StoreCorrupt
 from core.execution.editing.facts import EditFacts
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ class EditedData:
         return set(self.after.classes if self.train is None else self.train.remaining_labels)
 
 
-def build_edited_data(blobs: Blobs, facts: EditFacts, number: int, folder: Path) -> EditedData:
+def build_edited_data(
+    blobs: BlobStorage, facts: EditFacts, number: int, folder: Path
+) -> EditedData:
     """Apply an edit to a task's data, store the new files, and return them.
 
     Args:
@@ -158,7 +160,7 @@ def _mark_all_removed(part: EditedLabels | None) -> EditedLabels | None:
     return None if part is None else EditedLabels(part.before, [None] * len(part.before))
 
 
-def _read_feature_rows(blobs: Blobs, facts: EditFacts, number: int) -> FeatureRows:
+def _read_feature_rows(blobs: BlobStorage, facts: EditFacts, number: int) -> FeatureRows:
     main, rest = (facts.features.get(name) for name in rewrite.get_feature_part_names(number))
     assert main is not None, "checked when the facts were read"
     rows = rewrite.read_feature_rows(
@@ -254,7 +256,7 @@ def _count_classes(
 
 
 def _read_removed_paths(
-    blobs: Blobs,
+    blobs: BlobStorage,
     digest: str | None,
     parts: tuple[EditedLabels | None, EditedLabels | None],
     changes: EditChanges,
@@ -286,7 +288,7 @@ def _complete_labels(
 
 
 def _edit_traces(
-    blobs: Blobs,
+    blobs: BlobStorage,
     digest: str,
     target: Path,
     parts: tuple[EditedLabels | None, EditedLabels | None],

@@ -23,13 +23,13 @@ from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid, PerennialError
 from core.execution.parent_parts import list_own_parts, list_parts_to_continue
 from core.execution.prepare import adapt_stored_recipe, find_erased_tasks
-from core.jobs.fence import Claim, lock_claimed_job
+from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.class_numbers import ClassNumbers, read_class_numbers
+from core.lineage.class_numbers import AncestorClassNumbers, read_class_numbers
 from core.lineage.coverage import list_taught_tasks
 from core.retention import damage
 from core.settings import Settings
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class EditFacts:
     start: Version
     base: Version
     parts: list[Part]
-    numbers: ClassNumbers
+    numbers: AncestorClassNumbers
     base_parts: list[Part]
     features: dict[str, Part]
     held_out_counts: dict[int, dict[str, int]]
@@ -77,7 +77,7 @@ class EditFacts:
         return self.edit.way == "recompute"
 
 
-def read_edit_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts:
+def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFacts:
     """Read the rows that an edit's job needs, and check that the edit can still be made.
 
     Raises:
@@ -121,7 +121,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: Claim) -> EditFacts
         parts, base_parts = list_parts_to_continue(session, start), list_own_parts(session, base)
         # Learning from damaged parts would carry the damage into every later version.
         keys = [
-            Blobs.make_blob_key(part.sha256)
+            BlobStorage.make_blob_key(part.sha256)
             for part in (*parts, *base_parts)
             if not part.deleted_at
         ]

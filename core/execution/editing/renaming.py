@@ -11,10 +11,12 @@ from core.contract.manifest import PER_TASK
 from core.database.session import Database
 from core.database.tables import VersionTaskResult
 from core.execution.editing.facts import EditFacts
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
-def write_renamed_result(db: Database, blobs: Blobs, facts: EditFacts, out: Path) -> JobResult:
+def write_renamed_result(
+    db: Database, blobs: BlobStorage, facts: EditFacts, out: Path
+) -> JobResult:
     """Write the lineage head as a job result with renamed classes.
 
     Nothing is learned or measured: its predictions are those of the head.

@@ -13,13 +13,13 @@ from core.execution.kinds.kind import Kind, Work
 from core.failpoints import hit_failpoint
 from core.ingest.ingest import IngestStopped
 from core.retention.damage import DatabaseDamageMarks, reword_damage_errors
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 def _run_edit_job(work: Work) -> None:
     work.begin("prepare")
     facts = read_edit_facts(work.db, work.settings, work.claim)
-    blobs = Blobs(
+    blobs = BlobStorage(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     chain = EditChain(work.db, blobs, work.settings, work.claim, facts, work.folder)

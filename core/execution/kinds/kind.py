@@ -8,9 +8,9 @@ from core.contract.jobs.trial import TrialFigures
 from core.contract.reports.report import BatchCheck, ExportReport
 from core.database.job_log import Line
 from core.database.session import Database
-from core.jobs.fence import Claim
+from core.jobs.fence import JobClaim
 from core.settings import Settings
-from core.storage import Store
+from core.storage import ObjectStorage
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class Work:
     """
 
     db: Database
-    store: Store
+    store: ObjectStorage
     settings: Settings
-    claim: Claim
+    claim: JobClaim
     folder: Path
     must_stop: Callable[[], bool]
     progress: Callable[[str, int, int], None]

@@ -14,9 +14,9 @@ from core.execution.prepare import write_job_inputs
 from core.execution.trials import ClaimedJobTrials, has_trials
 from core.execution.validate import validate_archive
 from core.failpoints import hit_failpoint
-from core.ingest.ingest import IngestStopped, Monitor
+from core.ingest.ingest import DecodingMonitor, IngestStopped
 from core.retention.damage import DatabaseDamageMarks
-from core.storage import Blobs
+from core.storage import BlobStorage
 
 
 def _run_learn_job(work: Work) -> None:
@@ -43,7 +43,7 @@ def _write_job_spec(work: Work, folder: Path) -> Path:
 
 def _learn_trials(work: Work) -> None:
     """Learn and measure the trials that are left, and publish the chosen one."""
-    blobs = Blobs(
+    blobs = BlobStorage(
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     trials = ClaimedJobTrials(work.db, work.store, blobs, work.claim, work.settings.max_job_s)
@@ -75,7 +75,7 @@ def _decode_job_archive(work: Work) -> None:
         work.progress("validate", done, total)
 
     try:
-        monitor = Monitor(report_progress, work.must_stop)
+        monitor = DecodingMonitor(report_progress, work.must_stop)
         validate_archive(work.db, work.store, work.claim, work.settings, folder, monitor)
     finally:
         # Before training, which may need the room on the disk.

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from core.contract.reports.report import BatchReport, Conflict
 from core.errors import Rejected
 from core.ingest.findings.equal_images import find_equal_images
-from core.ingest.findings.traces import Digests, Traces
+from core.ingest.findings.traces import Digests, ImageTraces
 from core.ingest.limits import REPORT_FILES
 from core.ingest.names import quote_name
 from core.statistics import near
@@ -54,7 +54,7 @@ class _ListedContradictions:
 
 
 @dataclass
-class Contradictions:
+class LabelContradictions:
     """Contradictions of a batch: equal pixels under two labels, and nearly equal ones."""
 
     equal: _ListedContradictions = field(
@@ -63,7 +63,7 @@ class Contradictions:
     near: _ListedContradictions = field(default_factory=lambda: _ListedContradictions(REPORT_FILES))
 
     @classmethod
-    def from_report(cls, report: BatchReport) -> "Contradictions":
+    def from_report(cls, report: BatchReport) -> "LabelContradictions":
         """Return the contradicting labels in a stored report, so that more can be added."""
         return cls(
             _ListedContradictions(
@@ -96,8 +96,8 @@ def digest_pixels(images: _Images) -> Digests:
 
 
 def find_batch_contradictions(
-    traces: Traces, picture: Picture, places: Rows | None = None
-) -> Contradictions:
+    traces: ImageTraces, picture: Picture, places: Rows | None = None
+) -> LabelContradictions:
     """Find images of a batch with equal pixels and different labels.
 
     Args:
@@ -113,7 +113,7 @@ def find_batch_contradictions(
     everything = np.ones(len(labels), np.bool_)
     # Without parts: two labels contradict each other wherever the images are.
     pairs = find_equal_images(pixels, labels, ~everything, everything).conflicts
-    contradictions = Contradictions()
+    contradictions = LabelContradictions()
     for first, row in starmap(order_row_pair, pairs):
         # The picture is passed as a function, because only the first few are made.
         contradictions.equal.add_conflict_picture(
@@ -132,9 +132,9 @@ def find_batch_contradictions(
 
 
 def add_earlier_contradictions(
-    contradictions: Contradictions,
-    traces: Traces,
-    tasks: Sequence[tuple[int, Traces]],
+    contradictions: LabelContradictions,
+    traces: ImageTraces,
+    tasks: Sequence[tuple[int, ImageTraces]],
     picture: Picture,
 ) -> None:
     """Add images of a batch whose pixels equal an image of an earlier task with another label.
@@ -203,12 +203,12 @@ def require_no_contradictions(report: BatchReport) -> None:
     raise Rejected(f"{sentence} {advice}", extra={"report": report})
 
 
-def _get_digests_and_labels(traces: Traces) -> tuple[Digests, Rows]:
+def _get_digests_and_labels(traces: ImageTraces) -> tuple[Digests, Rows]:
     assert traces.pixels is not None and traces.labels is not None, "asked of traces that have both"
     return traces.pixels, traces.labels
 
 
-def _number_labels_commonly(traces: Traces, number_of: dict[str, int]) -> Rows:
+def _number_labels_commonly(traces: ImageTraces, number_of: dict[str, int]) -> Rows:
     """Return the labels of traces in one common numbering, to which new classes are added."""
     _, labels = _get_digests_and_labels(traces)
     for name in traces.classes:
@@ -255,7 +255,7 @@ def _view_as_keys(digests: Digests) -> npt.NDArray[np.bytes_]:
 
 
 def _build_conflict(
-    theirs: Traces, first: int, traces: Traces, row: int, task: int | None
+    theirs: ImageTraces, first: int, traces: ImageTraces, row: int, task: int | None
 ) -> Conflict:
     _, labels = _get_digests_and_labels(traces)
     _, their_labels = _get_digests_and_labels(theirs)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
-from core.ingest.kept_tables import KeptTables
-from core.ingest.layout import Layout
+from core.ingest.kept_tables import RetainedTableFiles
+from core.ingest.layout import ArchiveLayout
 from core.ingest.limits import Limits
 from core.ingest.members import NO_CRC, STORED, ArchiveMembers, UnpackError, write_all_bytes
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
@@ -52,7 +52,9 @@ class TarReader(Reader):
     def list_contents(self, fd: int, limits: Limits) -> Contents:
         """Read the headers of a tar, which are spread over the whole file."""
         members = _scan_tar(FileSource(fd), limits).members
-        return Contents(members, Layout("folders"), read=lambda i: read_small_file(fd, members, i))
+        return Contents(
+            members, ArchiveLayout("folders"), read=lambda i: read_small_file(fd, members, i)
+        )
 
 
 class GzipReader(Reader):
@@ -113,7 +115,7 @@ class GzipReader(Reader):
             os.close(copy)
 
 
-class Source(Protocol):
+class SequentialSource(Protocol):
     """Bytes from front to back."""
 
     position: int
@@ -267,7 +269,7 @@ def _count_leading_zero_blocks(data: bytes) -> int:
     return len(data) if not without_zeros else (len(data) - len(without_zeros)) // BLOCK * BLOCK
 
 
-def _scan_tar(source: Source, limits: Limits) -> "_TarScan":
+def _scan_tar(source: SequentialSource, limits: Limits) -> "_TarScan":
     scan = _TarScan(source, limits)
     scan.scan_tar_entries()
     return scan
@@ -276,7 +278,7 @@ def _scan_tar(source: Source, limits: Limits) -> "_TarScan":
 def _list_gzip_contents(source: GzipSource, limits: Limits) -> Contents:
     """List the contents of a gzip, which cannot be read twice, and retain possible label tables."""
     scan = _scan_tar(source, limits)
-    return Contents(scan.members, Layout("folders"), read=scan.tables.read_retained_file)
+    return Contents(scan.members, ArchiveLayout("folders"), read=scan.tables.read_retained_file)
 
 
 class _TarScan:
@@ -286,9 +288,9 @@ class _TarScan:
     ArchiveInvalid.
     """
 
-    def __init__(self, source: Source, limits: Limits) -> None:
+    def __init__(self, source: SequentialSource, limits: Limits) -> None:
         self.members = ArchiveMembers()
-        self.tables = KeptTables()
+        self.tables = RetainedTableFiles()
         self._source, self._limits = source, limits
         self._names: set[str] = set()
         self._headers = self._unpacked = 0
@@ -430,7 +432,7 @@ def _check_entry_kind(kind: bytes, name: str, raw: str, size: int) -> None:
         raise ArchiveHostile(f"The entry {quote_name(raw)} has no name.")
 
 
-def _read_exactly(source: Source, count: int) -> bytes:
+def _read_exactly(source: SequentialSource, count: int) -> bytes:
     data = source.read_bytes(count)
     if len(data) != count:
         raise ArchiveInvalid("The tar is cut off within an entry.")

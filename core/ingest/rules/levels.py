@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from core.ingest.rules import parts as part_rules
 from core.ingest.rules.builder import MOST_NOTES
-from core.ingest.rules.entries import Remedy, RuleError
+from core.ingest.rules.entries import ReadingRemedy, UnreadableBatchError
 from core.ingest.rules.names import normalise_label_text, quote_name
 from core.ingest.rules.sentences import format_count, format_counts_by_name, format_first_names
 from core.ingest.rules.words import (
@@ -76,11 +76,11 @@ class FolderLevels:
     decided_by: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    steps: list[Callable[["Way"], NoClassReason | None]] = field(default_factory=list)
+    steps: list[Callable[["FolderPathWalk"], NoClassReason | None]] = field(default_factory=list)
 
     def find_folder_place(self, folder: str) -> FolderPlace | NoClassReason:
         """Return the place of the images in a folder, or the reason why they have no class."""
-        way = Way(folder.split("/"))
+        way = FolderPathWalk(folder.split("/"))
         for step in self.steps:
             wrong = step(way)
             if wrong is not None:
@@ -92,7 +92,7 @@ class FolderLevels:
 
 
 @dataclass
-class Way:
+class FolderPathWalk:
     """A walk down the path of a folder.
 
     Attributes:
@@ -130,13 +130,13 @@ def find_class_folders(
 
     Raises RuleError if a part is missing, or if two readings are possible.
     """
-    finder = _Finder(FolderLevels(), level, known, held_out_alone)
+    finder = _ClassFolderFinder(FolderLevels(), level, known, held_out_alone)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]
     finder.find_class_folder_level(rows)
     return finder.levels
 
 
-class _Finder:
+class _ClassFolderFinder:
     def __init__(
         self, levels: FolderLevels, level: int | None, known: Known, held_out_alone: bool
     ) -> None:
@@ -231,7 +231,7 @@ class _Finder:
                 part_rows = _strip_top_folder(part_rows)
             inner_rows += part_rows
 
-        def enter_part_folder(way: Way) -> NoClassReason | None:
+        def enter_part_folder(way: FolderPathWalk) -> NoClassReason | None:
             if way.at == len(way.names):
                 return OUTSIDE
             top = way.names[way.at]
@@ -290,7 +290,7 @@ class _Finder:
         if self._chosen_level == self._depth:
             return self._mark_folders_as_classes(rows)
         if not is_deeper:
-            raise RuleError(
+            raise UnreadableBatchError(
                 f"classes=level:{self._chosen_level} was asked for, and the folders of the batch "
                 f"have {format_count(self._depth, 'level')} below those that wrap them."
             )
@@ -333,12 +333,12 @@ class _Finder:
 
     def _build_error(
         self, uppers: Mapping[str, int], lowers: Mapping[str, int], direct: int
-    ) -> RuleError:
+    ) -> UnreadableBatchError:
         at = self._depth
         remainder = (
             f", with {format_count(direct, 'image')} outside of them left out" if direct else ""
         )
-        return RuleError(
+        return UnreadableBatchError(
             f"The folders can be read in two ways: {format_count(len(uppers), 'class', 'classes')} "
             f"by the first level of "
             f"folders ({format_counts_by_name(uppers)}), or {format_count(len(lowers), 'class', 'classes')} "
@@ -346,12 +346,12 @@ class _Finder:
             f"Say which with -o classes=level:{at} or -o classes=level:{at + 1} (in a request "
             f"?classes=level:{at}).",
             remedies=[
-                Remedy(
+                ReadingRemedy(
                     "classes",
                     f"level:{at}",
                     f"Read {format_first_names(sorted(uppers), 3)} as classes",
                 ),
-                Remedy(
+                ReadingRemedy(
                     "classes",
                     f"level:{at + 1}",
                     f"Read {format_first_names(sorted(lowers), 3)} as classes",

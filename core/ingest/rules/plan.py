@@ -5,7 +5,13 @@ The service uses it for the archives that it receives, and the client for the fo
 
 from collections.abc import Callable, Collection, Sequence
 
-from core.ingest.rules.builder import IGNORED, LEFT_BEHIND, Builder, Plan, require_training
+from core.ingest.rules.builder import (
+    IGNORED,
+    LEFT_BEHIND,
+    BatchPlanBuilder,
+    BatchReadingPlan,
+    require_training,
+)
 from core.ingest.rules.by_folders import assign_folder_classes
 from core.ingest.rules.by_table import assign_table_labels, choose_label_table
 from core.ingest.rules.entries import ReadingOptions
@@ -15,7 +21,7 @@ from core.ingest.rules.tables import MOST_ENTRIES, FoundTable, find_label_table
 __all__ = [
     "IGNORED",
     "LEFT_BEHIND",
-    "Plan",
+    "BatchReadingPlan",
     "get_no_labels",
     "plan_batch",
     "plan_table_reading",
@@ -38,7 +44,7 @@ def plan_batch(
     known_classes: Known = get_no_labels,
     *,
     most_entries: int = MOST_ENTRIES,
-) -> Plan:
+) -> BatchReadingPlan:
     """Plan how the files of a batch are read: the class and part of each.
 
     Args:
@@ -53,7 +59,7 @@ def plan_batch(
     Raises RuleError if there are no labelled images, they can be read in several ways, or none
     would be learned.
     """
-    builder = Builder(names)
+    builder = BatchPlanBuilder(names)
     remaining = builder.leave_junk_files_out()
     table = choose_label_table(
         builder,
@@ -69,11 +75,13 @@ def plan_batch(
     return builder.build_plan(options.held_out_alone)
 
 
-def plan_table_reading(names: Sequence[str], options: ReadingOptions, table: FoundTable) -> Plan:
+def plan_table_reading(
+    names: Sequence[str], options: ReadingOptions, table: FoundTable
+) -> BatchReadingPlan:
     """Plan how the files of a batch are read by a given label table.
 
     Raises RuleError; see `plan_batch`.
     """
-    builder = Builder(names)
+    builder = BatchPlanBuilder(names)
     assign_table_labels(builder, builder.leave_junk_files_out(), options, table)
     return builder.build_plan(options.held_out_alone)

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from core.errors import ImageInvalid
 from core.ingest import images
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.limits import PREDICT_IMAGES, Limits
 from core.processes.messages import read_exactly, read_message, write_message
 
@@ -29,12 +29,12 @@ START_CPU_S = 60
 _NUMBERS = "it must be H×W or H×W×C numbers from 0 to 255"
 
 
-class InvalidRequest(Exception):
+class InvalidDecodeRequest(Exception):
     """A request without a list of images; its text says why."""
 
 
 def decode_image_files(
-    files: Sequence[bytes], size: int, channels: int, limits: Limits, resizing: Resizing
+    files: Sequence[bytes], size: int, channels: int, limits: Limits, resizing: SquareResizing
 ) -> Iterator[bytes | ImageInvalid]:
     """Yield the pixels of each image file, or the reason why it cannot be used."""
     for data in files:
@@ -48,7 +48,7 @@ def decode_image_files(
 
 
 def decode_nested_arrays(
-    value: Sequence[Any], size: int, channels: int, limits: Limits, resizing: Resizing
+    value: Sequence[Any], size: int, channels: int, limits: Limits, resizing: SquareResizing
 ) -> Iterator[bytes | ImageInvalid]:
     """Yield the pixels of nested arrays H×W or H×W×C of values 0 … 255, or why one cannot be used."""
     for image in value:
@@ -59,7 +59,7 @@ def decode_nested_arrays(
 
 
 def _decode_nested_array(
-    image: Any, size: int, channels: int, limits: Limits, resizing: Resizing
+    image: Any, size: int, channels: int, limits: Limits, resizing: SquareResizing
 ) -> bytes:
     """Return the pixels of a nested array.
 
@@ -93,22 +93,24 @@ def parse_json_images(text: bytes) -> list[Any]:
     """Return the images of a JSON text: nested arrays N×H×W or N×H×W×C, or `{"images": …}`.
 
     Raises:
-        InvalidRequest: the text is something else.
+        InvalidDecodeRequest: the text is something else.
     """
     try:
         # Repeated names are refused, since parsers disagree about which one counts.
         value = json.loads(text.decode("utf-8"), object_pairs_hook=_build_unique_dict)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest("The body is not JSON in UTF-8, or names something twice.") from error
+        raise InvalidDecodeRequest(
+            "The body is not JSON in UTF-8, or names something twice."
+        ) from error
     if isinstance(value, dict):
         if set(value) != {"images"}:
-            raise InvalidRequest(
+            raise InvalidDecodeRequest(
                 'The body must be nested arrays, {"images": nested arrays} or {"instances": '
                 '[{"b64": "…"}]}.'
             )
         value = value["images"]
     if not isinstance(value, list) or not 1 <= len(value) <= PREDICT_IMAGES:
-        raise InvalidRequest(f"images must be a list of 1 to {PREDICT_IMAGES} images.")
+        raise InvalidDecodeRequest(f"images must be a list of 1 to {PREDICT_IMAGES} images.")
     return value
 
 
@@ -136,7 +138,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) ->
                 write_message(sink, message)
                 if message[:1] == b"M":
                     return
-        except InvalidRequest as error:
+        except InvalidDecodeRequest as error:
             write_message(sink, b"R" + str(error).encode())
         except MemoryError:
             write_message(
@@ -155,7 +157,7 @@ def _build_decoded_messages(
     """Yield the messages after `begun`.
 
     Raises:
-        InvalidRequest: before the first message.
+        InvalidDecodeRequest: before the first message.
     """
     files = header["kind"] == "files"
     all_images: Sequence[Any] = body if files else parse_json_images(body[0])
@@ -163,7 +165,7 @@ def _build_decoded_messages(
     begin, count, end = header["begin"], header["most"], time.monotonic() + header["turn_s"]
     read = decode_image_files if files else decode_nested_arrays
     chosen = all_images[begin : begin + count]
-    resizing = Resizing.from_json(header)
+    resizing = SquareResizing.from_json(header)
     for done, pixels in enumerate(
         read(chosen, header["size"], header["channels"], limits, resizing), 1
     ):

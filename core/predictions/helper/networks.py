@@ -39,7 +39,7 @@ class LoadedVersion:
     graph: VersionGraph
 
 
-class Networks:
+class LoadedVersionCache:
     """Recently used versions; the owner with the most of them loses the one unused for longest.
 
     A file from which several versions were loaded is in memory once, such as a chain of experts or

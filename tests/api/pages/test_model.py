@@ -15,7 +15,7 @@ from core.database.session import Database
 from core.database.tables import Model, Task, Version
 from core.ids import new_id
 from core.lineage.checks import CHECKS, NEW_GATE
-from core.versions.history import Move, VersionRow
+from core.versions.history import ProductionMove, VersionSummaryRow
 from tests.core.rows import make_job_row
 
 Publish = Callable[..., int]
@@ -312,9 +312,9 @@ def test_numbers_read_well(made: str, said: str) -> None:
     assert made == said
 
 
-def version(number: int, parent: int | None, status: str = "published") -> VersionRow:
+def version(number: int, parent: int | None, status: str = "published") -> VersionSummaryRow:
     gate: Verdict = {"passed": status != "held", "checks": []}
-    return VersionRow(
+    return VersionSummaryRow(
         *(number, parent, number or None, None, status, gate, 1, 1),
         *(None, None, "", None, None, None),
     )
@@ -322,7 +322,7 @@ def version(number: int, parent: int | None, status: str = "published") -> Versi
 
 def test_a_version_that_was_passed_over_leaves_the_line() -> None:
     rows = [version(0, None), version(1, 0), version(2, 1, "held"), version(3, 1), version(4, 3)]
-    back = Move(1, 3, "rollback", None, "")
+    back = ProductionMove(1, 3, "rollback", None, "")
     drawn = svg.draw_version_tree(rows[::-1], [back])
     lanes = {node.version.number: node.y for node in drawn.nodes}
     assert lanes[0] == lanes[1] == lanes[3] == lanes[4] < lanes[2]

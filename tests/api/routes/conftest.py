@@ -18,8 +18,8 @@ from core.database.measurements import remove_figures
 from core.database.session import Database
 from core.database.tables import Alias, AliasMove, Model, Part, Task, Version
 from core.ids import new_id
-from core.publishing.measured import Measurements, store_version_measurements
-from core.storage import Blobs
+from core.publishing.measured import NewVersionMeasurements, store_version_measurements
+from core.storage import BlobStorage
 from tests.api.conftest import create_model
 
 Publish = Callable[..., int]
@@ -42,7 +42,7 @@ def publish(client: TestClient, tmp_path: Path) -> Publish:
 def publisher(client: TestClient, folder: Path) -> Publish:
     """Return what `publish` is, with a folder for its files."""
     db: Database = client.app.state.database  # type: ignore[attr-defined]
-    blobs: Blobs = client.app.state.blobs  # type: ignore[attr-defined]
+    blobs: BlobStorage = client.app.state.blobs  # type: ignore[attr-defined]
 
     def make(
         name: str,
@@ -114,7 +114,7 @@ def publisher(client: TestClient, folder: Path) -> Publish:
                 session,
                 row,
                 version,
-                Measurements(measured, VersionFigures(**document.get_set_fields()), {}),
+                NewVersionMeasurements(measured, VersionFigures(**document.get_set_fields()), {}),
                 (),
             )
             if passed:

@@ -12,7 +12,7 @@ from sources import png, write
 
 from core.errors import PerennialError
 from core.ingest import names as service_names
-from core.ingest.layout import IGNORED, BatchReading, Layout, build_layout
+from core.ingest.layout import IGNORED, ArchiveLayout, BatchReading, build_layout
 from core.ingest.limits import Limits
 from core.ingest.rules.names import CSV_NAME, normalise_to_nfc
 from core.ingest.rules.options import convert_option_values, parse_option_texts
@@ -184,7 +184,7 @@ def compare(tree: set[str], chosen: dict[str, object], at: Path) -> None:
     assert layout.ignored == 0
 
 
-def classes_in(names: list[str], layout: Layout) -> dict[str, tuple[str, bool]]:
+def classes_in(names: list[str], layout: ArchiveLayout) -> dict[str, tuple[str, bool]]:
     """Path → (label, whether it is held out)."""
     return {
         name: (layout.classes[number], bool(test))

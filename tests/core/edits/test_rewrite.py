@@ -11,7 +11,7 @@ from core.edits import rewrite
 from core.edits.recount import count_matrix_cell
 from core.edits.rewrite import EditedLabels
 from core.ingest.dataset import open_dataset, write_dataset
-from core.ingest.findings.traces import Traces, read_traces, write_traces
+from core.ingest.findings.traces import ImageTraces, read_traces, write_traces
 
 NAMES = ["a", "b", "c"]
 
@@ -49,7 +49,9 @@ def test_a_dataset_and_its_traces_lose_removed_images_and_get_new_labels(tmp_pat
     pixels = np.arange(7 * 16, dtype=np.uint8).reshape(7, 16)
     numbers = np.array([0, 1, 2, 0, 1, 0, 2])
     paths = [f"{row}.png" for row in range(7)]
-    write_traces(tmp_path / "traces", Traces(hashes[:5], hashes[5:], paths, pixels, numbers, NAMES))
+    write_traces(
+        tmp_path / "traces", ImageTraces(hashes[:5], hashes[5:], paths, pixels, numbers, NAMES)
+    )
     held_out = EditedLabels(["a", "c"], ["a", None])
     assert rewrite.write_edited_traces(tmp_path / "traces", tmp_path / "edited", train, held_out)
     traces = read_traces(tmp_path / "edited")

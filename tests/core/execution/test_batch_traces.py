@@ -14,7 +14,7 @@ from core.execution.batch_traces import compare_with_earlier
 from core.ingest.dataset import write_dataset
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates
-from core.ingest.findings.traces import Traces, write_traces
+from core.ingest.findings.traces import ImageTraces, write_traces
 from core.ingest.ingest import HELD_OUT, TRACES, TRAIN, IngestedBatch
 from core.statistics import near
 
@@ -28,9 +28,9 @@ def draw(*numbers: int) -> np.ndarray:
     )
 
 
-def make_traces(images: np.ndarray, labels: list[str], folder: str) -> Traces:
+def make_traces(images: np.ndarray, labels: list[str], folder: str) -> ImageTraces:
     classes = sorted(set(labels))
-    return Traces(
+    return ImageTraces(
         near.hash_images(images),
         np.zeros((0, 2), np.uint64),
         [f"{folder}/{row}.png" for row in range(len(images))],
@@ -58,7 +58,7 @@ def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> IngestedB
     return IngestedBatch(*paths, {}, traces.classes, len(images), 0, found, [])
 
 
-def keep_traces(desk: Any, job_id: str, traces: Traces, **values: Any) -> None:
+def keep_traces(desk: Any, job_id: str, traces: ImageTraces, **values: Any) -> None:
     path = desk.folder / "kept"
     write_traces(path, traces)
     sha256, _ = desk.blobs.put_file(path)
@@ -122,7 +122,7 @@ def test_a_task_without_digests_is_named_as_not_compared(desk: Any, batch: Inges
     model = desk.model()
     job = desk.submit(model)
     older = make_traces(draw(1), ["cat"], "old")
-    older = Traces(older.train, older.held_out, older.names)
+    older = ImageTraces(older.train, older.held_out, older.names)
     keep_traces(desk, job, older, standing="learned")
     report = compare(desk, model, batch).report
     assert (report["conflicts_count"], report["conflicts_not_compared"]) == (0, [1])

@@ -11,7 +11,7 @@ from core.database.tables import Edit, Part, Version
 from core.execution.prepare import write_job_inputs
 from core.execution.totals import digest_covered_parts
 from core.ids import new_id
-from core.lineage.class_numbers import AS_STORED, ClassNumbers
+from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers
 from core.publishing.publish import publish_result
 from tests.core.desk import Desk
 
@@ -85,8 +85,8 @@ def test_totals_of_equal_parts_under_other_numbers_have_another_key() -> None:
         digest_covered_parts(parts, numbers)
         for numbers in (
             AS_STORED,
-            ClassNumbers([[1, 0]], {"ver_1": 0}),
-            ClassNumbers([[0, 2]], {"ver_1": 0}),
+            AncestorClassNumbers([[1, 0]], {"ver_1": 0}),
+            AncestorClassNumbers([[0, 2]], {"ver_1": 0}),
         )
     }
     assert len(keys) == 3

@@ -17,9 +17,9 @@ from core.execution.kinds import fetch
 from core.execution.weights import find_weights_or_take_turn, release_fetch_turn
 from core.jobs.put_off import PutOffSignal
 from core.models import model_deletion, models
-from core.models.new_model import Limits
+from core.models.new_model import NewModelLimits
 from core.recipe.catalogue import load_catalogue
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.retention import references
 from core.scheduling import claim as claims
 from tests.core.at_once import run_at_once
@@ -50,8 +50,8 @@ def begun(desk: Any, name: str = "net", **terms: int) -> tuple[str, str]:
         desk.new_owner("team")
     given, catalogue = {"name": name, "scenario": "class", **MODEL}, load_catalogue(desk.settings)
     service, limits = (
-        Resources(desk.db, desk.blobs, catalogue),
-        Limits(terms=PretrainedTerms(**terms)),
+        UseCaseResources(desk.db, desk.blobs, catalogue),
+        NewModelLimits(terms=PretrainedTerms(**terms)),
     )
     made, _ = models.create_model(service, desk.actor, given, limits=limits)
     return made["id"], str(made["job"])

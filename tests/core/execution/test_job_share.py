@@ -12,7 +12,7 @@ from core.database.tables import Event
 from core.execution import job_share
 from core.execution.progress import record_process_events
 from core.jobs.job_response import job_to_json
-from core.scheduling.claim import Claim
+from core.scheduling.claim import JobClaim
 
 PHASES = (
     "validate",
@@ -30,7 +30,7 @@ def at_step(number: int, phase: str = "train") -> ProgressEvent:
     return ProgressEvent(phase=phase, step=number, total_steps=100, images=number)
 
 
-def told(desk: Any, claim: Claim, event: JobEvent, *, after_s: float = 0.0) -> dict[str, Any]:
+def told(desk: Any, claim: JobClaim, event: JobEvent, *, after_s: float = 0.0) -> dict[str, Any]:
     """The job's progress after an event that comes some seconds after the last."""
     progress = desk.job(claim.job_id).progress
     if progress:

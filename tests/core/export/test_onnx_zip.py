@@ -20,7 +20,7 @@ from core.errors import StoreCorrupt
 from core.export import onnx_card
 from core.export.format import Version
 from core.export.formats.onnx_zip import OnnxZip
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
 from core.learning.export import graph
@@ -111,7 +111,7 @@ def pictures(folder: Path) -> list[Path]:
 def test_the_readmes_code_reads_images_to_the_pixel_as_the_service_does(
     tmp_path: Path, image: ModelImage
 ) -> None:
-    resizing, wrong = Resizing(image.crop, image.interpolation), []
+    resizing, wrong = SquareResizing(image.crop, image.interpolation), []
     for path in pictures(tmp_path):
         ours = decode_image(path.read_bytes(), image.size, image.channels, 1 << 24, resizing)
         if not np.array_equal(pixels_of(image, tmp_path, path), ours):

@@ -14,7 +14,7 @@ from PIL import Image
 
 from core.contract.architecture import ImageSettings as ImageSpec
 from core.export.card_code import build_image_code
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.images import decode_image
 
 SIZES = [(8, 1), (32, 3), (96, 3), (97, 3), (128, 1), (224, 3)]
@@ -162,7 +162,7 @@ def test_a_file_becomes_the_same_pixels_with_the_crop_and_interpolation_of_a_bas
     data = FILES[name]()
     (tmp_path / "file").write_bytes(data)
     for size, crop, interpolation in RESIZING:
-        ours = decode_image(data, size, 3, 1 << 26, Resizing(crop, interpolation))
+        ours = decode_image(data, size, 3, 1 << 26, SquareResizing(crop, interpolation))
         read = reader(size, 3, crop=crop, interpolation=interpolation)["read"]
         assert np.array_equal(read(tmp_path / "file").numpy(), ours), (size, crop, interpolation)
 

@@ -13,8 +13,8 @@ sys.path.append(str(Path(__file__).parent))
 
 import hostile_corpus
 
-from core.ingest.ingest import IngestedBatch, IngestOptions, Monitor, ingest_archive
-from core.ingest.inspect import Directory, inspect_archive
+from core.ingest.ingest import DecodingMonitor, IngestedBatch, IngestOptions, ingest_archive
+from core.ingest.inspect import ArchiveDirectory, inspect_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 
@@ -26,10 +26,10 @@ def hostile_archives() -> list[hostile_corpus.Attack]:
 
 
 @pytest.fixture
-def look(tmp_path: Path) -> Callable[..., Directory]:
+def look(tmp_path: Path) -> Callable[..., ArchiveDirectory]:
     """look(data, declared=None, **limits): sniff and inspect bytes, as the API does."""
 
-    def call(data: bytes, declared: str | None = None, **limits: int) -> Directory:
+    def call(data: bytes, declared: str | None = None, **limits: int) -> ArchiveDirectory:
         path = tmp_path / "body"
         path.write_bytes(data)
         return inspect_archive(path, detect_format(data[:SNIFF_BYTES], declared), Limits(**limits))
@@ -47,7 +47,7 @@ def take(tmp_path: Path) -> Callable[..., IngestedBatch]:
         path = tmp_path / "archive"
         path.write_bytes(data)
         kind = detect_format(data[:SNIFF_BYTES], None)
-        monitor = Monitor(
+        monitor = DecodingMonitor(
             **{name: options.pop(name) for name in ("progress", "stop") if name in options}
         )
         options = {"processes": 1} | options

@@ -18,7 +18,7 @@ from PIL import Image
 from core.errors import ArchiveInvalid
 from core.ingest import first_look
 from core.ingest.image_file import Unreadable, headers
-from core.ingest.inspect import Directory, inspect_archive
+from core.ingest.inspect import ArchiveDirectory, inspect_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from tests.core.ingest.hostile_corpus import png
@@ -46,7 +46,7 @@ def tarred(files: dict[str, bytes]) -> bytes:
     return out.getvalue()
 
 
-def look(path: Path, data: bytes) -> Directory:
+def look(path: Path, data: bytes) -> ArchiveDirectory:
     path.write_bytes(data)
     return inspect_archive(path, detect_format(data[:SNIFF_BYTES], None), Limits())
 

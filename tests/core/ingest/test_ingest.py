@@ -356,7 +356,7 @@ def poisonable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "core").mkdir()
     (tmp_path / "core" / "__init__.py").write_text(FAKE_CORE.format(path=str(ROOT / "core")))
     monkeypatch.setattr(helper_process, "ROOT", tmp_path)
-    monkeypatch.setattr(module, "Pool", partial(pool.Pool, image_s=1.0))
+    monkeypatch.setattr(module, "Pool", partial(pool.DecoderPool, image_s=1.0))
 
 
 @pytest.mark.parametrize("end", [b"KILL", b"HANG"])
@@ -378,7 +378,7 @@ def test_an_image_that_ends_its_decoder_is_one_row(
 def test_an_image_that_spends_the_cpu_time_is_one_row(
     take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "Pool", pool.Pool)
+    monkeypatch.setattr(module, "Pool", pool.DecoderPool)
     monkeypatch.setattr(archive_decoding, "CPU_S", 1)
     result = take(mixed({"cat/poison.png": png(5) + b"SPIN"}))
     assert result.report["rejected"] == [{"path": "cat/poison.png", "reason": pool.DEADLY}]
@@ -411,13 +411,13 @@ def test_what_decoders_of_images_print_is_kept_nowhere(
     take: Take, poisonable: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed = []
-    close = pool.Pool.kill_decoders
+    close = pool.DecoderPool.kill_decoders
 
-    def look(self: pool.Pool) -> None:
+    def look(self: pool.DecoderPool) -> None:
         printed.append((self.folder / "decoder-errors").stat().st_size)
         close(self)
 
-    monkeypatch.setattr(pool.Pool, "kill_decoders", look)
+    monkeypatch.setattr(pool.DecoderPool, "kill_decoders", look)
     take(mixed({"cat/loud.png": png(5) + b"SAYS"}))
     assert printed == [0]
 
@@ -465,7 +465,7 @@ def test_the_decoder_imports_neither_torch_nor_settings() -> None:
 
 def test_secrets_do_not_reach_the_decoder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PERENNIAL_STORE_SECRET_KEY", "hush")
-    workers = pool.Pool(tmp_path, 1)
+    workers = pool.DecoderPool(tmp_path, 1)
     try:
         workers.start_decoder()
         child = next(

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from core.errors import ArchiveHostile, ArchiveInvalid, LabelsInvalid, PerennialError
 from core.ingest.ingest import IngestedBatch
-from core.ingest.inspect import Directory
+from core.ingest.inspect import ArchiveDirectory
 from core.ingest.layout import build_layout
 from core.ingest.limits import Limits
 from core.ingest.names import normalise_entry_path, normalise_label, quote_name
 
-Look = Callable[..., Directory]
+Look = Callable[..., ArchiveDirectory]
 
 
 def csv_zip(text: str | bytes) -> bytes:

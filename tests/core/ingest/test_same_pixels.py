@@ -29,9 +29,9 @@ from core.export.formats.safetensors_zip import SafetensorsZip
 from core.export.image_reader import build_reader_files
 from core.ingest import image_file
 from core.ingest.dataset import open_dataset
-from core.ingest.decoding.resizing import FIRST, LATEST, Resizing
+from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizing
 from core.ingest.first_report import build_report_before_decoding
-from core.ingest.ingest import IngestOptions, Monitor, ingest_archive
+from core.ingest.ingest import DecodingMonitor, IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.learning.catalogue import build_catalogue
 from core.settings import Settings
@@ -59,7 +59,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_training_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Path) -> None:
-    resizing = Resizing.from_json(IMAGE)
+    resizing = SquareResizing.from_json(IMAGE)
     options = IngestOptions(SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0, processes=1)
     made = ingest_archive(archive, "zip", tmp_path, options)
     assert np.array_equal(open_dataset(made.train)[0], right)
@@ -77,7 +77,7 @@ def test_a_check_has_these_pixels(right: np.ndarray, archive: Path, tmp_path: Pa
     folder = tmp_path / "made"
     database: Any = None  # it is asked only about damage
     path = fetch_archive(database, store, model.id, batch, folder)
-    made = decode_batch(path, batch, model, Settings(), folder, Monitor())
+    made = decode_batch(path, batch, model, Settings(), folder, DecodingMonitor())
     found = np.concatenate([open_dataset(made.train)[0], open_dataset(made.held_out)[0]])
     assert sorted(one.tobytes() for one in found) == sorted(one.tobytes() for one in right)
 
@@ -160,7 +160,7 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     assert image.decoding is None and image.to_json() == BEFORE
     path = unpacked / "batch.zip"
     path.write_bytes(honest_zip({f"cat/{i}.png": kind.data for i, kind in enumerate(OF_PHONES)}))
-    resizing = Resizing.from_json(BEFORE)
+    resizing = SquareResizing.from_json(BEFORE)
     options = IngestOptions(SIDE, 3, Limits(), resizing=resizing, held_out_share=0.0)
     made = ingest_archive(path, "zip", unpacked / "made", options)
     assert np.array_equal(open_dataset(made.train)[0], before), (

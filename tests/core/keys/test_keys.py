@@ -12,7 +12,7 @@ from core.keys import keys
 from core.requests.actor import Actor
 from core.storage.folder import FolderStore
 from core.uploads import uploads
-from core.uploads.uploads import NewUpload, Piece, UploadLimits
+from core.uploads.uploads import AnnouncedUpload, ReceivedUploadPiece, UploadLimits
 
 
 def test_the_first_start_leaves_an_admin_key_that_only_its_owner_can_read(database, tmp_path):
@@ -74,7 +74,7 @@ def holder(database) -> Actor:
 def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, holder, ended):
     store = FolderStore(tmp_path / "store")
     store.create_folder_or_bucket()
-    begun = uploads.create_upload(database, holder, NewUpload(4), TERMS)[0]["id"]
+    begun = uploads.create_upload(database, holder, AnnouncedUpload(4), TERMS)[0]["id"]
     writing = uploads.lease_upload_to_write(database, holder, begun, 0)
     (tmp_path / "piece").write_bytes(b"abcd")
     with database.write() as session:
@@ -82,10 +82,15 @@ def test_what_a_key_began_is_not_committed_after_its_end(database, tmp_path, hol
         rows = len(session.scalars(select(AuditEntry)).all())
     with pytest.raises(NotAuthenticated, match="nothing of it was done"):
         uploads.append_upload_piece(
-            database, store, holder, writing, Piece(tmp_path / "piece", 4, "0" * 64), TERMS
+            database,
+            store,
+            holder,
+            writing,
+            ReceivedUploadPiece(tmp_path / "piece", 4, "0" * 64),
+            TERMS,
         )
     with pytest.raises(NotAuthenticated):
-        uploads.create_upload(database, holder, NewUpload(4), TERMS)
+        uploads.create_upload(database, holder, AnnouncedUpload(4), TERMS)
     with pytest.raises(NotAuthenticated):
         uploads.delete_upload(database, store, holder, begun)
     assert list(store.list("")) == []

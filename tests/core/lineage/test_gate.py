@@ -7,7 +7,7 @@ import pytest
 from core.contract.figures import VersionFigures
 from core.database import measurements
 from core.lineage.coverage import MissingTasks
-from core.lineage.gate import LineagePlace, Metrics, judge_metrics
+from core.lineage.gate import GateMetrics, LineagePlace, judge_metrics
 from core.lineage.judgement import read_forecast_rise
 from tests.core.desk import Desk
 
@@ -23,7 +23,7 @@ def judged(
     place: LineagePlace | None = None,
 ) -> dict[str, Any]:
     return judge_metrics(
-        gate, Metrics(*FIGURES[version], rise), place or LineagePlace(version - 1, version - 1)
+        gate, GateMetrics(*FIGURES[version], rise), place or LineagePlace(version - 1, version - 1)
     )
 
 

@@ -21,11 +21,11 @@ from core.ids import new_id
 from core.lineage import lineage
 from core.lineage.coverage import list_tasks_after_learning, list_taught_tasks
 from core.lineage.judgement import judge_version
-from core.publishing.measured import Measurements, store_version_measurements
+from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.requests.actor import Actor
 from core.requests.response_cache import ResponseCache
 from core.statistics import matrix
-from core.versions.metrics import Window, build_model_metrics, load_cached_metrics
+from core.versions.metrics import MatrixWindow, build_model_metrics, load_cached_metrics
 from tests.core.desk import Desk
 
 ADMIN = Actor("", None, "admin")
@@ -98,7 +98,7 @@ class History:
                 session,
                 model,
                 version,
-                Measurements(cells, VersionFigures(**document.get_set_fields()), {}),
+                NewVersionMeasurements(cells, VersionFigures(**document.get_set_fields()), {}),
                 self.deleted,
             )
         self.manifests[number] = {
@@ -203,14 +203,15 @@ def slowly(
         tasks = {t.number: t for t in session.query(Task).filter_by(model_id=model_id)}
         results = session.query(VersionTaskResult).filter_by(model_id=model_id).all()
     rows = [
-        matrix.Row(v.number, v.task_number, v.parent, tuple(v.manifest.tasks)) for v in versions
+        matrix.AccuracyMatrixRow(v.number, v.task_number, v.parent, tuple(v.manifest.tasks))
+        for v in versions
     ]
     cells = {(r.version, r.task): (r.correct, r.total) for r in results}
     per_class = {(r.version, r.task): r.per_class for r in results}
     sizes = {r.task: r.total for r in results}
     learned = sorted({row.task for row in rows if row.task is not None})
     classes = {number: list(tasks[number].classes) for number in learned}
-    stages = matrix.Stages(rows, cells, version, model.scenario)
+    stages = matrix.LineageAccuracyMatrix(rows, cells, version, model.scenario)
     along = [manifests[row.version] for row in stages.line]
     size = {v.number: v.bytes for v in versions}
     return {
@@ -232,7 +233,8 @@ def slowly(
         "marks": [],
         "summary": {
             **matrix.compute_last_stage_figures(
-                matrix.Stages(rows, cells, version, model.scenario), per_class=per_class
+                matrix.LineageAccuracyMatrix(rows, cells, version, model.scenario),
+                per_class=per_class,
             ),
             **of_manifests(along),
             "sure": None,
@@ -345,7 +347,7 @@ def test_a_window_shows_its_rows_and_columns_and_the_whole_summary(desk: Desk) -
     whole = build_model_metrics(desk.db, ADMIN, history.model, version="2")
     assert len(whole["rows"]) > 4 and len(whole["columns"]) > 2
     part = build_model_metrics(
-        desk.db, ADMIN, history.model, version="2", window=Window((2, 3), (2, 2))
+        desk.db, ADMIN, history.model, version="2", window=MatrixWindow((2, 3), (2, 2))
     )
     assert part["rows"] == whole["rows"][2:4]
     assert part["columns"] == [column for column in whole["columns"] if column["task"] == 2]
@@ -355,10 +357,10 @@ def test_a_window_shows_its_rows_and_columns_and_the_whole_summary(desk: Desk) -
 
 
 def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(desk: Desk) -> None:
-    kept, whole = ResponseCache(1 << 20), Window()
+    kept, whole = ResponseCache(1 << 20), MatrixWindow()
     history = History(desk, 3)
 
-    def both(version: str = "latest", window: Window = whole) -> bytes:
+    def both(version: str = "latest", window: MatrixWindow = whole) -> bytes:
         asked = (desk.db, ADMIN, history.model)
         answer = load_cached_metrics(*asked, kept, version=version, window=window)
         assert load_cached_metrics(*asked, kept, version=version, window=window) is answer, (
@@ -367,7 +369,7 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
         assert answer.body == to_json(build_model_metrics(*asked, version=version, window=window))
         return answer.body
 
-    seen = [both(), both("1"), both("2"), both(window=Window((1, 2), (1, 2)))]
+    seen = [both(), both("1"), both("2"), both(window=MatrixWindow((1, 2), (1, 2)))]
     history._publish()
     seen.append(both() + both("1"))
     for table, column, value in CHANGES:
@@ -382,6 +384,6 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
 def test_a_window_beyond_the_matrix_is_empty(desk: Desk) -> None:
     history = History(desk, 3)
     found = build_model_metrics(
-        desk.db, ADMIN, history.model, version="1", window=Window((900, 999), (900, 999))
+        desk.db, ADMIN, history.model, version="1", window=MatrixWindow((900, 999), (900, 999))
     )
     assert found["rows"] == found["columns"] == found["accuracy_matrix"] == []

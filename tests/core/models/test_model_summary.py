@@ -45,7 +45,7 @@ def test_a_page_of_many_summaries_takes_as_many_statements_as_one_of_few(
     for limit in (10, 50):
         sent.clear()
         page = models.list_models(
-            filled, CATALOGUE, OWNER, limit, None, models.Listing(summary=True)
+            filled, CATALOGUE, OWNER, limit, None, models.ModelListQuery(summary=True)
         )
         assert len(page["items"]) == limit
         counts.append(len(sent))
@@ -107,6 +107,6 @@ def test_a_line_ends_after_its_newest_versions(
 def test_a_text_is_looked_for_as_it_stands_in_upper_or_lower_case(
     filled: Database, q: str, names: set[str] | None
 ) -> None:
-    page = models.list_models(filled, CATALOGUE, OWNER, 200, None, models.Listing(q))
+    page = models.list_models(filled, CATALOGUE, OWNER, 200, None, models.ModelListQuery(q))
     found = {model["name"] for model in page["items"]}
     assert (len(found) == 64) if names is None else (found == names)

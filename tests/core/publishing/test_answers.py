@@ -10,7 +10,11 @@ import torch
 
 from core.database.tables import Part, Task, VersionTaskResult
 from core.execution.prepare import write_job_inputs
-from core.ingest.answers import TaskAnswers, decrypt_prediction_file, read_encrypted_predictions
+from core.ingest.answers import (
+    StoredTaskPredictions,
+    decrypt_prediction_file,
+    read_encrypted_predictions,
+)
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import predict_answers
 from core.publishing import publish as publishing
@@ -91,7 +95,8 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
     assert digest is not None and len(set(keys.values())) == 3
     blob = desk.blobs.fetch_verified_file(digest)
     assert {
-        task: decrypt_prediction_file(blob, TaskAnswers(3, task, key)) for task, key in keys.items()
+        task: decrypt_prediction_file(blob, StoredTaskPredictions(3, task, key))
+        for task, key in keys.items()
     } == left
     assert not any(file in blob.read_bytes() for file in left.values())
     with desk.db.write() as session:
@@ -109,9 +114,9 @@ def test_all_answers_of_a_version_are_one_blob_from_which_those_on_a_deleted_tas
         3: False,
     }
     with pytest.raises(ValueError, match="no answers of version 3 on task 1"):
-        decrypt_prediction_file(blob, TaskAnswers(3, 1, None))
+        decrypt_prediction_file(blob, StoredTaskPredictions(3, 1, None))
     assert (
-        read_encrypted_predictions(blob, TaskAnswers(3, 2, keys[2]))[0].tolist()
+        read_encrypted_predictions(blob, StoredTaskPredictions(3, 2, keys[2]))[0].tolist()
         == answers_for(3, 2).rows.tolist()
     )
 

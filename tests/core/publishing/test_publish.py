@@ -22,7 +22,7 @@ from core.database.tables import (
 from core.errors import LeaseLost, WrongState
 from core.publishing import publish as publishing
 from core.publishing import version_rows
-from core.publishing.publish import Published, publish_result
+from core.publishing.publish import JobVersionStatus, publish_result
 from core.recipe.code_version import compute_code_version
 from core.scheduling import claim as claims
 from tests.core.at_once import run_at_once
@@ -131,7 +131,7 @@ def test_publishing_again_returns_the_same_version(desk: Any, ready: Any) -> Non
         publish_result(desk.db, desk.store, claim, result),
         publish_result(desk.db, desk.store, claim, result),
     )
-    assert first == again == Published(1, "published")
+    assert first == again == JobVersionStatus(1, "published")
     assert len(desk.all(Version)) == 2
     assert len(desk.all(Event, type="state")) == 2
     assert (

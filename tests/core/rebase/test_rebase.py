@@ -62,7 +62,7 @@ def begin(office: Office) -> str:
 
 def finish(office: Office, model: str) -> str:
     try:
-        decision = rebase_finish.Decision(missing="allow")
+        decision = rebase_finish.RebaseDecision(missing="allow")
         rebase_finish.finish_rebase(office.db, office.blobs, office.actor, model, decision)
     except (WrongState, NotFound) as error:
         return error.code

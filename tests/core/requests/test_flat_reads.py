@@ -130,7 +130,7 @@ READS: Reads = {
     "models": lambda db: listed(db),
     "models with summaries": lambda db: summarised(db),
     "models by a text in their name": lambda db: models.list_models(
-        db, CATALOGUE, OWNER, 5, None, models.Listing(q="L-1")
+        db, CATALOGUE, OWNER, 5, None, models.ModelListQuery(q="L-1")
     ),
     "a model with a held version": lambda db: with_attention(db, STOPPED_MODEL, "held"),
     "a model that was rolled back": lambda db: with_attention(db, PINNED_MODEL, "rolled_back"),
@@ -149,7 +149,7 @@ READS: Reads = {
     ),
     "matrix": lambda db: metrics.build_model_metrics(db, OWNER, MODEL, version="latest"),
     "a window of the matrix": lambda db: metrics.build_model_metrics(
-        db, OWNER, MODEL, version="latest", window=metrics.Window((2, 4), (1, 3))
+        db, OWNER, MODEL, version="latest", window=metrics.MatrixWindow((2, 4), (1, 3))
     ),
     "a window of versions": lambda db: history.read_lineage(db, OWNER, MODEL, last=3, size=3),
     "what an update did to classes": lambda db: class_changes.count_class_changes(
@@ -225,7 +225,7 @@ def listed(db: Database) -> object:
 
 
 def summarised(db: Database) -> object:
-    page = models.list_models(db, CATALOGUE, OWNER, 10, None, models.Listing(summary=True))
+    page = models.list_models(db, CATALOGUE, OWNER, 10, None, models.ModelListQuery(summary=True))
     told = [model["summary"] for model in page["items"]]
     assert all(one and one["production"] and one["last_job"] and one["acc"] for one in told)
     return page

@@ -16,20 +16,20 @@ ROUTE = "POST /v1/things"
 pytestmark = pytest.mark.both_databases
 
 
-def request(mark: str = "a", key: str = "k") -> idempotency.Request:
-    return idempotency.Request(ROUTE, key, idempotency.digest_request_parts(mark))
+def request(mark: str = "a", key: str = "k") -> idempotency.IdempotentRequest:
+    return idempotency.IdempotentRequest(ROUTE, key, idempotency.digest_request_parts(mark))
 
 
-def remember(database: Database, actor: Actor, asked: idempotency.Request) -> None:
+def remember(database: Database, actor: Actor, asked: idempotency.IdempotentRequest) -> None:
     with database.write() as session:
         now = database.now(session)
-        response = idempotency.Response(201, {"Location": "/x"}, {"id": 1})
+        response = idempotency.IdempotentResponse(201, {"Location": "/x"}, {"id": 1})
         idempotency.store_idempotent_response(session, actor, asked, response, now)
 
 
 def replayed(
-    database: Database, actor: Actor, asked: idempotency.Request
-) -> idempotency.Replay | None:
+    database: Database, actor: Actor, asked: idempotency.IdempotentRequest
+) -> idempotency.ReplayedResponse | None:
     with database.write() as session:
         return idempotency.find_earlier_response(session, actor, asked)
 

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from core.database.states import LEASED, UNFINISHED, JobAction, JobState
 from core.database.tables import Alias, Job, Model, Task, Version
 from core.errors import Invalid, LeaseLost, PerennialError, Rejected, WrongState
-from core.ingest.inspect import Directory
+from core.ingest.inspect import ArchiveDirectory
 from core.jobs import jobs
 from core.jobs.job_response import find_response_facts
 from core.lineage import lineage
@@ -25,12 +25,12 @@ from core.lineage.coverage import list_taught_tasks
 from core.models import attention, models
 from core.publishing.publish import publish_result
 from core.requests.actor import Actor
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.scheduling import claim as claims
-from core.scheduling.claim import Claim
+from core.scheduling.claim import JobClaim
 from core.tasks import retries, settling, tasks
-from core.tasks.sent_batch import Batch
-from core.tasks.submission import Submission
+from core.tasks.sent_batch import SpooledBatch
+from core.tasks.submission import BatchSubmission
 from core.versions import aliases
 from tests.core.batches import CATALOGUE
 
@@ -70,11 +70,11 @@ class Line(RuleBasedStateMachine):
             "on_held": on_held, "on_rejected": on_rejected, "on_failed": on_failed, "training_data_days": days,
             "image": {"size": 8},
         }  # fmt: skip
-        service = Resources(self.desk.db, self.desk.blobs, CATALOGUE)
+        service = UseCaseResources(self.desk.db, self.desk.blobs, CATALOGUE)
         made, _ = models.create_model(service, self.actor, given)
         self.scenario, self.model = scenario, str(made["id"])
         self.sent = 0
-        self.claimed: Claim | None = None
+        self.claimed: JobClaim | None = None
         self.answered: set[int] = set()  # tasks that production was taught, as a person knows it
         self.headed: set[int] = set()  # the same of the line head
         self.ever_answered = False
@@ -94,14 +94,16 @@ class Line(RuleBasedStateMachine):
         """A batch of new classes, or of those that the first one had."""
         self.sent += 1
         number = 1 if again or self.scenario == "data" else self.sent
-        found = Directory({f"{number}a": 4, f"{number}b": 4}, 8, 0, 0, "zip", "folders", False)
+        found = ArchiveDirectory(
+            {f"{number}a": 4, f"{number}b": 4}, 8, 0, 0, "zip", "folders", False
+        )
         path = Path(self.desk.folder) / f"upload-{self.sent}"
         path.write_bytes(b"archive %d" % self.sent)
-        batch = Batch(path, f"{self.sent:064x}", 9, found, None, {})
+        batch = SpooledBatch(path, f"{self.sent:064x}", 9, found, None, {})
         lacked = self.lacked()
         try:
             answer = (
-                Submission(
+                BatchSubmission(
                     self.desk.db, self.desk.store, CATALOGUE, self.actor, self.model, batch, None
                 )
                 .submit_as_next_task()
@@ -165,7 +167,7 @@ class Line(RuleBasedStateMachine):
                 self.actor,
                 self.model,
                 "production",
-                aliases.Decision("worse"),
+                aliases.AliasMoveDecision("worse"),
                 version,
             )
         )
@@ -439,7 +441,7 @@ class Line(RuleBasedStateMachine):
             return None
         return str(first[0].id)
 
-    def decode(self, claim: Claim) -> None:
+    def decode(self, claim: JobClaim) -> None:
         """What validation does: the dataset is there, and the job runs."""
         with self.desk.db.write() as session:
             task = session.get_one(Task, claim.task_id)
@@ -453,19 +455,19 @@ class Line(RuleBasedStateMachine):
             if model.scenario == "data" and model.classes is None:
                 model.classes = sorted(task.classes)
 
-    def given_back(self, claim: Claim) -> bool:
+    def given_back(self, claim: JobClaim) -> bool:
         """Whether the job was taken from its worker, since data that it holds was deleted."""
         with self.desk.db.read() as session:
             return session.get_one(Job, claim.job_id).fence != claim.fence
 
-    def taken(self) -> Claim:
+    def taken(self) -> JobClaim:
         claim, self.claimed = self.claimed, None
         assert claim is not None
         return claim
 
     def settling(self, how: str, number: int) -> object:
         if how == "relearn":
-            resources = Resources(self.desk.db, self.desk.blobs, CATALOGUE)
+            resources = UseCaseResources(self.desk.db, self.desk.blobs, CATALOGUE)
             return settling.relearn_task(resources, self.actor, self.model, number, None)
         do = settling.continue_without_task if how == "continue" else settling.discard_task
         return do(self.desk.db, self.actor, self.model, number, "seen")
@@ -478,7 +480,7 @@ class Line(RuleBasedStateMachine):
                 self.model,
                 "production",
                 version,
-                aliases.Decision(reason),
+                aliases.AliasMoveDecision(reason),
             ),
             granted=granted,
         )

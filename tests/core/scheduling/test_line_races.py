@@ -17,7 +17,7 @@ from core.errors import LeaseLost, PerennialError
 from core.jobs import jobs
 from core.publishing.publish import publish_result
 from core.requests.actor import Actor
-from core.requests.resources import Resources
+from core.requests.resources import UseCaseResources
 from core.scheduling import claim as claims
 from core.tasks import retries, settling
 from core.versions import aliases
@@ -134,8 +134,8 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
             except (PerennialError, LeaseLost):
                 claims.complete_stop(desk.db, claim)
 
-    resources = Resources(desk.db, desk.blobs, CATALOGUE)
-    given = aliases.Decision("seen")
+    resources = UseCaseResources(desk.db, desk.blobs, CATALOGUE)
+    given = aliases.AliasMoveDecision("seen")
 
     def person(seed: int) -> None:
         draw = random.Random(seed)

@@ -36,7 +36,7 @@ from core.jobs import jobs
 from core.publishing import publish, version_rows
 from core.requests.actor import Actor
 from core.scheduling import claim as claims
-from core.scheduling.claim import Claim
+from core.scheduling.claim import JobClaim
 
 LONG = 1000.0
 INTERLEAVINGS = int(os.environ.get("PERENNIAL_TEST_INTERLEAVINGS", "5"))
@@ -60,7 +60,7 @@ class Expected:
     place: int
     state: JobState = JobState.QUEUED
     strikes: int = 0
-    owner: Claim | None = None
+    owner: JobClaim | None = None
     version: int | None = None
 
 
@@ -144,7 +144,7 @@ class Protocol(RuleBasedStateMachine):
     # Workers.
 
     @rule(target=held, worker=st.sampled_from("ab"))
-    def claim(self, worker: str) -> Claim | None:
+    def claim(self, worker: str) -> JobClaim | None:
         heads = {job for line in self.lines.values() if (job := self.head(line)) is not None}
         found = claims.claim_job(self.desk.db, worker, LONG)
         if found is None:
@@ -158,7 +158,7 @@ class Protocol(RuleBasedStateMachine):
         return found
 
     @rule(claim=held)
-    def beat(self, claim: Claim | None) -> None:
+    def beat(self, claim: JobClaim | None) -> None:
         if claim is None:
             return
         now = self.expected[claim.job_id]
@@ -166,7 +166,7 @@ class Protocol(RuleBasedStateMachine):
         assert answer == (now.state if now.owner == claim else None)
 
     @rule(claim=held)
-    def publish(self, claim: Claim | None) -> None:
+    def publish(self, claim: JobClaim | None) -> None:
         if claim is None:
             return
         now, line = self.expected[claim.job_id], self.lines[claim.model_id]
@@ -189,7 +189,7 @@ class Protocol(RuleBasedStateMachine):
             now.state, now.owner = JobState.SUCCEEDED, None
 
     @rule(claim=held, how=st.sampled_from(["stopped", "requeue", "outage", "fail"]))
-    def give_back(self, claim: Claim | None, how: str) -> None:
+    def give_back(self, claim: JobClaim | None, how: str) -> None:
         if claim is None:
             return
         db, now = self.desk.db, self.expected[claim.job_id]
@@ -267,7 +267,7 @@ class Protocol(RuleBasedStateMachine):
             first if first is not None and self.expected[first].state is JobState.QUEUED else None
         )
 
-    def owned(self, pick: int) -> Claim | None:
+    def owned(self, pick: int) -> JobClaim | None:
         """One of the claims that may write now."""
         found = [now.owner for now in self.expected.values() if now.owner is not None]
         return found[pick % len(found)] if found else None
@@ -313,7 +313,7 @@ def test_any_interleaving_of_workers_and_people_keeps_the_protocol(
     run_state_machine_as_test(machine, settings=SETTINGS)
 
 
-def unfenced(session: Any, claim: Claim) -> Job:
+def unfenced(session: Any, claim: JobClaim) -> Job:
     """A planted bug: whoever comes may write."""
     job = lock_job(session, claim.job_id)
     assert job is not None

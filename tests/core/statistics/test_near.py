@@ -17,7 +17,7 @@ from core.ingest.findings.batch_data import (
     find_near_duplicates,
     measure_class_balance,
 )
-from core.ingest.findings.traces import Traces, read_traces, write_traces
+from core.ingest.findings.traces import ImageTraces, read_traces, write_traces
 from core.statistics import near
 from core.statistics.near import MOST_BITS, compute_hamming_distances, hash_images
 
@@ -150,12 +150,14 @@ def test_nothing_is_near_in_an_empty_part() -> None:
 
 def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> None:
     images = scenes(12)
-    own = Traces(hash_images(images[:6]), hash_images(images[[2, 8]]), [f"a{i}" for i in range(8)])
+    own = ImageTraces(
+        hash_images(images[:6]), hash_images(images[[2, 8]]), [f"a{i}" for i in range(8)]
+    )
     repeat = np.zeros(8, np.bool_)
     found = find_near_duplicates(own, repeat)
     assert found["within"] == {"count": 1, "examples": [{"path": "a6", "like": "a2"}]}
     assert found["held_out"] == found["within"]
-    theirs = Traces(
+    theirs = ImageTraces(
         hash_images(images[[9, 3]]), hash_images(images[[4, 10]]), ["b0", "b1", "b2", "b3"]
     )
     told = add_earlier_duplicates(
@@ -174,12 +176,12 @@ def test_a_batch_is_told_what_it_repeats_of_itself_and_of_earlier_tasks() -> Non
 
 def test_equal_bytes_are_duplicates_and_no_near_ones() -> None:
     same = hash_images(scenes(1)[[0, 0]])
-    traces = Traces(same, np.zeros((0, 2), np.uint64), ["a", "b"])
+    traces = ImageTraces(same, np.zeros((0, 2), np.uint64), ["a", "b"])
     assert find_near_duplicates(traces, np.array([False, True]))["within"]["count"] == 0
 
 
 def test_examples_are_few_and_counts_whole() -> None:
-    many = Traces(
+    many = ImageTraces(
         hash_images(scenes(1)[[0] * 50]), np.zeros((0, 2), np.uint64), [str(i) for i in range(50)]
     )
     found = find_near_duplicates(many, np.zeros(50, np.bool_))["within"]
@@ -187,7 +189,7 @@ def test_examples_are_few_and_counts_whole() -> None:
 
 
 def test_traces_come_back_as_they_were_written(tmp_path) -> None:
-    traces = Traces(
+    traces = ImageTraces(
         hash_images(scenes(3)),
         hash_images(scenes(2, seed=1)),
         ["ä/1.png", "b", "c\udc80", "d", "e"],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.settings import Settings
-from core.storage import Blobs, Store, open_store
+from core.storage import BlobStorage, ObjectStorage, open_store
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -26,13 +26,13 @@ def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def store(store_settings: Settings) -> Store:
+def store(store_settings: Settings) -> ObjectStorage:
     return open_store(store_settings)
 
 
 @pytest.fixture
-def blobs(store: Store, tmp_path: Path) -> Blobs:
-    return Blobs(store, tmp_path / "cache")
+def blobs(store: ObjectStorage, tmp_path: Path) -> BlobStorage:
+    return BlobStorage(store, tmp_path / "cache")
 
 
 class Cutter:

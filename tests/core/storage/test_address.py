@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from core.settings import Settings
-from core.storage import Store, open_store
+from core.storage import ObjectStorage, open_store
 from core.storage.address import S3Address
 from core.storage.folder import FolderStore
 from core.storage.timed import TimedStore
 
 
-def folder_of(store: Store) -> Path:
+def folder_of(store: ObjectStorage) -> Path:
     """The root of a folder store that `open_store` made."""
     assert isinstance(store, TimedStore) and isinstance(store.inner, FolderStore)
     return store.inner.root

@@ -17,12 +17,12 @@ import pytest
 from minio.error import S3Error
 
 from core.errors import StoreCorrupt, Unavailable
-from core.storage import Store, open_store
+from core.storage import ObjectStorage, open_store
 from core.storage.address import S3Address
-from core.storage.s3 import CHECK_LIMITS, REQUEST_LIMITS, CallLimits, S3Store
+from core.storage.s3 import CHECK_LIMITS, REQUEST_LIMITS, S3Store, S3TimeLimits
 from tools import service
 
-HASTE = CallLimits(connect_s=0.5, read_s=60.0, retries=1, pause_s=0.05)
+HASTE = S3TimeLimits(connect_s=0.5, read_s=60.0, retries=1, pause_s=0.05)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def closed_port() -> int:
     return service.find_free_port()
 
 
-def _calls(store: Store, source: Path) -> list[Callable[[], object]]:
+def _calls(store: ObjectStorage, source: Path) -> list[Callable[[], object]]:
     return [
         lambda: store.put_bytes("a/x", b"x"),
         lambda: store.put_file("a/x", source, move=True),

@@ -9,23 +9,23 @@ from core.database.jobs import change_job_state, lock_job
 from core.database.states import JobAction
 from core.database.tables import Model
 from core.errors import LabelsInvalid
-from core.ingest.inspect import Directory
+from core.ingest.inspect import ArchiveDirectory
 from core.tasks import batch_report, tasks
 from core.tasks.class_names import compare_class_names
-from core.tasks.sent_batch import Batch
+from core.tasks.sent_batch import SpooledBatch
 from perennial import words
 from tests.core.batches import batch
 from tests.core.office import Office
 
 
-def named(folder: Path, number: int, *labels: str) -> Batch:
+def named(folder: Path, number: int, *labels: str) -> SpooledBatch:
     """A batch of these classes, one image each."""
     plain = batch(folder, number)
     return replace(plain, directory=replace(plain.directory, classes=dict.fromkeys(labels, 1)))
 
 
-def directory(*labels: str, encoded: bool = True) -> Directory:
-    return Directory(
+def directory(*labels: str, encoded: bool = True) -> ArchiveDirectory:
+    return ArchiveDirectory(
         dict.fromkeys(labels, 1), len(labels), 0, 0, "zip", "folders", False, encoded=encoded
     )
 

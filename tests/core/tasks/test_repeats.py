@@ -12,8 +12,8 @@ from sqlalchemy.exc import IntegrityError
 from core.database.session import Database
 from core.database.states import JobState
 from core.database.tables import Job, Task
-from core.lineage.standing import Standing
-from core.requests.idempotency import Request
+from core.lineage.standing import TaskStanding
+from core.requests.idempotency import IdempotentRequest
 from core.tasks import tasks
 from tests.core.at_once import run_at_once
 from tests.core.batches import batch
@@ -27,7 +27,7 @@ CONTENT = "c" * 64
 def send(office: Office, number: int = 0, *, key: str | None = None, **options: Any) -> Any:
     """Send a batch of the content CONTENT from archive NUMBER; what is done."""
     given = batch(office.folder, number, content=options.pop("content", CONTENT), **options)
-    repeat = Request("POST", key, "f") if key is not None else None
+    repeat = IdempotentRequest("POST", key, "f") if key is not None else None
     return office.submission(given, repeat=repeat).submit_as_next_task()
 
 
@@ -101,7 +101,7 @@ def test_a_batch_is_learned_where_nothing_is_left_of_its_first_task(
 
 
 def test_every_standing_is_answered_or_learned() -> None:
-    assert {*ANSWERED, *LEARNED} == {str(one) for one in Standing}
+    assert {*ANSWERED, *LEARNED} == {str(one) for one in TaskStanding}
 
 
 def test_a_batch_whose_data_was_deleted_is_learned_and_its_digest_is_gone(office: Office) -> None:

@@ -5,18 +5,20 @@ from typing import Any
 import pytest
 
 from core.contract.jobs.trial import TrialFigures, TrialScore
-from core.trials.choice import Candidate, choose_candidate, explain_loss
+from core.trials.choice import MeasuredTrial, choose_candidate, explain_loss
 
 
-def make(number: int, value: float | None = 0.5, seconds: float = 1.0, **fields: Any) -> Candidate:
+def make(
+    number: int, value: float | None = 0.5, seconds: float = 1.0, **fields: Any
+) -> MeasuredTrial:
     score = None
     if value is not None:
         score = TrialScore(source="selection", value=value, error=0.02, images=100)
     figures = {"passed": True, "bytes": 10, "images": 0, "score": score, **fields}
-    return Candidate(number, TrialFigures(**figures), seconds)
+    return MeasuredTrial(number, TrialFigures(**figures), seconds)
 
 
-ORDERS: dict[str, tuple[list[Candidate], int, str]] = {
+ORDERS: dict[str, tuple[list[MeasuredTrial], int, str]] = {
     "the best score": (
         [make(1, 0.5), make(2, 0.6)],
         2,

@@ -17,7 +17,7 @@ from core.publishing import publish
 from core.requests.actor import Actor
 from core.settings import Settings
 from core.webhooks import chat_messages, deliver, webhook_deliveries, webhook_secret, webhooks
-from core.webhooks.deliver import Deliverer
+from core.webhooks.deliver import WebhookDeliverer
 from core.webhooks.outbox import IN_ORDER
 from tests.core.post import Post
 
@@ -136,7 +136,7 @@ def test_two_workers_send_each_delivery_once(post: Post, receiver: Receiver) -> 
     end = time.monotonic() + LIMIT_S
 
     def work() -> None:
-        sender = Deliverer(post.db, post.settings)
+        sender = WebhookDeliverer(post.db, post.settings)
         while time.monotonic() < end and any(
             row.due_at is not None for row in post.desk.all(Webhook)
         ):
@@ -253,7 +253,7 @@ def test_slow_receivers_keep_no_other_owner_waiting(post: Post, receiver: Receiv
                 post.set(hook, last_s=10.0)  # as the last attempt took
                 for version in range(3):
                     post.happen(model, version, owner=owner)
-        sender = Deliverer(post.db, post.settings)
+        sender = WebhookDeliverer(post.db, post.settings)
         sender.start_delivery_thread()
         while len(slow.seen) < deliver.SLOW_AT_ONCE:
             time.sleep(0.01)
@@ -273,7 +273,9 @@ def test_a_name_that_leads_inside_by_now_gets_nothing(post: Post, receiver: Rece
     hook, _ = post.hook(f"{receiver.url}/")
     post.set(hook, url="https://receiver.test/")
     post.happen(post.desk.model(), 1)
-    sender = Deliverer(post.db, post.settings, resolve=lambda host, port: ["169.254.169.254"])
+    sender = WebhookDeliverer(
+        post.db, post.settings, resolve=lambda host, port: ["169.254.169.254"]
+    )
     sender.serve_due_webhooks()
     while sender._serving:
         time.sleep(0.01)

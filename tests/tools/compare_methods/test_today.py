@@ -6,7 +6,7 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from core.contract.architecture import Normalisation
-from core.ingest.decoding.resizing import Resizing
+from core.ingest.decoding.resizing import SquareResizing
 from core.learning.networks import ImageSpec, build_network
 from tools.compare_methods.base import Base
 from tools.compare_methods.pixels import Data, Part
@@ -26,7 +26,7 @@ NETWORK = {"name": "mlp", "hidden": [32]}
 def base() -> Base:
     tensors = build_network(NETWORK, ImageSpec(SIZE, 3), "class", seed=0).backbone.state_dict()
     normalise = Normalisation(mean=[0.5] * 3, std=[0.25] * 3)
-    return Base("small", NETWORK, SIZE, Resizing(), normalise, tensors)
+    return Base("small", NETWORK, SIZE, SquareResizing(), normalise, tensors)
 
 
 def draw_part(count: int, seed: int) -> Part:

@@ -17,8 +17,8 @@ from perennial.pack.remote.fetching import (
 )
 from perennial.pack.remote.names import is_safe_file_name
 from perennial.pack.remote.stores import ListedObject, StoreOptions, open_store
-from perennial.pack.rules.entries import ReadingOptions, RuleError
-from perennial.pack.rules.plan import IGNORED, Plan
+from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
+from perennial.pack.rules.plan import IGNORED, BatchReadingPlan
 from perennial.pack.rules.tables import MAX_TABLE_BYTES
 from perennial.pack.sources.csv_file import parse_given_options
 from perennial.pack.sources.folder import (
@@ -112,19 +112,21 @@ class BucketImages(FetchedImages):
         object_by_name: dict[str, ListedObject],
         options: ReadingOptions,
         known_classes: Collection[str],
-    ) -> Plan:
+    ) -> BatchReadingPlan:
         def read_object_by_number(number: int) -> bytes:
             table = object_by_name[names[number]]
             # By the listing, before a byte of it is fetched.
             if table.size > MAX_TABLE_BYTES:
-                raise RuleError(
+                raise UnreadableBatchError(
                     f"The object {quote_name(table.key)} is larger than {MAX_TABLE_BYTES:,} bytes.",
                     "too_large",
                 )
             try:
                 return self._store.read_object(table)
             except EntryChanged as changed:
-                raise RuleError(f"The object {quote_name(table.key)} {changed}.") from changed
+                raise UnreadableBatchError(
+                    f"The object {quote_name(table.key)} {changed}."
+                ) from changed
 
         return plan_folder_reading(
             names, options, read_object_by_number, known_classes, self.origin

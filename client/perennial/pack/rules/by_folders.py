@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from perennial.pack.rules import foreign, label_files, parts
-from perennial.pack.rules.builder import MOST_NOTES, Builder
-from perennial.pack.rules.choice import Choice, offer_name_pattern
-from perennial.pack.rules.entries import ReadingOptions, RuleError
+from perennial.pack.rules.builder import MOST_NOTES, BatchPlanBuilder
+from perennial.pack.rules.choice import ClassFolderChoice, offer_name_pattern
+from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.levels import (
     OUTSIDE,
     FolderPlace,
@@ -28,7 +28,7 @@ NO_IMAGE = "not an image, by its name"
 
 
 def assign_folder_classes(
-    builder: Builder, remaining: Sequence[int], options: ReadingOptions, known: Known
+    builder: BatchPlanBuilder, remaining: Sequence[int], options: ReadingOptions, known: Known
 ) -> None:
     """Assign each file the class and part of its folder, or leave it out.
 
@@ -49,7 +49,7 @@ def assign_folder_classes(
             images_by_class[place.folder] += images[folder]
     if not images_by_class:
         raise _build_no_folders_error(builder, remaining)
-    chosen = Choice(
+    chosen = ClassFolderChoice(
         builder, remaining, options, levels, known, images_by_class
     ).choose_folder_labels()
     plan.kind = "split" if levels.parts else "folders"
@@ -58,7 +58,7 @@ def assign_folder_classes(
     plan.notes += levels.notes
     kinds = set(levels.parts.values())
     held_out = {part: parts.is_held_out_part(part, kinds) for part in kinds}
-    left_out = _LeftOut()
+    left_out = _LeftOutFileCounts()
     is_empty: dict[str, bool] = {}  # folder of a class → whether it has no images so far
     for index in remaining:
         name = names[index]
@@ -111,7 +111,9 @@ def count_images_by_folder(names: Sequence[str], remaining: Iterable[int]) -> Co
     return sure if is_any else perhaps
 
 
-def _build_no_folders_error(builder: Builder, remaining: Sequence[int]) -> RuleError:
+def _build_no_folders_error(
+    builder: BatchPlanBuilder, remaining: Sequence[int]
+) -> UnreadableBatchError:
     """Return the error for a batch without class folders, with findings and alternatives."""
     names = builder.names
     usual = (
@@ -123,7 +125,7 @@ def _build_no_folders_error(builder: Builder, remaining: Sequence[int]) -> RuleE
     remedies, by_names = offer_name_pattern(names, remaining)
     # The first kind is enough: its advice is the whole message.
     for kind, files in foreign.group_files_by_kind([names[index] for index in remaining]).items():
-        return RuleError(
+        return UnreadableBatchError(
             f"{usual} {quote_name(names[remaining[files[0]]])} is {kind.description}. {kind.conversion_advice}."
         )
     if builder.plan.left_out_warnings:
@@ -134,10 +136,10 @@ def _build_no_folders_error(builder: Builder, remaining: Sequence[int]) -> RuleE
         if label_files_found
         else ""
     )
-    return RuleError(f"{usual}{label_file_hint}{by_names}", remedies=remedies)
+    return UnreadableBatchError(f"{usual}{label_file_hint}{by_names}", remedies=remedies)
 
 
-class _LeftOut:
+class _LeftOutFileCounts:
     """Files without a class, counted by the reason."""
 
     def __init__(self) -> None:

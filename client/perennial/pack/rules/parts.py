@@ -11,7 +11,7 @@ part only.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from perennial.pack.rules.entries import RuleError
+from perennial.pack.rules.entries import UnreadableBatchError
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.words import (
     TEST,
@@ -85,16 +85,16 @@ def _refuse_part_without_training(
     )
     if len(classes_in) > len(parts):
         flat = quote_name(min(set(classes_in) - set(parts)))
-        raise RuleError(
+        raise UnreadableBatchError(
             f"{finding}: the folder {flat} has no class folders. Put its images in some."
         )
     if not other_folders:
-        raise RuleError(f"{finding}. {_INSTEAD}", "held_out")
+        raise UnreadableBatchError(f"{finding}. {_INSTEAD}", "held_out")
     shared_names = {name.lower() for name in other_folders} & {
         name.lower() for name in classes_in[top]
     }
     if shared_names:
-        raise RuleError(
+        raise UnreadableBatchError(
             f"{finding}: the class {quote_name(min(shared_names))} is in it and beside it. Put the "
             f"class folders beside {quote_name(top)} in a folder called train."
         )

@@ -22,7 +22,7 @@ from perennial.pack.names import (
     is_junk_path,
     normalise_to_nfc,
 )
-from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, RuleError
+from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.names import is_clearly_no_image
 from perennial.pack.rules.options import convert_option_values, parse_option_texts
 from perennial.pack.rules.tables import (
@@ -80,7 +80,7 @@ class TableImages(FileImages):
             # An explicitly named table is either found or raises an error.
             assert table is not None
             resolved = resolve_entry_images(table, images.names, (), options, images=images)
-        except RuleError as error:
+        except UnreadableBatchError as error:
             raise PackError(str(error)) from error
         as_taken = parts.map_parts_to_splits(
             (placed.row.part for placed in resolved.placed), quote_name(source)
@@ -180,9 +180,11 @@ def read_table_file(file: Path) -> bytes:
             # One byte more than allowed reveals a larger file without reading it.
             data = opened.read(MAX_TABLE_BYTES + 1)
     except OSError as error:
-        raise RuleError(f"The file {quote_name(file)} cannot be read: {error.strerror}.") from error
+        raise UnreadableBatchError(
+            f"The file {quote_name(file)} cannot be read: {error.strerror}."
+        ) from error
     if len(data) > MAX_TABLE_BYTES:
-        raise RuleError(
+        raise UnreadableBatchError(
             f"{quote_name(file)} is larger than {MAX_TABLE_BYTES:,} bytes.", "too_large"
         )
     return data

@@ -14,11 +14,11 @@ from perennial.pack.files import FileImages, Root
 from perennial.pack.images import Image
 from perennial.pack.name_patterns import build_table_by_pattern
 from perennial.pack.names import explain_invalid_path, normalise_to_nfc
-from perennial.pack.rules.entries import ReadingOptions, RuleError
+from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.plan import (
     IGNORED,
     LEFT_BEHIND,
-    Plan,
+    BatchReadingPlan,
     Read,
     plan_batch,
     plan_table_reading,
@@ -129,7 +129,7 @@ def plan_folder_reading(
     read: Read,
     known_classes: Collection[str],
     where: str,
-) -> Plan:
+) -> BatchReadingPlan:
     """Return the plan for reading the files of a folder, on disk or elsewhere.
 
     Args:
@@ -151,7 +151,7 @@ def plan_folder_reading(
             return plan_batch(
                 normalized, options, read, lambda: known_classes, most_entries=MOST_ENTRIES
             )
-        except RuleError as error:
+        except UnreadableBatchError as error:
             if error.kind != "held_out":
                 raise
             # Only the service knows if the model waits for held-out images alone.
@@ -160,14 +160,14 @@ def plan_folder_reading(
                 return plan_batch(
                     normalized, alone, read, lambda: known_classes, most_entries=MOST_ENTRIES
                 )
-            except RuleError:
+            except UnreadableBatchError:
                 # The folder is wrong in another way as well: the service would say the first.
                 raise error from None
-    except RuleError as error:
+    except UnreadableBatchError as error:
         raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
 
 
-def do_names_determine_classes(plan: Plan, rows: Sequence[Image]) -> bool:
+def do_names_determine_classes(plan: BatchReadingPlan, rows: Sequence[Image]) -> bool:
     """Return True if the service derives the same classes and parts from the sent names alone."""
     # Labels from a table, an option or a pattern are nowhere in the names.
     if plan.kind not in ("folders", "split"):
@@ -178,7 +178,7 @@ def do_names_determine_classes(plan: Plan, rows: Sequence[Image]) -> bool:
             ReadingOptions(held_out_alone=True),
         )
         derived = plan_batch(names, options, _refuse_file_read)
-    except RuleError:
+    except UnreadableBatchError:
         return False
     labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]
     return labels == [row.label for row in rows] and derived.test == bytes(
@@ -186,7 +186,7 @@ def do_names_determine_classes(plan: Plan, rows: Sequence[Image]) -> bool:
     )
 
 
-def describe_reading_plan(plan: Plan, is_listed: bool) -> list[str]:
+def describe_reading_plan(plan: BatchReadingPlan, is_listed: bool) -> list[str]:
     """Return sentences about files left out and warnings.
 
     Args:

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from core.contract.reports.report import BatchReport
 from core.errors import Rejected
 from core.ingest.findings import contradictions
-from core.ingest.findings.traces import Traces, read_traces, write_traces
+from core.ingest.findings.traces import ImageTraces, read_traces, write_traces
 from core.statistics import near
 from core.statistics.near import MOST_BITS, Hashes, Rows, compute_hamming_distances
 
 
-def make_traces(images: np.ndarray, labels: list[str], prefix: str = "") -> Traces:
-    """Traces of images uint8 [N, S, S, C], all of them learned from."""
+def make_traces(images: np.ndarray, labels: list[str], prefix: str = "") -> ImageTraces:
+    """ImageTraces of images uint8 [N, S, S, C], all of them learned from."""
     classes = sorted(set(labels))
-    return Traces(
+    return ImageTraces(
         near.hash_images(images),
         np.zeros((0, 2), np.uint64),
         [f"{prefix}{row}.png" for row in range(len(images))],
@@ -70,7 +70,7 @@ def test_equal_pixels_under_another_label_of_an_earlier_task_are_found(
 ) -> None:
     images = draw([number for number, _ in members])
     own = make_traces(images, [label for _, label in members])
-    made = contradictions.Contradictions()
+    made = contradictions.LabelContradictions()
     half = len(earlier) // 2
     parts = (earlier[:half], earlier[half:])
     tasks = [
@@ -254,7 +254,7 @@ def test_traces_keep_digests_and_labels_and_those_of_earlier_releases_are_read(
     assert (
         read.labels is not None and read.labels.tolist() == [1, 0, 0] and read.classes == ["b", "ä"]
     )
-    write_traces(tmp_path / "old", Traces(traces.train, traces.held_out, traces.names))
+    write_traces(tmp_path / "old", ImageTraces(traces.train, traces.held_out, traces.names))
     assert read_traces(tmp_path / "old").pixels is None
 
 
@@ -262,7 +262,7 @@ def test_traces_whose_labels_do_not_fit_are_refused(tmp_path: Path) -> None:
     traces = make_traces(draw([1, 2]), ["a", "b"])
     write_traces(
         tmp_path / "one",
-        Traces(
+        ImageTraces(
             traces.train,
             traces.held_out,
             traces.names,

@@ -18,7 +18,7 @@ from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.predictions.helper import graphs
 from core.predictions.helper.answers import predict_request_images
 from core.predictions.helper.graphs import GraphMaker
-from core.predictions.helper.networks import Networks
+from core.predictions.helper.networks import LoadedVersionCache
 
 SAYS = """
 import json, os, sys
@@ -54,14 +54,14 @@ def header(tmp_path: Path) -> dict:
 
 
 @pytest.fixture
-def made() -> Iterator[Callable[[Sequence[str]], Networks]]:
+def made() -> Iterator[Callable[[Sequence[str]], LoadedVersionCache]]:
     """Versions in memory whose graphs a command makes, Python code."""
     all_of_them: list[GraphMaker] = []
 
-    def make(*command: str) -> Networks:
+    def make(*command: str) -> LoadedVersionCache:
         maker = GraphMaker(1, command) if command else GraphMaker(1)
         all_of_them.append(maker)
-        return Networks(maker)
+        return LoadedVersionCache(maker)
 
     yield make
     for maker in all_of_them:
@@ -71,7 +71,7 @@ def made() -> Iterator[Callable[[Sequence[str]], Networks]]:
 PIXELS = np.random.default_rng(0).integers(0, 256, (100, 4, 4, 1), dtype=np.uint8)
 
 
-def ask(networks: Networks, header: dict, images: int = 100) -> tuple[list[dict], str]:
+def ask(networks: LoadedVersionCache, header: dict, images: int = 100) -> tuple[list[dict], str]:
     manifest = json.dumps(header["manifest"]).encode()
     items, engine = predict_request_images(
         networks,
@@ -82,7 +82,7 @@ def ask(networks: Networks, header: dict, images: int = 100) -> tuple[list[dict]
     return [json.loads(item) for item in items], engine
 
 
-def wait_for(condition: Callable[[], object], networks: Networks) -> None:
+def wait_for(condition: Callable[[], object], networks: LoadedVersionCache) -> None:
     end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end

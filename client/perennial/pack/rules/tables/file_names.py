@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from perennial.pack.rules.entries import RuleError
+from perennial.pack.rules.entries import UnreadableBatchError
 from perennial.pack.rules.names import quote_name
-from perennial.pack.rules.tables.found import Rows
+from perennial.pack.rules.tables.found import TableEntryCollector
 from perennial.pack.rules.tables.values import find_part_in_folders
 
 TITLE = "labels in the names of files"
@@ -42,7 +42,7 @@ _OF_CAMERAS = frozenset(
 )
 
 
-class Pattern(NamedTuple):
+class FileNamePattern(NamedTuple):
     """A pattern in pieces: those before the label, and those after it from last to first."""
 
     before: tuple[str, ...]
@@ -62,14 +62,16 @@ class Pattern(NamedTuple):
         return stem[start:end].strip()
 
 
-def parse_name_pattern(text: str) -> Pattern:
+def parse_name_pattern(text: str) -> FileNamePattern:
     """Parse the pattern of an option. Raises RuleError."""
     example = "such as {label}_{number}"
     if len(text) > MAX_PATTERN_CHARS:
-        raise RuleError(f"names_pattern is longer than {MAX_PATTERN_CHARS} characters.", "labels")
+        raise UnreadableBatchError(
+            f"names_pattern is longer than {MAX_PATTERN_CHARS} characters.", "labels"
+        )
     pieces = [piece for piece in _FIELD.split(text) if piece]
     if pieces.count("{label}") != 1:
-        raise RuleError(
+        raise UnreadableBatchError(
             f"names_pattern is {quote_name(text)}; it must have {{label}} in it once, {example}. "
             "Regular expressions are read by the command line and the Python client, for folders.",
             "labels",
@@ -80,7 +82,7 @@ def parse_name_pattern(text: str) -> Pattern:
     if fields.count("{any}") > 1 or any(
         "{" in p or "}" in p for p in pieces if not _FIELD.fullmatch(p)
     ):
-        raise RuleError(
+        raise UnreadableBatchError(
             f"names_pattern is {quote_name(text)}; its fields are {{label}}, {{number}} and, once, "
             f"{{any}}, {example}.",
             "labels",
@@ -92,15 +94,15 @@ def parse_name_pattern(text: str) -> Pattern:
         or _has_adjacent_fields(before)
         or _has_adjacent_fields(after)
     ):
-        raise RuleError(
+        raise UnreadableBatchError(
             f"names_pattern is {quote_name(text)}; fields must have text between them, {example}.",
             "labels",
         )
-    return Pattern(before, after)
+    return FileNamePattern(before, after)
 
 
 def label_images_by_name(
-    pattern: Pattern, names: Sequence[str], images: Iterable[int], rows: Rows
+    pattern: FileNamePattern, names: Sequence[str], images: Iterable[int], rows: TableEntryCollector
 ) -> None:
     """Label the images whose names fit; the others become bad entries."""
     for i in images:
@@ -118,7 +120,9 @@ def label_images_by_name(
             rows.add_bad_entry(names[i], "does not fit the pattern of names")
 
 
-def find_teachable_machine_pattern(names: Sequence[str], images: Sequence[int]) -> Pattern | None:
+def find_teachable_machine_pattern(
+    names: Sequence[str], images: Sequence[int]
+) -> FileNamePattern | None:
     """Return the pattern of Teachable Machine's samples if nearly all images have such names."""
     with_mark = sum("-!-" in names[i] for i in images)
     return parse_name_pattern(_TEACHABLE) if images and with_mark >= _FITS * len(images) else None

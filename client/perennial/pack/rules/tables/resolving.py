@@ -5,7 +5,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, Remedy, RuleError, TableRow
+from perennial.pack.rules.entries import (
+    BadEntry,
+    Part,
+    ReadingOptions,
+    ReadingRemedy,
+    TableRow,
+    UnreadableBatchError,
+)
 from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.found import FoundTable
 from perennial.pack.rules.tables.images import ImageNames
@@ -113,7 +120,7 @@ def _require_enough_resolved(
     first = (resolved.bad or resolved.unlabelled or [BadEntry(table.title, "has no entries")])[0]
     example = f"the first is {first.where}: {first.reason}"
     if not good:
-        raise RuleError(
+        raise UnreadableBatchError(
             f"{table.title} {'labels' if bad else 'lists'} no images: {example}.", "labels"
         )
     if bad > max(
@@ -121,10 +128,14 @@ def _require_enough_resolved(
     ):  # a single mistake never ends a batch, however small
         # Rounded up, or the share in the advice would be refused again.
         share = math.ceil(1000 * bad / (bad + good)) / 1000
-        raise RuleError(
+        raise UnreadableBatchError(
             f"{bad:,} of {bad + good:,} entries of {table.title} cannot be read, more than "
             f"{format_share(options.max_bad)}; {example}. Mend them, or leave them out with -o "
             f"max_bad={share:g} (?max_bad={share:g}).",
             "labels",
-            [Remedy("max_bad", f"{share:g}", f"Leave out {bad:,} entries that cannot be read")],
+            [
+                ReadingRemedy(
+                    "max_bad", f"{share:g}", f"Leave out {bad:,} entries that cannot be read"
+                )
+            ],
         )

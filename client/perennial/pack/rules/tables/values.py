@@ -42,7 +42,7 @@ class LabelValue(NamedTuple):
 NOTHING = LabelValue("", "")
 
 
-class Labels:
+class LabelParser:
     """Conversion of values to labels, with a cache for equal values."""
 
     def __init__(self) -> None:

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 
 from perennial.pack.rules.names import quote_name
-from perennial.pack.rules.tables.records import CELLS, LINES, Records, treat_header_as_entry
-from perennial.pack.rules.tables.source import Source
+from perennial.pack.rules.tables.records import CELLS, LINES, TableRecords, treat_header_as_entry
+from perennial.pack.rules.tables.source import TableSource
 from perennial.pack.rules.tables.values import parse_part_word
 
 TITLE = "Vertex AI import file"
 _URI, _USE = "imageGcsUri", "aiplatform.googleapis.com/ml_use"
 
 
-def read_vertex_import(source: Source) -> bool:
+def read_vertex_import(source: TableSource) -> bool:
     """Read labels from a Vertex AI import file; return False if the file is not one."""
     records = source.records
     if records is None:
@@ -26,10 +26,10 @@ def read_vertex_import(source: Source) -> bool:
     return False
 
 
-def _read_cell_rows(source: Source, records: Records) -> None:
+def _read_cell_rows(source: TableSource, records: TableRecords) -> None:
     rows = source.begin_rows(TITLE)
     # Rows with several labels are longer than others, so rows are read regardless of their length.
-    for entry in Records(
+    for entry in TableRecords(
         source.file, CELLS, [], header=False, separator=records.separator
     ).read_all_rows():
         if entry.problem:
@@ -54,7 +54,7 @@ def _parse_cells(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
     return cells[1], cells[2:], cells[0]
 
 
-def _read_jsonl_lines(source: Source, form: str = LINES) -> None:
+def _read_jsonl_lines(source: TableSource, form: str = LINES) -> None:
     rows = source.begin_rows(TITLE)
     for where, value in source.iterate_object_entries(rows, form):
         use = _get_object_value(value.get("dataItemResourceLabels"), _USE)
