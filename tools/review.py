@@ -43,7 +43,7 @@ from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_net
 from core.learning.networks.families import rebuild_network
 from core.learning.networks.interpolation import interpolate_weights
 from core.learning.networks.linear.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
-from core.learning.precision import Inputs, choose_torch_device, move_network_to_device
+from core.learning.precision import InputNormaliser, choose_torch_device, move_network_to_device
 
 STEPS = 50
 
@@ -251,7 +251,7 @@ def measure_interpolation_points(
     start: Mapping[str, Tensor],
     end: Mapping[str, Tensor],
     sets: Sequence[LabelledSet],
-    inputs: Inputs,
+    inputs: InputNormaliser,
 ) -> Iterator[Point]:
     """Yield the points k = 0 … 50, measured one by one in the network's own memory."""
     for k in range(STEPS + 1):
@@ -290,7 +290,7 @@ def main(arguments: list[str]) -> None:
             ]
             device = choose_torch_device("auto")
             move_network_to_device(network, device)
-            inputs = Inputs(
+            inputs = InputNormaliser(
                 Normalisation.from_json(new.config["normalise"]), image.channels, device
             )
             _print_interpolation_points(

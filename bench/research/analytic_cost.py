@@ -24,7 +24,7 @@ from torch import Tensor
 from core.admission.admission import SOLVING
 from core.learning.analytic import ridge
 from core.learning.analytic.linear import append_ones, draw_projection_matrix, project_features
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.sums import FeatureSums
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
 BATCH, SIZE, GOAL = 256, 32, 1.3
@@ -68,9 +68,9 @@ def measure_sums_and_solve(
     """Measure the CPU seconds of sums and solve of one task on these features."""
     drawn = draw_projection_matrix(projection, features.shape[1], 0) if projection else None
 
-    def add_examples_to_sums() -> Sums:
+    def add_examples_to_sums() -> FeatureSums:
         h = append_ones(features) if drawn is None else project_features(features, drawn)
-        sums = Sums.make_empty_sums(h.shape[1], classes)
+        sums = FeatureSums.make_empty_sums(h.shape[1], classes)
         sums.add_examples(h, labels)
         return sums
 
@@ -89,7 +89,7 @@ def measure_sums_and_solve(
 def measure_large_solve() -> None:
     """Measure the solve for many columns and classes."""
     labels = torch.arange(3 * LARGE) % LARGE_CLASSES
-    sums = Sums.make_empty_sums(LARGE, LARGE_CLASSES)
+    sums = FeatureSums.make_empty_sums(LARGE, LARGE_CLASSES)
     for part in labels.split(BATCH):  # few at once: what the solve takes is to be the peak
         sums.add_examples(append_ones(torch.randn(len(part), LARGE - 1)), part)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

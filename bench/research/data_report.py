@@ -39,7 +39,7 @@ from core.ingest.sniff import detect_format
 from core.learning.catalogue import build_catalogue
 from core.learning.evaluation.probe import compute_features
 from core.learning.networks import HeadSpec, ImageSpec, build_empty_network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import SUSPECTS
 from core.learning.reports.shift import (
     LabelledSample,
@@ -315,7 +315,7 @@ def _compute_image_features(images: Images) -> Tensor:
     network = build_empty_network(known.architecture, ImageSpec(SIZE, 3), "class", HeadSpec())
     network.backbone.load_base_weights(load(packaged_base.load_base_weights(3)))
     return compute_features(
-        network, torch.from_numpy(images), Inputs(known.normalise, 3, torch.device("cpu"))
+        network, torch.from_numpy(images), InputNormaliser(known.normalise, 3, torch.device("cpu"))
     ).clone()
 
 

@@ -36,10 +36,10 @@ from core.contract.losses import DriftCount, LossCount, Losses, TaskLoss
 from core.ingest.dataset import open_dataset
 from core.learning.analytic import discriminant, ridge
 from core.learning.analytic.linear import append_ones
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.sums import FeatureSums
 from core.learning.networks import ImageSpec, build_empty_network
 from core.learning.networks.network import HeadSpec
-from core.learning.precision import Inputs, move_network_to_device
+from core.learning.precision import InputNormaliser, move_network_to_device
 from core.lineage.checks import CHECKS, NEW_GATE, check_losses
 from core.packaged import imagenet_base, packaged_base
 from core.statistics.flips import compute_one_sided_mcnemar
@@ -189,7 +189,7 @@ def _extract_packaged_features(files: Files, images: Images) -> Features:
     network.backbone.load_base_weights(load(packaged_base.load_base_weights(channels)))
     device = torch.device("cpu")
     move_network_to_device(network, device)
-    inputs = Inputs(packaged_base.load_base_normalisation(channels), channels, device)
+    inputs = InputNormaliser(packaged_base.load_base_normalisation(channels), channels, device)
     network.eval()
 
     def compute_part_features(part: str) -> tuple[Tensor, Tensor]:
@@ -236,8 +236,8 @@ HEADS: dict[str, Learn] = {"ridge": _fit_ridge_head, "lda": _fit_lda_head}
 AUTO: dict[str, Learn] = {"auto": _fit_auto}
 
 
-def _sums(features: Tensor, labels: Tensor, classes: int) -> Sums:
-    sums = Sums.make_empty_sums(features.shape[1], classes)
+def _sums(features: Tensor, labels: Tensor, classes: int) -> FeatureSums:
+    sums = FeatureSums.make_empty_sums(features.shape[1], classes)
     sums.add_examples(features, labels)
     return sums
 

@@ -43,7 +43,7 @@ from core.ingest.decoding.resizing import FIRST, SquareResizing
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
 from core.learning.export import graph
-from core.learning.export.answers import Answers
+from core.learning.export.answers import ProbabilityModule
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.packaged import imagenet_base
@@ -266,7 +266,7 @@ def load_bare_version(data: Path, owner: str, folder: Path, threads: int) -> Bar
         predicting.load_network(manifest, paths),
         predicting.load_method(manifest, paths),
     )
-    answers = Answers(
+    answers = ProbabilityModule(
         network, method, manifest.normalise, manifest.image.channels, manifest.logit_divisor
     )
     folder.mkdir()

@@ -34,7 +34,7 @@ _CUBLAS = "this operation is not deterministic because it uses CuBLAS"
 CUBLAS_NAME = "cuBLAS"
 
 
-class Numerics:
+class NumericsSettings:
     """Number format of training and choice of kernels of one job.
 
     Attributes:

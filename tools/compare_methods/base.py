@@ -12,7 +12,7 @@ from core.contract.architecture import Normalisation
 from core.ingest.decoding.resizing import LATEST, SquareResizing
 from core.learning.networks import ImageSpec, Network, build_network
 from core.learning.networks.backbones.timm_names import find_pretrained_weights
-from core.learning.precision import Inputs, move_network_to_device
+from core.learning.precision import InputNormaliser, move_network_to_device
 from core.packaged import imagenet_base, packaged_base
 from core.processes import helper_process
 from tools.compare_methods.errors import CannotCompare
@@ -52,9 +52,9 @@ class Base:
         move_network_to_device(network, CPU)
         return network
 
-    def build_inputs(self) -> Inputs:
+    def build_inputs(self) -> InputNormaliser:
         """Return the conversion of uint8 images to inputs of the network."""
-        return Inputs(self.normalise, CHANNELS, CPU)
+        return InputNormaliser(self.normalise, CHANNELS, CPU)
 
 
 def load_base(name: str, scratch: Path) -> Base:

@@ -109,7 +109,7 @@ def _run_follower_rank(spec_path: str) -> int:
 
 def _run_rank_share(spec_path: str, emit: Emit, control: "PipeControl | None") -> None:
     """Run this rank's share of the job, on the device with its number."""
-    from core.learning.distributed.ranks import Group
+    from core.learning.distributed.ranks import TorchrunRanks
     from core.learning.precision import choose_torch_device
     from core.learning.training.job import learn_task
     from core.learning.training.output import read_spec
@@ -119,7 +119,7 @@ def _run_rank_share(spec_path: str, emit: Emit, control: "PipeControl | None") -
     if device.type == "cuda":
         spec = spec.model_copy(update={"device": f"cuda:{os.environ['LOCAL_RANK']}"})
         device = choose_torch_device(spec.device)
-    group = Group(device)
+    group = TorchrunRanks(device)
     learn_task(spec, emit, control, ranks=group)
     group.leave_process_group()
 

@@ -16,20 +16,20 @@ from torch import Tensor
 
 from core.learning.analytic import discriminant, ridge
 from core.learning.analytic.linear import split_into_row_blocks
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.sums import FeatureSums
 
 
-def balance_class_sums(sums: Sums) -> Sums:
+def balance_class_sums(sums: FeatureSums) -> FeatureSums:
     """Return the class-balanced sums, with the same N; a class without examples keeps zeros."""
     counts, mu = sums.counts, discriminant.compute_class_means(sums)
     present = counts > 0
     each = sums.examples / int(present.sum())
     gram = (sums.gram - sums.cross @ mu) + each * mu.T @ mu
     # Rounding leaves the matrix slightly asymmetric.
-    return Sums((gram + gram.T) / 2, each * mu.T, counts)
+    return FeatureSums((gram + gram.T) / 2, each * mu.T, counts)
 
 
-class LeftOut:
+class RidgeLeaveOneOut:
     """Scores examples by `ridge.solve_ridge(balance(·), λ)` of all examples but themselves, for any
     λ.
 
@@ -44,7 +44,7 @@ class LeftOut:
         labels: int64 [n]; the scores of a class's only example are NaN.
     """
 
-    def __init__(self, sums: Sums, h: Tensor, labels: Tensor) -> None:
+    def __init__(self, sums: FeatureSums, h: Tensor, labels: Tensor) -> None:
         counts = sums.counts.to(h.dtype)
         mu = discriminant.compute_class_means(sums)
         # G less the part between classes: what is left is the scatter within them.
@@ -66,7 +66,7 @@ class LeftOut:
         removed = (self._unit * n / (n - 1))[:, None, None] * _outer_products(residual)
         self._change = _outer_products(self._moved) - _outer_products(former) - removed
 
-    def select_examples(self, rows: Tensor | slice) -> LeftOut:
+    def select_examples(self, rows: Tensor | slice) -> RidgeLeaveOneOut:
         """Return the left-out statistics of some examples.
 
         `rows`: bool, int64 indices, or a slice.
@@ -76,7 +76,7 @@ class LeftOut:
             setattr(selected, name, getattr(self, name)[rows])
         return selected
 
-    def choose_strength(self, balanced: Sums) -> float:
+    def choose_strength(self, balanced: FeatureSums) -> float:
         """Choose λ by the least squared error of left-out scores, in the mean over classes.
 
         Generalised cross-validation needs no examples, but mistakes an exact fit of repeated images

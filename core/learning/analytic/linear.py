@@ -16,7 +16,7 @@ CACHE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearWeights:
     """Weights that score C classes from K features.
 
     Attributes:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.sums import FeatureSums
 
 EXPONENTS = range(-8, 5)
 """Exponents of ten to try; λ is that power times the mean of G's diagonal."""
 
 
-def solve_ridge(sums: Sums, strength: float) -> Tensor:
+def solve_ridge(sums: FeatureSums, strength: float) -> Tensor:
     """Return the ridge solution W, float64 [K, C].
 
     Args:
@@ -33,7 +33,7 @@ def solve_ridge(sums: Sums, strength: float) -> Tensor:
     return torch.cholesky_solve(sums.cross, factor)
 
 
-def choose_ridge_strength(sums: Sums) -> tuple[float, Tensor]:
+def choose_ridge_strength(sums: FeatureSums) -> tuple[float, Tensor]:
     """Return the λ with the least GCV on the grid and its W, float64 [K, C]; of equal λ the larger.
 
     One eigendecomposition G = V diag(e) Vᵀ serves all: with A = VᵀQ, tr WᵀQ = Σ ‖A_i‖² / (e_i + λ),
@@ -69,7 +69,7 @@ def _compute_gcv(strength: float, values: Tensor, energy: Tensor, examples: int)
 
 
 def compute_left_out_scores(
-    sums: Sums, strength: float, weight: Tensor, h: Tensor, labels: Tensor
+    sums: FeatureSums, strength: float, weight: Tensor, h: Tensor, labels: Tensor
 ) -> Tensor:
     """Return the left-out scores of examples, float64 [n, C].
 

@@ -15,11 +15,19 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from core.learning.curvature.block import Block, Channels, Diagonal, ExactBlock, Gram, Kfac, TKfac
+from core.learning.curvature.block import (
+    CurvatureBlock,
+    DiagonalBlock,
+    ExactBlock,
+    GramBlock,
+    GroupedConvolutionBlock,
+    KroneckerBlock,
+    TraceKroneckerBlock,
+)
 from core.learning.curvature.capture import CapturedPass, Forward
 from core.learning.curvature.factor import make_dense
 from core.learning.curvature.layers import (
-    Layer,
+    CurvatureLayer,
     arrange_inputs,
     arrange_output_gradients,
     compute_example_gradients,
@@ -84,7 +92,7 @@ class CurvatureEstimator:
                     parts[name].add_probe_statistics(run.seen[name].a, g)
         self.n += x.shape[0]
 
-    def build_blocks(self, max_factor_bytes: int | None = None) -> dict[str, Block]:
+    def build_blocks(self, max_factor_bytes: int | None = None) -> dict[str, CurvatureBlock]:
         """Return the means over the examples by layer, each factor in at most `max_factor_bytes`.
 
         A factor takes the first tier that fits. Raises ValueError before the first example.
@@ -126,7 +134,7 @@ class CurvatureEstimator:
 class _LayerSums:
     """One layer's sums by name, in float32, or float64 where the weight is."""
 
-    layer: Layer
+    layer: CurvatureLayer
     kind: str
 
     def __post_init__(self) -> None:
@@ -204,34 +212,34 @@ class _LayerSums:
                 rows = m.flatten(1)
                 self.sums["matrix"] += rows.T @ rows
 
-    def build_block(self, n: int) -> Block:
+    def build_block(self, n: int) -> CurvatureBlock:
         """Return the block of the means over n examples."""
         # Divided only here: sums add up over batches of different sizes.
         mean = {name: total / n for name, total in self.sums.items()}
         match self.kind:
             case "diagonal":
-                return Diagonal(mean["values"])
+                return DiagonalBlock(mean["values"])
             case "kfac":
-                return Kfac(
+                return KroneckerBlock(
                     make_dense(_symmetrize_matrix(mean["a"])),
                     make_dense(_symmetrize_matrix(mean["g"])),
                 )
             case "tkfac":
-                return TKfac(
+                return TraceKroneckerBlock(
                     make_dense(_symmetrize_matrix(mean["p"])),
                     make_dense(_symmetrize_matrix(mean["q"])),
                     mean["delta"],
                 )
             case "gram":
-                return Gram(make_dense(_symmetrize_matrix(mean["a"])))
+                return GramBlock(make_dense(_symmetrize_matrix(mean["a"])))
             case "channels":
-                return Channels(_symmetrize_matrix(mean["blocks"]))
+                return GroupedConvolutionBlock(_symmetrize_matrix(mean["blocks"]))
             case _:
                 return ExactBlock(_symmetrize_matrix(mean["matrix"]))
 
 
 def sum_gradient_products(
-    layer: Layer, a: Tensor, g: Tensor, by_positions: bool | None = None
+    layer: CurvatureLayer, a: Tensor, g: Tensor, by_positions: bool | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return Σ Mᵀ M [w, w], Σ M Mᵀ [o, o] and Σ |M|² over examples, for one probe.
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from core.learning.curvature.layers import compute_conv_gradients, normalise_by_running_stats
-from core.learning.networks.heads import Head
+from core.learning.networks.heads import ClassifierHead
 
 CHUNK = 32  # examples per pass
 GRADIENTS = 2**28  # numbers in memory at once under vmap: per-sample gradients of all parameters
@@ -76,7 +76,10 @@ class PerSampleGradients:
         return {name: value / max(self.n, 1) for name, value in self.total.items()}
 
     def _add_by_layer_formulas(
-        self, layers: list[_Layer], x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]
+        self,
+        layers: list[_LayerParameters],
+        x: Tensor,
+        scalars: Callable[[Tensor], Sequence[Tensor]],
     ) -> bool:
         """Add a batch's sizes by closed forms of the layers.
 
@@ -121,7 +124,7 @@ class PerSampleGradients:
                     self._add_layer_sizes(layer, a, delta)
         return True
 
-    def _add_layer_sizes(self, layer: _Layer, a: Tensor, delta: Tensor) -> None:
+    def _add_layer_sizes(self, layer: _LayerParameters, a: Tensor, delta: Tensor) -> None:
         """Add one layer's sizes, from its prepared input and its output gradient."""
         module, size = layer.module, self._size
         if isinstance(module, nn.Conv2d):
@@ -146,7 +149,7 @@ class PerSampleGradients:
         """Add with one gradient per example and scalar, through torch.func."""
         with torch.no_grad():
             passes = scalars(self._forward(x))
-        call = _Call(self._network, self._forward)
+        call = _ForwardCall(self._network, self._forward)
         # Detached: `grad` differentiates its own copies, not the network's parameters.
         values = {f"network.{name}": p.detach() for name, p in self._chosen.items()}
 
@@ -168,7 +171,7 @@ class PerSampleGradients:
 
 
 @dataclass
-class _Layer:
+class _LayerParameters:
     """A module and the names of its chosen parameters."""
 
     module: nn.Module
@@ -178,18 +181,18 @@ class _Layer:
 
 def _find_closed_form_layers(
     network: nn.Module, chosen: dict[str, nn.Parameter]
-) -> list[_Layer] | None:
+) -> list[_LayerParameters] | None:
     """Return the layers that own the chosen parameters; None if one has no closed form."""
     owner: dict[str, nn.Module] = {}
     for prefix, module in network.named_modules():
         for key, _ in module.named_parameters(recurse=False):
             owner[f"{prefix}.{key}" if prefix else key] = module
-    layers: dict[nn.Module, _Layer] = {}
+    layers: dict[nn.Module, _LayerParameters] = {}
     for name in chosen:
         module, key = owner[name], name.rpartition(".")[2]
         if not _has_closed_form(module) or key not in ("weight", "bias"):
             return None
-        setattr(layers.setdefault(module, _Layer(module)), key, name)
+        setattr(layers.setdefault(module, _LayerParameters(module)), key, name)
     return list(layers.values())
 
 
@@ -198,12 +201,12 @@ def _has_closed_form(module: nn.Module) -> bool:
     if type(module) is nn.Conv2d:
         return module.padding_mode == "zeros" and not isinstance(module.padding, str)
     # Compared by exact class: a subclass may compute something else.
-    return type(module) in (nn.Linear, nn.BatchNorm2d) or isinstance(module, Head)
+    return type(module) in (nn.Linear, nn.BatchNorm2d) or isinstance(module, ClassifierHead)
 
 
 def _has_expected_shape(module: nn.Module, a: Tensor, z: Tensor) -> bool:
     """Return true for an input of the expected dimensions and an output with a graph."""
-    dimensions = 2 if isinstance(module, nn.Linear | Head) else 4
+    dimensions = 2 if isinstance(module, nn.Linear | ClassifierHead) else 4
     return a.dim() == dimensions and z.requires_grad
 
 
@@ -216,7 +219,7 @@ def _prepare_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     return size(a)
 
 
-class _Call(nn.Module):
+class _ForwardCall(nn.Module):
     """A forward function as a module, so that functional_call can substitute its parameters."""
 
     def __init__(self, network: nn.Module, function: Forward) -> None:

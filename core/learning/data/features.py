@@ -26,7 +26,7 @@ from core.learning.data.dataset import BatchSource
 from core.learning.data.transfer import move_rows_to_device, move_tensor_to_device
 from core.learning.methods.method import Method
 from core.learning.recipe import is_head_parameter
-from core.learning.training.context import Batch, Context
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 MEMORY_BYTES = 256 << 20
 """Features up to this size are held in memory, larger ones in a memory-mapped scratch file."""
@@ -35,10 +35,10 @@ FILE_BYTES = 8 << 30
 BATCH = 32  # minimum number of images in one pass
 
 
-class CachedSource:
+class CachedFeatureSource:
     """Batches whose `x` are features float32 [B, D], for the training rows of a `BatchSource`."""
 
-    def __init__(self, ctx: Context, source: BatchSource, rows: Tensor) -> None:
+    def __init__(self, ctx: TaskTrainingContext, source: BatchSource, rows: Tensor) -> None:
         """Compute the features of `rows`, int64 [n], in one pass.
 
         Raises OSError when there is no room for the scratch file.
@@ -59,7 +59,9 @@ class CachedSource:
                 # numbers.
                 self._table[part.to(self._table.device)] = features.to(self._table)
 
-    def make_batch(self, index: Tensor, table: Tensor | None, at: Tensor | None = None) -> Batch:
+    def make_batch(
+        self, index: Tensor, table: Tensor | None, at: Tensor | None = None
+    ) -> TrainingBatch:
         """Return the batch of the rows `index` int64 [B].
 
         `table` must be None: cached features are of unaugmented images.
@@ -73,13 +75,13 @@ class CachedSource:
         )
 
 
-class StoredFeatures:
+class RememberedFeatures:
     """Features float32 [B, D] of images that a method remembers, uint8 [B, S, S, C].
 
     Each is computed once, as far as memory allows.
     """
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: TaskTrainingContext) -> None:
         self._ctx = ctx
         self._known: dict[bytes, Tensor] = {}
         self._bytes = 0
@@ -104,7 +106,7 @@ class StoredFeatures:
 
 
 @contextmanager
-def use_network_frozen(ctx: Context) -> Iterator[None]:
+def use_network_frozen(ctx: TaskTrainingContext) -> Iterator[None]:
     """Run the context without gradients, in eval mode and in the run's number format."""
     with torch.no_grad(), ctx.use_exact_evaluation_mode(), ctx.use_mixed_precision():
         yield
@@ -134,7 +136,7 @@ def compute_table_bytes(n: int, width: int) -> int:
     return 4 * n * width
 
 
-def explain_caching_obstacle(ctx: Context, method: Method) -> str:
+def explain_caching_obstacle(ctx: TaskTrainingContext, method: Method) -> str:
     """Return the reason why this stage's features cannot be cached, for a person; "" if they can.
 
     The trainable parameters must be selected, and every module in its training mode.
@@ -164,8 +166,8 @@ def explain_caching_obstacle(ctx: Context, method: Method) -> str:
 
 
 def make_cached_source(
-    ctx: Context, method: Method, source: BatchSource, rows: Tensor
-) -> CachedSource | None:
+    ctx: TaskTrainingContext, method: Method, source: BatchSource, rows: Tensor
+) -> CachedFeatureSource | None:
     """Return the stage's cached features if its recipe requests them and nothing prevents it.
 
     The log records the decision. From then on `ctx.make_replay_inputs` also returns features for
@@ -188,5 +190,5 @@ def make_cached_source(
         f"The backbone does not move: the features of {rows.numel():,} images are computed once "
         f"and cached."
     )
-    ctx.cached = StoredFeatures(ctx)
-    return CachedSource(ctx, source, rows)
+    ctx.cached = RememberedFeatures(ctx)
+    return CachedFeatureSource(ctx, source, rows)

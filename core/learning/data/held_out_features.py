@@ -18,7 +18,7 @@ from core.contract.jobs.job_spec import JobSpec
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.probe import compute_features
 from core.learning.networks import Network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors, save_tensors
 
 MEMORY_BYTES = 256 << 20
@@ -101,7 +101,7 @@ class HeldOutFeatures:
 def replace_images_by_features(
     network: Network,
     parts: Mapping[int, Dataset],
-    inputs: Inputs,
+    inputs: InputNormaliser,
     kept: Mapping[int, Tensor],
     alive: Callable[[], None],
 ) -> dict[int, Dataset]:

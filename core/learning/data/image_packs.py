@@ -23,7 +23,7 @@ from torch import Tensor
 
 from core.contract.jobs.job_spec import LocalPart
 from core.contract.manifest import PER_TASK, REST, TOTALS
-from core.learning.state import TYPES, State, load_tensors, renumber_task_tensors
+from core.learning.state import TYPES, MethodState, load_tensors, renumber_task_tensors
 from core.learning.training.output import Part
 
 UNUSED_ROWS = 20
@@ -71,7 +71,7 @@ def collect_image_packs(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tens
 
 
 def list_state_parts(
-    state: State, task: int, packs: Mapping[str, Mapping[int, Tensor]]
+    state: MethodState, task: int, packs: Mapping[str, Mapping[int, Tensor]]
 ) -> list[Part]:
     """Return the parts of a method's state that a version stores, except for its totals.
 

@@ -26,7 +26,7 @@ from core.learning.state import load_tensors
 Which = Literal["parent", "base"]
 
 
-class Ancestors:
+class StartingVersions:
     """The two versions that a job starts from, which may be the same.
 
     `parent`: the version that the task continues. `base`: version 0 of the model.

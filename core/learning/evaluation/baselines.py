@@ -24,8 +24,8 @@ from torch.nn import functional
 
 from core.contract.figures import BaselineResult, Counts
 from core.learning.analytic import discriminant
-from core.learning.analytic.sums import Sums
-from core.learning.evaluation.probe import Sample, group_duplicate_samples
+from core.learning.analytic.sums import FeatureSums
+from core.learning.evaluation.probe import ProbedImages, group_duplicate_samples
 from core.learning.networks import Network
 
 FOLDS = 5
@@ -46,7 +46,7 @@ NO_ROW = torch.iinfo(torch.int64).max
 """Value of `BaselineMasks.first` for an image that is classified correctly among all classes."""
 
 
-class Baselines(NamedTuple):
+class BaselineScores(NamedTuple):
     """Correct predictions of each classifier; None where there is too little data.
 
     `later`: task → row → images of the task that the discriminant classifies wrongly among all
@@ -74,11 +74,11 @@ class BaselineMasks(NamedTuple):
 
 def evaluate_baselines(
     network: Network,
-    samples: Mapping[int, Sample],
+    samples: Mapping[int, ProbedImages],
     right: Mapping[int, Tensor],
     rows: Tensor | None = None,
     alike: Tensor | None = None,
-) -> Baselines:
+) -> BaselineScores:
     """Evaluate both classifiers on the tasks that the version can answer.
 
     In the task scenario they tell the classes of one task apart, as the version does; otherwise all
@@ -135,9 +135,9 @@ def evaluate_baselines(
             )
     itself = torch.cat(right_parts) if right_parts else torch.zeros(0, dtype=torch.bool)
     if len(itself) < FEWEST_IMAGES:
-        return Baselines()
+        return BaselineScores()
     lda_baseline = _build_baseline(lda, itself)
-    return Baselines(
+    return BaselineScores(
         _build_baseline(ncm, itself),
         lda_baseline,
         later if grows and lda_baseline is not None else None,
@@ -257,19 +257,19 @@ def find_first_better_row(scores: Tensor, labels: Tensor, rows: Tensor) -> Tenso
     return torch.where(better, rows.expand_as(scores), NO_ROW).amin(1)
 
 
-def compute_class_sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> Sums:
+def compute_class_sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> FeatureSums:
     """Return sums over images by class; `wide` leaves out second moments."""
     if not wide:
-        sums = Sums.make_empty_sums(h.shape[1], classes, h.device)
+        sums = FeatureSums.make_empty_sums(h.shape[1], classes, h.device)
         sums.add_examples(h, labels)
         return sums
     cross = h.new_zeros(classes, h.shape[1]).index_add_(0, labels, h).T
-    return Sums(h.new_zeros(0, 0), cross, torch.bincount(labels, minlength=classes))
+    return FeatureSums(h.new_zeros(0, 0), cross, torch.bincount(labels, minlength=classes))
 
 
-def subtract_sums(whole: Sums, part: Sums) -> Sums:
+def subtract_sums(whole: FeatureSums, part: FeatureSums) -> FeatureSums:
     """Return the sums of all images except those in `part`."""
-    return Sums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
+    return FeatureSums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
 
 
 def _count_correct_by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> dict[str, Counts]:

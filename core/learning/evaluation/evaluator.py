@@ -26,18 +26,18 @@ from core.contract.manifest import Temperature
 from core.learning.data.dataset import Dataset
 from core.learning.data.held_out_features import HeldOutFeatures, replace_images_by_features
 from core.learning.evaluation import stored_predictions
-from core.learning.evaluation.ancestors import Ancestors, Which
+from core.learning.evaluation.ancestors import StartingVersions, Which
 from core.learning.evaluation.anytime import Accuracy
-from core.learning.evaluation.baselines import Baselines, evaluate_baselines
+from core.learning.evaluation.baselines import BaselineScores, evaluate_baselines
 from core.learning.evaluation.calibration.error import measure_calibration
 from core.learning.evaluation.calibration.held_out import (
-    Logits,
+    HeldOutLogits,
     choose_logits_stride,
     concatenate_task_logits,
 )
 from core.learning.evaluation.calibration.temperature import choose_temperature
 from core.learning.evaluation.comparison import (
-    Parent,
+    ComparedParent,
     count_changed_predictions,
     measure_weight_drift,
     run_knn_probe,
@@ -50,17 +50,17 @@ from core.learning.evaluation.evaluate import (
     predict_task,
     score_task_images,
 )
-from core.learning.evaluation.probe import Probe
+from core.learning.evaluation.probe import VersionKnnProbe
 from core.learning.evaluation.trial import score_trial
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, move_network_to_device
+from core.learning.precision import InputNormaliser, move_network_to_device
 from core.learning.problems.problem import Prediction
 from core.learning.reports.duplicates import read_or_compute_hashes
 from core.learning.training import log_lines
-from core.learning.training.context import Context
-from core.learning.training.loop import NonFinite
+from core.learning.training.context import TaskTrainingContext
+from core.learning.training.loop import NonFiniteTrainingError
 from core.statistics.near import Hashes
 
 
@@ -76,8 +76,8 @@ class Evaluator:
     def __init__(
         self,
         spec: JobSpec,
-        ancestors: Ancestors,
-        inputs: Inputs,
+        ancestors: StartingVersions,
+        inputs: InputNormaliser,
         emit: Callable[[JobEvent], None],
         features: HeldOutFeatures | None = None,
     ) -> None:
@@ -129,14 +129,16 @@ class Evaluator:
             }
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
 
-    def measure_new_version(self, network: Network, method: Method, ctx: Context) -> VersionFigures:
+    def measure_new_version(
+        self, network: Network, method: Method, ctx: TaskTrainingContext
+    ) -> VersionFigures:
         """Measure the new version, learned in `ctx`, on every task it can answer, and its change
         since its parent."""
         with use_eval_mode(network):
             return self._measure_new_version(network, method, ctx)
 
     def _measure_new_version(
-        self, network: Network, method: Method, ctx: Context
+        self, network: Network, method: Method, ctx: TaskTrainingContext
     ) -> VersionFigures:
         parts = self.read_held_out_parts()
         stored_features = self._features.kept
@@ -162,7 +164,7 @@ class Evaluator:
         # The others compare classes.
         if not self._problem.has_classes:
             return figures
-        probe = Probe(network, len(parts), self._inputs, self._read_parent_probe())
+        probe = VersionKnnProbe(network, len(parts), self._inputs, self._read_parent_probe())
         hashes = self._collect_hashes(parts)
         neighbours = run_knn_probe(probe, measured_parts, hashes, self._emit_metric)
         if self._spec.with_ancestors:
@@ -182,7 +184,7 @@ class Evaluator:
         self, network: Network, parts: Mapping[int, Dataset], right: Mapping[int, Tensor]
     ) -> dict[str, AnswerChangeCounts]:
         """Return how many predictions changed since the parent, by task; keep the parent's."""
-        parent = Parent(
+        parent = ComparedParent(
             network,
             self._ancestors.load_predict("parent"),
             self._ancestors.get_temperature("parent"),
@@ -221,7 +223,9 @@ class Evaluator:
         if data is None:
             return {}
         return {
-            name: Probe(network, 1, self._inputs).probe_task(number, data, hashes.get(number))
+            name: VersionKnnProbe(network, 1, self._inputs).probe_task(
+                number, data, hashes.get(number)
+            )
             for name, network in older.items()
         }
 
@@ -257,12 +261,12 @@ class Evaluator:
         return right_by_task
 
     def _evaluate_baselines(
-        self, network: Network, probe: Probe, right: Mapping[int, Tensor]
-    ) -> Baselines:
+        self, network: Network, probe: VersionKnnProbe, right: Mapping[int, Tensor]
+    ) -> BaselineScores:
         """Evaluate closed-form classifiers on the features; return none where held-out images are
         not retained."""
         if not self._spec.held_out_stays:
-            return Baselines()
+            return BaselineScores()
         rows = None
         if network.scenario == "class":
             row_of = {name: row for row, name in enumerate(network.list_classes(None))}
@@ -333,7 +337,11 @@ class Evaluator:
         self._emit(MetricEvent(name=name, step=None, value=value, data=dict(data)))
 
     def _measure_matrix_cells(
-        self, network: Network, method: Method, ctx: Context, parts: Mapping[int, Dataset]
+        self,
+        network: Network,
+        method: Method,
+        ctx: TaskTrainingContext,
+        parts: Mapping[int, Dataset],
     ) -> tuple[dict[int, Tensor], Calibration | None]:
         """Choose the new version's temperature and measure its cells.
 
@@ -359,7 +367,7 @@ class Evaluator:
             ), None
         # Some of the images are enough for a temperature; predictions need all of them.
         stride = choose_logits_stride(sizes)
-        logits: dict[int, Logits] = {}
+        logits: dict[int, HeldOutLogits] = {}
         for task, data in answerable.items():
             logits[task] = compute_task_logits(
                 network, data.select_every_nth_image(stride), task, predict, self._inputs
@@ -420,7 +428,7 @@ class Evaluator:
         return task if self._spec.scenario == "task" else None
 
     def score_trial(
-        self, network: Network, method: Method, ctx: Context
+        self, network: Network, method: Method, ctx: TaskTrainingContext
     ) -> dict[str, TrialScore | None]:
         """Return the score of a job that is a trial, as a field of its result.
 
@@ -443,14 +451,14 @@ class Evaluator:
 
 
 def compute_forecast_loss_rise(
-    method: Method, ctx: Context
+    method: Method, ctx: TaskTrainingContext
 ) -> tuple[float | None, dict[int, float]]:
     """Return the method's forecast of the loss rise of earlier tasks, mean and by task; None for
     the first task."""
     predicted = None if ctx.first else method.forecast_loss_rise(ctx)
     by_task = method.forecast_by_task(ctx).items()
     if predicted is not None and not math.isfinite(predicted):
-        raise NonFinite(
+        raise NonFiniteTrainingError(
             f"the forecast of what earlier tasks lose is {predicted}: lower lr or set "
             f"optimizer.clip"
         )

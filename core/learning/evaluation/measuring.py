@@ -17,7 +17,7 @@ from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting, stored_predictions
 from core.learning.evaluation.calibration.error import measure_calibration
 from core.learning.evaluation.evaluate import compute_task_logits, count_correct_by_class
-from core.learning.precision import Inputs, move_network_to_device, open_device_with_limit
+from core.learning.precision import InputNormaliser, move_network_to_device, open_device_with_limit
 from core.learning.problems.registry import get_problem
 from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
 
@@ -40,7 +40,7 @@ def measure_version(spec: MeasureSpec, emit: Emit) -> Path:
     move_network_to_device(network, device)
     problem = get_problem(manifest.problem)
     data = Dataset.read_dataset_file(spec.held_out, spec.classes, problem)
-    inputs = Inputs(manifest.normalise, manifest.image.channels, device)
+    inputs = InputNormaliser(manifest.normalise, manifest.image.channels, device)
     logits = compute_task_logits(network, data, spec.task, method.predict_logits, inputs)
     predictions = problem.decode(logits.values, logits.targets, manifest.logit_divisor)
     scores = problem.score(predictions, logits.targets)

@@ -26,9 +26,9 @@ from core.learning.methods.method import Method
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_network, build_network
 from core.learning.networks.families import rebuild_network
 from core.learning.networks.network import get_part_type
-from core.learning.precision import Inputs, use_full_precision
+from core.learning.precision import InputNormaliser, use_full_precision
 from core.learning.problems.registry import get_problem
-from core.learning.state import State, load_tensors
+from core.learning.state import MethodState, load_tensors
 
 BASE_PART = "base"
 
@@ -98,7 +98,7 @@ def load_method(
         method_type = registry.get_method(made.name)
     except KeyError as error:
         raise ValueError(f"the manifest names an {error.args[0]}") from error
-    method = method_type(method_type.Hyper.model_validate(made.hyper), State())
+    method = method_type(method_type.Hyper.model_validate(made.hyper), MethodState())
     # A replay buffer may be large, and no prediction reads it.
     kinds = method.predicts_with
     tensors = {kind: load_tensors(part_paths[kind]) for kind in kinds if kind in part_paths}
@@ -155,7 +155,7 @@ def predict_images(
     classes = network.list_classes(task)
     if not classes:
         raise ValueError("this version knows no classes yet")
-    inputs = Inputs(normalise, images.shape[3], next(network.parameters()).device)
+    inputs = InputNormaliser(normalise, images.shape[3], next(network.parameters()).device)
     # Restored below: callers predict with networks that they train.
     mode = network.training
     network.eval()

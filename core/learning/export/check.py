@@ -19,7 +19,7 @@ from torch import Tensor
 
 from core.contract.jobs.export_job import INPUT, get_output_name, get_sure_output_name
 from core.learning.evaluation import predicting
-from core.learning.export.answers import Answers
+from core.learning.export.answers import ProbabilityModule
 from core.learning.export.graph import ExportFailed
 from core.learning.networks import Network
 
@@ -66,7 +66,7 @@ class ExportCheckResult:
 
 def compare_graph_with_version(
     path: Path,
-    answers: Answers,
+    answers: ProbabilityModule,
     image: tuple[int, int],
     held_out: Mapping[int, Images],
     threads: int,
@@ -130,7 +130,7 @@ def _compute_sigmoid(lead: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _compute_expected_probabilities(
-    answers: Answers, batch: Images, task: int | None
+    answers: ProbabilityModule, batch: Images, task: int | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
     """Return the version's probabilities [N, C], and the allowed difference of each."""
     moved = list[Tensor]()
@@ -178,7 +178,7 @@ def _compare_sure_masks(
 
 
 def _iterate_check_batches(
-    answers: Answers, noise: Sequence[Images], held_out: Mapping[int, Images], most: int
+    answers: ProbabilityModule, noise: Sequence[Images], held_out: Mapping[int, Images], most: int
 ) -> Iterator[tuple[Images, list[int | None]]]:
     """Yield batches, and the heads to compare on each."""
     for batch in noise:

@@ -15,7 +15,7 @@ from core.contract.jobs.export_job import OPSET, ExportPackageVersions, ExportRe
 from core.contract.jobs.job_event import DoneEvent, PhaseEvent
 from core.learning.evaluation import predicting
 from core.learning.export import graph
-from core.learning.export.answers import Answers
+from core.learning.export.answers import ProbabilityModule
 from core.learning.export.check import BATCHES, MAX_HELD_OUT, Images, compare_graph_with_version
 from core.learning.state import load_tensors
 from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
@@ -37,7 +37,7 @@ def export_graph(spec: ExportSpec, emit: Emit) -> Path:
         predicting.load_network(manifest, paths),
         predicting.load_method(manifest, paths),
     )
-    module = Answers(
+    module = ProbabilityModule(
         network, method, manifest.normalise, image.channels, manifest.logit_divisor, spec.sure_from
     )
     spec.out.mkdir(parents=True, exist_ok=True)

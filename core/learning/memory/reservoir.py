@@ -18,8 +18,8 @@ from torch import Tensor
 from core.learning.data.augment import COLUMNS, derive_seed
 from core.learning.data.transfer import move_tensor_to_device
 from core.learning.memory.evenly import choose_balanced_slots, draw_rows_evenly
-from core.learning.state import Section
-from core.learning.training.context import Context
+from core.learning.state import StateSection
+from core.learning.training.context import TaskTrainingContext
 
 SEEN = "seen_by_class"
 """Counter of items offered, by class. Only balanced reservoirs have it."""
@@ -40,7 +40,7 @@ class ReplayItems:
     widths: Tensor | None
 
     @staticmethod
-    def get_section_rows(section: Section, rows: Tensor) -> ReplayItems:
+    def get_section_rows(section: StateSection, rows: Tensor) -> ReplayItems:
         """Return the rows int64 [B], on the CPU, of a section's buffer."""
         tensors = section.tensors
         tasks = section.copy_tensor_to_host("tasks").index_select(0, rows)
@@ -61,7 +61,7 @@ class ReplayItems:
         return ReplayItems(self.images[rows], self.labels[rows], self.tasks[rows], logits, widths)
 
 
-class Reservoir:
+class ReservoirBuffer:
     """A view of a state section as a reservoir of `capacity` items. It holds no data itself.
 
     Args:
@@ -71,7 +71,7 @@ class Reservoir:
 
     def __init__(
         self,
-        section: Section,
+        section: StateSection,
         capacity: int,
         seed: int,
         *,
@@ -237,9 +237,11 @@ class Reservoir:
         return old.index_copy_(0, at, value)
 
 
-def open_reservoir(ctx: Context, section: Section, capacity: int) -> Reservoir:
+def open_reservoir(
+    ctx: TaskTrainingContext, section: StateSection, capacity: int
+) -> ReservoirBuffer:
     """Return the reservoir of a run, balanced if its recipe says so."""
-    return Reservoir(
+    return ReservoirBuffer(
         section,
         capacity,
         derive_seed(ctx.recipe.seed, 1),
@@ -277,7 +279,7 @@ def choose_reservoir_slots(
     return slots
 
 
-def rescale_reservoir_counters(section: Section, *, offers: int, logits: bool) -> None:
+def rescale_reservoir_counters(section: StateSection, *, offers: int, logits: bool) -> None:
     """Rescale a buffer's counters to `offers` per example, and drop logits that are no longer
     stored."""
     json = section.json

@@ -21,28 +21,28 @@ from torch import Tensor, nn
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.memory.replay import make_inputs_of_items
-from core.learning.memory.reservoir import Reservoir, open_reservoir
+from core.learning.memory.reservoir import ReservoirBuffer, open_reservoir
 from core.learning.methods.dlcft_memory import (
     CurvatureMemory,
-    Measurement,
+    CurvatureSettings,
     append_zero_rows,
     measure_task_curvature,
 )
-from core.learning.methods.method import AcceptedRecipes, Footprint, Method
+from core.learning.methods.method import AcceptedRecipes, MemoryFootprint, Method
 from core.learning.methods.registration import register
 from core.learning.methods.squared_loss import compute_squared_errors, fit_ridge_head
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.norms import BatchNorm, estimate_norm_statistics
-from core.learning.recipe import NotNegative, Positive, Share, Strict
-from core.learning.training.context import Batch, Context
+from core.learning.recipe import NotNegative, Positive, Share, StrictRecipeModel
+from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
 EXACT_OUTPUTS = 10  # most outputs that are each probed by themselves
 FEW_STEPS = 10  # optimizer steps of a task below which an update ends far from its minimum
 PROBES, MOST_PROBES = 1000, 8  # sign vectors: about so many in total, and at most so many per image
 
 
-class DlcftHyper(Strict):
+class DlcftHyper(StrictRecipeModel):
     """Hyper-parameters of the loss, of the stored curvature, and of the forecast.
 
     `alpha`: the targets are alpha · onehot.
@@ -95,7 +95,7 @@ class Dlcft(Method):
     """Quadratic penalty by stored curvature, on a linearised network."""
 
     name = "dlcft"
-    footprint = Footprint(copies=75.0, batches=3.0, images=128)
+    footprint = MemoryFootprint(copies=75.0, batches=3.0, images=128)
     description = (
         "Deep linear continual fine-tuning: the network's linear expansion around its base, with "
         "the curvature of earlier tasks kept instead of their data, and a forecast of what an "
@@ -153,7 +153,7 @@ class Dlcft(Method):
 
     # A step.
 
-    def loss_terms(self, ctx: Context, batch: Batch) -> dict[str, Tensor]:
+    def loss_terms(self, ctx: TaskTrainingContext, batch: TrainingBatch) -> dict[str, Tensor]:
         """Return weighted squared errors of the new batch and, in the class scenario, of replayed
         images."""
         share, alpha = self._compute_task_weight(ctx), self.hyper.alpha
@@ -173,7 +173,7 @@ class Dlcft(Method):
             "replay": weight * compute_squared_errors(old, items.labels, alpha).mean(),
         }
 
-    def add_penalty_gradients(self, ctx: Context) -> None:
+    def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:
         """Add the gradients of the curvature penalty, of the stored linear term, and of `decay`."""
         share, strength, decay = (
             self._compute_task_weight(ctx),
@@ -211,7 +211,7 @@ class Dlcft(Method):
                 parameter.grad.add_(parameter.detach(), alpha=decay * share)
                 parameter.grad.add_(delta, alpha=decay * (1 - share))
 
-    def compute_penalty(self, ctx: Context) -> float:
+    def compute_penalty(self, ctx: TaskTrainingContext) -> float:
         """Return the curvature penalty alone, without the linear term and `decay`."""
         strength = self._compute_penalty_weight(ctx)
         return (
@@ -227,7 +227,7 @@ class Dlcft(Method):
 
     # A task.
 
-    def begin_task(self, ctx: Context) -> None:
+    def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Freeze a pretrained base, fit fixed readout rows, and warn of settings without effect."""
         network = _get_linearised_network(ctx)
         if not network.frozen and network.pretrained:
@@ -260,7 +260,7 @@ class Dlcft(Method):
         if ctx.scenario == "class":
             self._open_reservoir(ctx).prepare_buffer_for_task()
 
-    def end_task(self, ctx: Context, batches: Iterable[Batch]) -> None:
+    def end_task(self, ctx: TaskTrainingContext, batches: Iterable[TrainingBatch]) -> None:
         """Freeze a base that was just learned, measure the task's curvature, and merge it."""
         network, hyper = _get_linearised_network(ctx), self.hyper
         deltas = self._compute_displacements(ctx) if network.frozen else {}
@@ -271,7 +271,7 @@ class Dlcft(Method):
                 # From now on the learned rows read the displacement: a fixed head must not move
                 # with later tasks.
                 network.set_frozen_rows(network.get_frozen_rows_name(ctx.head_argument), rows)
-        measurement = Measurement(
+        measurement = CurvatureSettings(
             hyper.curvature,
             hyper.alpha,
             self._count_sign_vectors(ctx),
@@ -307,11 +307,11 @@ class Dlcft(Method):
     def erase_tasks(self, tasks: set[int]) -> None:
         """Remove every stored example of these tasks. Curvature stays."""
         if self.state["buffer"]:
-            Reservoir(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
+            ReservoirBuffer(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
 
     # Forecasts.
 
-    def forecast_loss_rise(self, ctx: Context) -> float | None:
+    def forecast_loss_rise(self, ctx: TaskTrainingContext) -> float | None:
         """Return c/2 Δᵀ H Δ + qᵀ Δ: c the coupling, q the stored gradient.
 
         None in the first task.
@@ -328,7 +328,7 @@ class Dlcft(Method):
                 rise = rise + (append_zero_rows(slope, deltas[name]) * deltas[name]).sum()
         return float(rise)
 
-    def forecast_by_task(self, ctx: Context) -> dict[int, float]:
+    def forecast_by_task(self, ctx: TaskTrainingContext) -> dict[int, float]:
         """Return c/2 Δᵀ D_i Δ + q_iᵀ Δ by task: D_i its diagonal, c its coupling, q_i its gradient
         at Δ = 0."""
         rises: dict[int, float] = {}
@@ -365,19 +365,19 @@ class Dlcft(Method):
         """Number of tasks before this one."""
         return CurvatureMemory(self.state["curvature"]).covered_tasks
 
-    def _compute_task_weight(self, ctx: Context) -> float:
+    def _compute_task_weight(self, ctx: TaskTrainingContext) -> float:
         """Return the new task's weight in the objective: 1/t, or its share of all images."""
         memory = CurvatureMemory(self.state["curvature"])
         if self.hyper.weighting == "task":
             return 1 / (memory.covered_tasks + 1)
         return ctx.num_images / (memory.covered_images + ctx.num_images)
 
-    def _compute_penalty_weight(self, ctx: Context) -> float:
+    def _compute_penalty_weight(self, ctx: TaskTrainingContext) -> float:
         """Return the curvature penalty's weight in the objective."""
         share = 1 - self._compute_task_weight(ctx)
         return share * self.hyper.lambda_ if self._has_replay(ctx) else share
 
-    def _has_replay(self, ctx: Context) -> bool:
+    def _has_replay(self, ctx: TaskTrainingContext) -> bool:
         """Return True if a batch is replayed.
 
         Without stored images (none yet, or deleted) the penalty alone represents the earlier tasks.
@@ -390,14 +390,14 @@ class Dlcft(Method):
 
     # Helpers.
 
-    def _get_memory(self, ctx: Context) -> CurvatureMemory:
+    def _get_memory(self, ctx: TaskTrainingContext) -> CurvatureMemory:
         """Return the stored curvature, unpacked once."""
         if "memory" not in ctx.cache:
             ctx.cache["memory"] = CurvatureMemory(self.state["curvature"])
         memory: CurvatureMemory = ctx.cache["memory"]
         return memory
 
-    def _compute_displacements(self, ctx: Context) -> dict[str, Tensor]:
+    def _compute_displacements(self, ctx: TaskTrainingContext) -> dict[str, Tensor]:
         """Return Δ of the parameters that move and affect earlier tasks.
 
         New head rows start at zero.
@@ -408,10 +408,10 @@ class Dlcft(Method):
             n for n in ctx.trainable if ctx.scenario != "task" or not n.startswith("heads.")
         )
 
-    def _open_reservoir(self, ctx: Context) -> Reservoir:
+    def _open_reservoir(self, ctx: TaskTrainingContext) -> ReservoirBuffer:
         return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
-    def _count_sign_vectors(self, ctx: Context) -> int | None:
+    def _count_sign_vectors(self, ctx: TaskTrainingContext) -> int | None:
         """Return the number of sign vectors per image; None: every output by itself."""
         outputs = len(ctx.network.list_classes(ctx.head_argument))
         requested = self.hyper.probes
@@ -423,7 +423,7 @@ class Dlcft(Method):
         # Basis vectors are exact, and then cost no more than signs do.
         return None if num_vectors >= outputs else num_vectors
 
-    def _fit_readout_rows(self, ctx: Context) -> None:
+    def _fit_readout_rows(self, ctx: TaskTrainingContext) -> None:
         """Fit the frozen rows of a head that has none, by least squares at ψ = 0.
 
         The head itself starts there.
@@ -449,12 +449,12 @@ class Dlcft(Method):
         network.set_frozen_rows(name, head.weight.detach().clone())  # type: ignore[operator]
 
 
-def _get_linearised_network(ctx: Context) -> LinearisedNetwork:
+def _get_linearised_network(ctx: TaskTrainingContext) -> LinearisedNetwork:
     assert isinstance(ctx.network, LinearisedNetwork)
     return ctx.network
 
 
-def _set_batch_norm_statistics(ctx: Context) -> None:
+def _set_batch_norm_statistics(ctx: TaskTrainingContext) -> None:
     """Set BatchNorm layers to the mean statistics of one pass over the task."""
     norms = [module for module in ctx.network.modules() if isinstance(module, BatchNorm)]
     if not norms:

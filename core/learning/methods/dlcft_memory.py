@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from core.learning.curvature.block import Diagonal, Gram
-from core.learning.curvature.curvature import Curvature
+from core.learning.curvature.block import DiagonalBlock, GramBlock
+from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
 from core.learning.curvature.factor import compress_matrix
 from core.learning.curvature.fisher import draw_rademacher_cotangents, make_basis_cotangents
@@ -31,7 +31,7 @@ from core.learning.curvature.layers import list_layer_names
 from core.learning.methods.squared_loss import append_ones, compute_target_residuals
 from core.learning.networks.linear.linearised import DISPLACEMENT, LinearisedNetwork
 from core.learning.precision import use_full_precision
-from core.learning.state import Section
+from core.learning.state import StateSection
 
 HEAD = "head"
 
@@ -50,7 +50,7 @@ class TaskStatistics:
         health: metrics by name.
     """
 
-    curvature: Curvature
+    curvature: LayerCurvatures
     gradient: Mapping[str, Tensor]
     diagonal: Mapping[str, Tensor]
     coupling: float
@@ -59,7 +59,7 @@ class TaskStatistics:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class CurvatureSettings:
     """Choice of the statistics of a task, and of their form.
 
     Attributes:
@@ -81,7 +81,7 @@ def measure_task_curvature(
     network: LinearisedNetwork,
     examples: Iterable[tuple[Tensor, Tensor]],
     task: int | None,
-    measurement: Measurement,
+    measurement: CurvatureSettings,
     *,
     generator: torch.Generator,
     deltas: Mapping[str, Tensor],
@@ -104,8 +104,8 @@ def measure_task_curvature(
         _create_estimator(network, task, measurement.kind),
         _create_estimator(network, task, "diagonal") if measurement.diagonal else None,
     )
-    first_order = _FirstOrder(network, task, measurement.alpha)
-    change = _OutputChange(network, task, deltas)
+    first_order = _FirstOrderSums(network, task, measurement.alpha)
+    change = _UpdateOutputChange(network, task, deltas)
     ratio: float | None = None
     for x, y in examples:
         cotangents = _make_cotangents(network, x, task, measurement.probes, generator)
@@ -130,7 +130,7 @@ def measure_task_curvature(
 class CurvatureMemory:
     """A view of the stored curvature in a state section, which holds no data itself."""
 
-    def __init__(self, section: Section) -> None:
+    def __init__(self, section: StateSection) -> None:
         self._section = section
 
     @property
@@ -154,9 +154,9 @@ class CurvatureMemory:
         return float(self._section.json.get("diagonal_coupling", 1.0))
 
     @cached_property
-    def curvature(self) -> Curvature:
+    def curvature(self) -> LayerCurvatures:
         """The mean curvature, unpacked; without layers before the first task's end."""
-        return Curvature.from_tensors(
+        return LayerCurvatures.from_tensors(
             self._get_tensors_by_prefix("mean/"), self._section.json.get("layers", {})
         )
 
@@ -291,7 +291,7 @@ def _build_task_tensors(
     return tensors
 
 
-class _FirstOrder:
+class _FirstOrderSums:
     """Sums that depend on the present weights: the loss's gradient, and the head's features."""
 
     def __init__(self, network: LinearisedNetwork, task: int | None, alpha: float) -> None:
@@ -344,7 +344,7 @@ class _FirstOrder:
             self._sums[name] = self._sums[name] + value if name in self._sums else value.clone()
 
 
-class _OutputChange:
+class _UpdateOutputChange:
     """The sum of 1/2 ‖δ‖² over images, δ the change of an image's outputs by this update."""
 
     def __init__(
@@ -375,7 +375,7 @@ class _OutputChange:
 
 
 def _compute_end_metrics(
-    curvature: Curvature, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
+    curvature: LayerCurvatures, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
 ) -> dict[str, float]:
     """Return the metrics of a task's end: gradient norm, trace, trace ratio and coupling."""
     # In float64: squares of small gradients would vanish in float32.
@@ -432,14 +432,14 @@ def _compute_trace_ratio(
     for of in (kind, "diagonal"):
         estimate = _create_estimator(network, task, of)
         estimate.add_examples(x, lambda _: cotangents)
-        traces.append(float(Curvature(estimate.build_blocks()).trace()))
+        traces.append(float(LayerCurvatures(estimate.build_blocks()).trace()))
     # A trace of 0 has no gradient to compare: nothing was distorted.
     return traces[0] / traces[1] if traces[1] > 0 else 1.0
 
 
 def _build_curvature(
     estimate: CurvatureEstimator, gram: Tensor | None, limit: int | None
-) -> Curvature:
+) -> LayerCurvatures:
     """Name the blocks as the network does, and add the head's block.
 
     Raises ValueError if the head's factor does not fit the limit of bytes.
@@ -455,8 +455,8 @@ def _build_curvature(
             )
         # One factor for all rows: the Hessian of half the squared error is the same for each
         # output.
-        blocks[HEAD] = Gram(factor)
-    return Curvature(blocks)
+        blocks[HEAD] = GramBlock(factor)
+    return LayerCurvatures(blocks)
 
 
 def _extract_diagonals(
@@ -467,7 +467,7 @@ def _extract_diagonals(
     All rows of a head have the gram's diagonal.
     """
     curvature = _build_curvature(estimate, None, None)
-    assert all(isinstance(block, Diagonal) for block in curvature.blocks.values())
+    assert all(isinstance(block, DiagonalBlock) for block in curvature.blocks.values())
     diagonals = curvature.compute_penalty_and_gradient(
         # A diagonal times a vector of ones is the diagonal, in the parameters' shapes.
         {name: torch.ones_like(p) for name, p in parameters.items()}

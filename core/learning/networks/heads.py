@@ -16,7 +16,7 @@ from core.learning.class_map import ClassMap
 INITS = ("zero", "default")
 
 
-class Head(nn.Module):
+class ClassifierHead(nn.Module):
     """Logits [B, rows] of features [B, width]. Starts with `rows` rows of zeros."""
 
     def __init__(self, width: int, rows: int = 0) -> None:

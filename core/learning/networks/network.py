@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from core.learning.class_map import ClassMap
 from core.learning.networks.backbone import Backbone, copy_tensor_checked, make_contiguous_copy
-from core.learning.networks.heads import Head, check_initialisation_name
+from core.learning.networks.heads import ClassifierHead, check_initialisation_name
 
 SCENARIOS = ("data", "task", "class")
 _EVALUATED: WeakSet[Network] = WeakSet()
@@ -37,7 +37,7 @@ class HeadSpec:
 
     classes: tuple[str, ...] = ()
     tasks: tuple[tuple[int, tuple[str, ...]], ...] = ()
-    make: Callable[[int, int], Head] = Head
+    make: Callable[[int, int], ClassifierHead] = ClassifierHead
 
     @staticmethod
     def from_manifest(manifest: Mapping[str, Any]) -> HeadSpec:
@@ -74,7 +74,7 @@ class Network(nn.Module):
         self._make_head = heads.make
         self.classes: list[str] = []
         self.head_classes: dict[int, list[str]] = {}
-        self.head: Head | None = None
+        self.head: ClassifierHead | None = None
         self.heads = nn.ModuleDict()
         if scenario == "task":
             for task, names in heads.tasks:
@@ -183,7 +183,7 @@ class Network(nn.Module):
                 f"the class {new[0]!r} is not among the model's classes: "
                 f"{', '.join(known_classes[:20])}"
             )
-        assert isinstance(head, Head)
+        assert isinstance(head, ClassifierHead)
         head.append_head_rows(len(new), init, generator)
         known_classes.extend(new)
 

@@ -56,7 +56,7 @@ _ALL = [
         mlp.MlpHyper,
         "Multilayer perceptron on flattened images.",
         "LeCun et al. 1998; 784-400-400 as in the split-MNIST protocols",
-        mlp.Mlp,
+        mlp.MlpBackbone,
         fill_by_torch_rule,
         1,
     ),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.optimizers import eager
-from core.learning.optimizers.olor import AnchoredParameter, Olor
+from core.learning.optimizers.olor import AnchoredParameter, OlorOptimizer
 from core.learning.recipe import OptimizerRecipe, is_head_parameter
 
 # At import, before the first call of an optimizer's method imports the compiler.
@@ -63,7 +63,7 @@ class NamedOptimizer:
                 zero = torch.zeros_like(parameter, memory_format=torch.preserve_format)
                 self.torch.state[parameter]["momentum_buffer"] = zero
         self._step = (
-            Olor(self.torch, self._peaks, rollback, warn).step
+            OlorOptimizer(self.torch, self._peaks, rollback, warn).step
             if rollback
             else partial(eager.take_optimizer_step, self.torch)
         )

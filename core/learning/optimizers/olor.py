@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from core.learning.networks.backbone import has_prefix
 from core.learning.optimizers import eager
 from core.learning.recipe import OlorRecipe, is_head_parameter
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class _RollbackTarget:
     group: int
 
 
-class Olor:
+class OlorOptimizer:
     """A wrapper that steps any torch optimizer, then pulls weights back.
 
     A parameter without a gradient is not pulled back in that step, nor is any at rho 0.
@@ -171,7 +171,9 @@ def _iterate_layer_parameters(
                 yield i, len(layers) - 1, name
 
 
-def find_anchored_parameters(ctx: Context, recipe: OlorRecipe) -> list[AnchoredParameter]:
+def find_anchored_parameters(
+    ctx: TaskTrainingContext, recipe: OlorRecipe
+) -> list[AnchoredParameter]:
     """Return the trainable parameters with iota above 0; an empty list when OLOR has no effect.
 
     Raises ValueError when the anchor lacks one of the backbone's parameters.

@@ -15,7 +15,7 @@ from core.contract.figures import OlorRollback
 from core.learning.optimizers.build import compute_rate_factor
 from core.learning.optimizers.olor import find_anchored_parameters, list_layer_rollback_shares
 from core.learning.recipe import OlorRecipe, Recipe
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 LITTLE = 3.0
 """With a smaller sum, the first layer keeps more than a twentieth of its distance: exp(-3)."""
@@ -45,7 +45,7 @@ def resolve_olor_settings(recipe: Recipe, stages: Sequence[StageSteps]) -> OlorR
 
 
 def sum_rollback_over_steps(
-    ctx: Context, olor: OlorRecipe | None, stages: Sequence[StageSteps]
+    ctx: TaskTrainingContext, olor: OlorRecipe | None, stages: Sequence[StageSteps]
 ) -> OlorRollback | None:
     """Return the sum of rho over a task's steps: of the first layer, and the mean over layers.
 
@@ -69,7 +69,9 @@ def sum_rollback_over_steps(
     return OlorRollback(first=sums[0], mean=sum(sums) / len(sums))
 
 
-def report_olor_rollback(ctx: Context, olor: OlorRecipe, stages: Sequence[StageSteps]) -> None:
+def report_olor_rollback(
+    ctx: TaskTrainingContext, olor: OlorRecipe, stages: Sequence[StageSteps]
+) -> None:
     """Log the sum as a metric; warn where OLOR has no effect, or too little to matter."""
     if not find_anchored_parameters(ctx, olor):
         ctx.warn(

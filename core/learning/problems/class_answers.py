@@ -13,7 +13,7 @@ from core.learning.problems.problem import Prediction
 
 
 @dataclass(frozen=True)
-class Answers(Prediction):
+class ClassPredictions(Prediction):
     """Predictions of a version for N images, on the CPU.
 
     The last leader below row k is the best of the first k classes, which an older version knew. The
@@ -41,14 +41,14 @@ class Answers(Prediction):
         return self.rows == targets
 
 
-def predict_answers(logits: Tensor, targets: Tensor, temperature: float) -> Answers:
+def predict_answers(logits: Tensor, targets: Tensor, temperature: float) -> ClassPredictions:
     """Return the predictions of logits [N, classes], with the softmax of logits / temperature.
 
     targets: int64 [N], the true rows.
     """
     leaders, counts = find_running_maximum_columns(logits)
     integers = choose_integer_type(logits.shape[1])
-    return Answers(
+    return ClassPredictions(
         *choose_highest_rows(logits, temperature),
         targets.to(integers),
         leaders.to(integers).cpu(),
@@ -67,16 +67,18 @@ def choose_highest_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Ten
     return row.squeeze(1).int().cpu(), probabilities.squeeze(1).half().cpu()
 
 
-def concatenate_answers(parts: Sequence[Answers], classes: int) -> Answers:
+def concatenate_answers(parts: Sequence[ClassPredictions], classes: int) -> ClassPredictions:
     """Concatenate predictions of one head with `classes` classes."""
     # An empty part, so that a task without images has tensors of the right types.
     none = torch.zeros(0, dtype=choose_integer_type(classes))
-    empty = Answers(
+    empty = ClassPredictions(
         torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float16), none, none, none
     )
     listed = [empty, *parts]
-    names = [field.name for field in fields(Answers)]
-    return Answers(*(torch.cat([getattr(part, name) for part in listed]) for name in names))
+    names = [field.name for field in fields(ClassPredictions)]
+    return ClassPredictions(
+        *(torch.cat([getattr(part, name) for part in listed]) for name in names)
+    )
 
 
 def find_running_maximum_columns(scores: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,10 +21,10 @@ from core.contract.reports.data_report import DataReport, Suspect
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import Dataset
 from core.learning.data.held_out_features import FeatureDataset
-from core.learning.evaluation.ancestors import Ancestors
+from core.learning.evaluation.ancestors import StartingVersions
 from core.learning.evaluation.probe import choose_evenly_spaced, compute_features
 from core.learning.networks import Network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import build_findings
 from core.learning.reports.duplicates import group_near_duplicates, read_or_compute_hashes
 from core.learning.reports.mislabelled import find_mislabelled_classes
@@ -48,7 +48,7 @@ _STREAM = 9
 _PASS = 1024
 
 
-class DataHeld(Exception):
+class BatchHeldSignal(Exception):
     """Signal that the batch waits for a person, since its recipe says so for these findings."""
 
 
@@ -63,9 +63,9 @@ class TaskImageInspector:
     """
 
     network: Network
-    inputs: Inputs
+    inputs: InputNormaliser
     spec: JobSpec
-    ancestors: Ancestors
+    ancestors: StartingVersions
     alive: Callable[[], None]
     stored_features: Mapping[int, Tensor] = field(default_factory=dict)
 
@@ -275,7 +275,7 @@ def log_findings(
         warn: called with each finding that may hold a job, where the recipe only warns.
 
     Raises:
-        DataHeld: the recipe holds the batch because of the findings.
+        BatchHeldSignal: the recipe holds the batch because of the findings.
     """
     for one in report["findings"]:
         if not one["holds"]:
@@ -283,7 +283,7 @@ def log_findings(
         elif response == "warn":
             warn(one["text"])
     if response == "hold" and (why := join_blocking_findings(report)):
-        raise DataHeld(why)
+        raise BatchHeldSignal(why)
 
 
 def _read_training_paths(spec: JobSpec) -> list[str] | None:

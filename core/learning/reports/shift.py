@@ -19,7 +19,7 @@ from torch import Tensor
 
 from core.contract.reports.data_report import ClassShift, Shift
 from core.learning.analytic import discriminant
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.sums import FeatureSums
 from core.learning.reports.mmd import measure_discrepancy
 
 MOST = 500
@@ -141,7 +141,7 @@ def compute_outlier_shares(
     ]
 
 
-class _Distance(NamedTuple):
+class _MahalanobisDistances(NamedTuple):
     """Squared Mahalanobis distances to class means."""
 
     means: Tensor
@@ -156,11 +156,11 @@ class _Distance(NamedTuple):
 
 def _fit_class_distances(
     features: Tensor, rows: dict[str, Tensor], classes: Sequence[str]
-) -> _Distance:
+) -> _MahalanobisDistances:
     """Fit class means and a shared covariance to rows of features."""
     selected = torch.cat([rows[c] for c in classes])
     label = torch.cat([torch.full((len(rows[c]),), i) for i, c in enumerate(classes)])
-    sums = Sums.make_empty_sums(features.shape[1], len(classes))
+    sums = FeatureSums.make_empty_sums(features.shape[1], len(classes))
     sums.add_examples(features[selected], label)
     sigma = discriminant.compute_shared_covariance(sums)
     # A share above 0 keeps the covariance invertible for features that do not vary.
@@ -168,7 +168,7 @@ def _fit_class_distances(
     factor = discriminant.factor_covariance(
         discriminant.shrink_covariance(sigma, share), float(sums.gram.diagonal().mean())
     )
-    return _Distance(discriminant.compute_class_means(sums), factor)
+    return _MahalanobisDistances(discriminant.compute_class_means(sums), factor)
 
 
 def _group_rows_by_class(labels: Sequence[str]) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from core.learning.evaluation.evaluate import Predict, choose_batch_size
 from core.learning.evaluation.probe import choose_evenly_spaced
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, use_full_precision
+from core.learning.precision import InputNormaliser, use_full_precision
 from core.learning.problems.class_answers import choose_highest_rows
 
 MOST_IMAGES = 1000
@@ -33,7 +33,7 @@ class ParentPredictor:
 
     network: Network
     predict: Predict
-    inputs: Inputs
+    inputs: InputNormaliser
     temperature: float
     version: int
     sure_from: float | None

@@ -1,6 +1,6 @@
 """Running and reporting of a job process: events as JSON lines on a pipe, the outcome last.
 
-Between other events, `Pulse` gives signs of life.
+Between other events, `AliveEventEmitter` gives signs of life.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from core.contract.jobs.control_request import ControlRequest
 from core.contract.jobs.job_event import AliveEvent, ErrorEvent, JobEvent, StoppedEvent
 from core.learning.export.graph import ExportFailed
-from core.learning.reports.data_report import DataHeld
+from core.learning.reports.data_report import BatchHeldSignal
 from core.learning.training.control import EXIT_ORPHANED
 from core.learning.training.failures import classify_job_error, measure_process_memory
 
@@ -49,7 +49,7 @@ def run_with_event_output(out_fd: int, before: Emit, work: Callable[[Emit], None
             message = (
                 str(error)
                 # These two are sentences for a person already, without the name of a class.
-                if isinstance(error, ExportFailed | DataHeld)
+                if isinstance(error, ExportFailed | BatchHeldSignal)
                 else f"{type(error).__name__}: {error}"
             )
             trace = "".join(traceback.format_exception(error))
@@ -90,7 +90,7 @@ def exit_on_stop_request(control_fd: int, out_fd: int) -> None:
     threading.Thread(target=listen_for_stop, name="control", daemon=True).start()
 
 
-class Pulse:
+class AliveEventEmitter:
     """Emits an `alive` event when called, at most once in `PULSE_PERIOD_S` seconds.
 
     Calls in between are cheap, so it can be called in every round of a loop.

@@ -17,17 +17,17 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.data.augment import Augmentation
-from core.learning.distributed.slices import WHOLE, Slice
+from core.learning.distributed.slices import WHOLE, BatchSlice
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
-from core.learning.precision import Inputs, use_full_precision, use_training_precision
+from core.learning.precision import InputNormaliser, use_full_precision, use_training_precision
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.problems.problem import Problem
 from core.learning.recipe import Recipe, StartingPoint
 
 
 @dataclass
-class Batch:
+class TrainingBatch:
     """A batch of training images with their labels.
 
     Attributes:
@@ -48,7 +48,7 @@ class Batch:
 
 
 @dataclass
-class Context:
+class TaskTrainingContext:
     """Context of the run of one task.
 
     Attributes:
@@ -83,7 +83,7 @@ class Context:
     class_rows: Tensor
     recipe: Recipe
     device: torch.device
-    inputs: Inputs
+    inputs: InputNormaliser
     augment: Augmentation
     first: bool
     warn: Callable[[str], None]
@@ -99,15 +99,15 @@ class Context:
     has_keys: bool = False
     share: float = 1.0
     num_steps: int = 0
-    examples: Callable[[], Iterable[Batch]] = tuple
-    in_order: Callable[[], Iterable[Batch]] = tuple
+    examples: Callable[[], Iterable[TrainingBatch]] = tuple
+    in_order: Callable[[], Iterable[TrainingBatch]] = tuple
     trainable: dict[str, nn.Parameter] = field(default_factory=dict)
     stage: str = "all"
     epoch: int = 0
     step: int = 0
     batch: int = 0
     batches: int = 0
-    part: Slice = WHOLE
+    part: BatchSlice = WHOLE
     cached: Callable[[Tensor], Tensor] | None = None
     scratch: dict[str, Any] = field(default_factory=dict)
     cache: dict[str, Any] = field(default_factory=dict)

@@ -42,10 +42,10 @@ from core.learning.data.augment import Augmentation, derive_seed
 from core.learning.data.dataset import DataError, Dataset
 from core.learning.data.held_out_features import HeldOutFeatures
 from core.learning.data.known_features import KnownFeatures
-from core.learning.distributed.ranks import ALONE, Ranks
+from core.learning.distributed.ranks import ALONE, ProcessRanks
 from core.learning.evaluation import stored_predictions
 from core.learning.evaluation.ancestors import (
-    Ancestors,
+    StartingVersions,
     load_parent_state,
     require_trainable_network,
 )
@@ -54,22 +54,22 @@ from core.learning.evaluation.evaluator import Evaluator, compute_forecast_loss_
 from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.numerics import Numerics
+from core.learning.numerics import NumericsSettings
 from core.learning.optimizers import rollback
-from core.learning.precision import Inputs, move_network_to_device, open_device_with_limit
+from core.learning.precision import InputNormaliser, move_network_to_device, open_device_with_limit
 from core.learning.recipe import Recipe, StartingPoint
 from core.learning.reports.data_report import TaskImageInspector, log_findings
-from core.learning.state import TYPES, State, load_tensors
+from core.learning.state import TYPES, MethodState, load_tensors
 from core.learning.training import log_lines, output
-from core.learning.training.child import Emit, Pulse, run_with_event_output
-from core.learning.training.context import Context
-from core.learning.training.control import Control, NoControl, PipeControl
+from core.learning.training.child import AliveEventEmitter, Emit, run_with_event_output
+from core.learning.training.context import TaskTrainingContext
+from core.learning.training.control import LoopControl, NoLoopControl, PipeControl
 from core.learning.training.failures import classify_job_error
-from core.learning.training.loop import Callbacks, Loop, Stopped
-from core.learning.training.snapshot import UNFIT, Snapshot, check_same_run
-from core.learning.training.validation import Best
+from core.learning.training.loop import TrainingCallbacks, TrainingLoop, TrainingStopped
+from core.learning.training.snapshot import UNFIT, RunSnapshot, check_same_run
+from core.learning.training.validation import BestValidatedState
 
-EvaluationHook = Callable[[Network, Method, Inputs], None]
+EvaluationHook = Callable[[Network, Method, InputNormaliser], None]
 """Called with the learned network, on its device, before it is stored."""
 
 OPTIMIZER_PART = "optimizer"
@@ -78,9 +78,9 @@ OPTIMIZER_PART = "optimizer"
 def learn_task(
     spec: JobSpec,
     emit: Emit,
-    control: Control | None = None,
+    control: LoopControl | None = None,
     hook: EvaluationHook | None = None,
-    ranks: Ranks = ALONE,
+    ranks: ProcessRanks = ALONE,
 ) -> None:
     """Learn the task of a spec. Ends with a `done` or `stopped` event, or raises.
 
@@ -91,25 +91,25 @@ def learn_task(
 
     Raises:
         DataError: a dataset does not fit.
-        NonFinite: the loss diverged.
+        NonFiniteTrainingError: the loss diverged.
         ValueError: the spec contradicts itself.
     """
-    job = Job(spec, emit, control or NoControl(), hook, ranks)
+    job = LearningJob(spec, emit, control or NoLoopControl(), hook, ranks)
     with job.numerics.use_numerics_flags():
         job.run_job_phases()
 
 
 @dataclass
-class _Run:
+class _TrainingRun:
     """Network, method, context and training loop of a run."""
 
     network: Network
     method: Method
-    ctx: Context
-    loop: Loop
+    ctx: TaskTrainingContext
+    loop: TrainingLoop
 
 
-class Job:
+class LearningJob:
     """One attempt at one task.
 
     `inputs`: prepared with features of all images, for repeated benchmarks.
@@ -119,9 +119,9 @@ class Job:
         self,
         spec: JobSpec,
         emit: Emit,
-        control: Control,
+        control: LoopControl,
         hook: EvaluationHook | None = None,
-        ranks: Ranks = ALONE,
+        ranks: ProcessRanks = ALONE,
         inputs: KnownFeatures | None = None,
     ) -> None:
         # Sums over another number of threads have other bits, so it is part of the spec.
@@ -134,12 +134,12 @@ class Job:
         self._recipe = Recipe.model_validate(spec.recipe.to_json())
         self._device = open_device_with_limit(spec.device, spec.gpu_memory_share)
         self._devices = [self._device.type]
-        self.numerics = Numerics(self._recipe, self._device)
+        self.numerics = NumericsSettings(self._recipe, self._device)
         # A model keeps the statistics of its first version: its weights expect inputs scaled by
         # them.
         normalise = spec.normalise or spec.parent.manifest.normalise
         self._inputs = inputs or KnownFeatures(normalise, spec.image.channels, self._device)
-        self._ancestors = Ancestors(spec, self._device)
+        self._ancestors = StartingVersions(spec, self._device)
         self._features = HeldOutFeatures()
         self._evaluator = Evaluator(spec, self._ancestors, self._inputs, emit, self._features)
         self._warnings: list[str] = []
@@ -171,7 +171,7 @@ class Job:
             )
         try:
             run.loop.run_training_stages()
-        except Stopped:
+        except TrainingStopped:
             self._emit(StoppedEvent())
             return
         if not self._ranks.is_writing_rank:
@@ -208,7 +208,7 @@ class Job:
             self._report_log(log_lines.describe_nondeterminism(self.numerics.operations))
         self._emit(DoneEvent(path=self._write_job_result(run, VersionFigures(**fields))))
 
-    def _begin_new_run(self, data: Dataset) -> _Run:
+    def _begin_new_run(self, data: Dataset) -> _TrainingRun:
         """Return the run before its first step, after measuring base and parent."""
         # For whatever draws from the global generator, such as dropout.
         torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
@@ -255,7 +255,7 @@ class Job:
         afterwards.
 
         Raises:
-            DataHeld: the recipe holds the batch because of the findings.
+            BatchHeldSignal: the recipe holds the batch because of the findings.
         """
         if self._recipe.data_report == "off" or not data.problem.has_classes:
             return
@@ -276,7 +276,7 @@ class Job:
         self._emit(DataReportEvent(report=report))
         log_findings(report, self._recipe.data_report, self._report_log, self._report_warning)
 
-    def _try_resume_run(self, data: Dataset) -> _Run | None:
+    def _try_resume_run(self, data: Dataset) -> _TrainingRun | None:
         """Return the run restored from the spec's snapshot; None without one, or if it does not fit
         this code."""
         if self._spec.snapshot is None:
@@ -292,7 +292,7 @@ class Job:
             run = self._build_training_run(network, method, data)
             if method.frozen_until_end_task:
                 self._inherit_state(method)
-            run.loop.resume_from_snapshot(Snapshot(tensors, document))
+            run.loop.resume_from_snapshot(RunSnapshot(tensors, document))
         except UNFIT as error:
             if isinstance(error, DataError) or classify_job_error(error) != "code":
                 raise
@@ -317,7 +317,7 @@ class Job:
             self._devices.append(self._device.type)
             self._report_warning(log_lines.warn_of_other_device(before[-1], self._device.type))
 
-    def _build_training_run(self, network: Network, method: Method, data: Dataset) -> _Run:
+    def _build_training_run(self, network: Network, method: Method, data: Dataset) -> _TrainingRun:
         """Return the run: the network to train, on its device, and the loop that trains it."""
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
@@ -336,27 +336,29 @@ class Job:
         )
         move_network_to_device(network, self._device)
         ctx = self._build_context(network)
-        callbacks = Callbacks(
+        callbacks = TrainingCallbacks(
             self._emit,
             save=lambda snapshot: self._write_snapshot(snapshot, loop.epoch),
             save_best=lambda best: self._write_best_state(network, method, best),
             test=lambda: self._evaluator.measure_accuracy(network, method),
         )
-        loop = Loop(ctx, method, data, self._control, callbacks, self._ranks)
+        loop = TrainingLoop(ctx, method, data, self._control, callbacks, self._ranks)
         if self._recipe.optimizer.carry_state:
             loop.load_optimizer_state(self._ancestors.load_part_tensors("parent", OPTIMIZER_PART))
-        return _Run(network, method, ctx, loop)
+        return _TrainingRun(network, method, ctx, loop)
 
     def _build_method(self) -> Method:
         method_type = registry.get_method(self._recipe.method["name"])
-        return method_type(method_type.Hyper.model_validate(self._recipe.get_hyper()), State())
+        return method_type(
+            method_type.Hyper.model_validate(self._recipe.get_hyper()), MethodState()
+        )
 
-    def _build_context(self, network: Network) -> Context:
+    def _build_context(self, network: Network) -> TaskTrainingContext:
         problem = self._ancestors.problem
         known_outputs = network.list_classes(self._number if network.scenario == "task" else None)
         row = {name: i for i, name in enumerate(known_outputs)}
         class_rows = sorted(row[name] for name in problem.list_outputs(self._classes))
-        return Context(
+        return TaskTrainingContext(
             network=network,
             scenario=network.scenario,
             task=self._number,
@@ -374,7 +376,7 @@ class Job:
                 MetricEvent(name=name, step=None, value=value, data=dict(data))
             ),
             log=self._report_log,
-            alive=Pulse(self._emit),
+            alive=AliveEventEmitter(self._emit),
             folder=self._ranks.open_scratch_folder(self._spec.out),
             has_keys=self._spec.task.known is not None,
         )
@@ -394,7 +396,7 @@ class Job:
         if self._spec.erased_tasks:
             method.erase_tasks(set(self._spec.erased_tasks))
 
-    def _write_snapshot(self, snapshot: Snapshot, epoch: int) -> None:
+    def _write_snapshot(self, snapshot: RunSnapshot, epoch: int) -> None:
         if not self._ranks.is_writing_rank:
             return
         document = SnapshotDocument(
@@ -420,7 +422,7 @@ class Job:
             )
         )
 
-    def _write_job_result(self, run: _Run, figures: VersionFigures) -> Path:
+    def _write_job_result(self, run: _TrainingRun, figures: VersionFigures) -> Path:
         network, state, loop = run.network, run.method.state, run.loop
         parts = output.copy_network_parts(network)
         parts += image_packs.list_state_parts(state, self._number, self._packs)
@@ -447,7 +449,7 @@ class Job:
             ),
         )
 
-    def _write_best_state(self, network: Network, method: Method, best: Best) -> None:
+    def _write_best_state(self, network: Network, method: Method, best: BestValidatedState) -> None:
         """Write the best validated state as parts, with the data for a manifest, while training
         continues."""
         if not self._ranks.is_writing_rank:

@@ -27,7 +27,7 @@ from core.learning.evaluation import stored_predictions
 from core.learning.methods.method import Method
 from core.learning.networks import Network
 from core.learning.networks.network import get_part_type
-from core.learning.numerics import Numerics
+from core.learning.numerics import NumericsSettings
 from core.learning.problems.problem import Prediction
 from core.learning.state import load_tensors, save_tensors, sync_path_to_disk
 
@@ -145,7 +145,7 @@ def describe_network(
 
 
 def describe_environment(
-    device: torch.device, numerics: Numerics, devices: Sequence[str]
+    device: torch.device, numerics: NumericsSettings, devices: Sequence[str]
 ) -> Environment:
     """Return the software and hardware that the numbers of a run depend on besides its inputs.
 

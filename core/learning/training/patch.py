@@ -30,9 +30,9 @@ from core.learning.precision import move_network_to_device
 from core.learning.recipe import is_head_parameter
 from core.learning.training import log_lines
 from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
-from core.learning.training.context import Context
-from core.learning.training.control import NoControl
-from core.learning.training.job import Job
+from core.learning.training.context import TaskTrainingContext
+from core.learning.training.control import NoLoopControl
+from core.learning.training.job import LearningJob
 from core.learning.training.output import (
     Part,
     copy_network_parts,
@@ -48,11 +48,11 @@ _PASS = 32
 """Images of one pass through the backbone."""
 
 
-class Patch(Job):
+class PatchJob(LearningJob):
     """One attempt at a patch."""
 
     def __init__(self, spec: PatchSpec, emit: Emit) -> None:
-        super().__init__(spec, emit, NoControl())
+        super().__init__(spec, emit, NoLoopControl())
         self._names = spec.names
         self._class_map = ClassMap(spec.sources, len(spec.parent.manifest.classes or []))
 
@@ -105,7 +105,7 @@ class Patch(Job):
         }
         return {task for task, of in rows.items() if self._class_map.is_only_renumbering(of)}
 
-    def _fit_head(self, ctx: Context, method: Method) -> None:
+    def _fit_head(self, ctx: TaskTrainingContext, method: Method) -> None:
         """Train the head alone on the remembered images, with equally many of each class."""
         remembered = {} if method.remembers is None else method.state[method.remembers].tensors
         if "images" not in remembered:
@@ -177,7 +177,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     def run_patch(emit: Emit) -> None:
         exit_on_stop_request(control_fd, out_fd)
         spec = PatchSpec.from_json(json.loads(Path(spec_path).read_text()))
-        job = Patch(spec, emit)
+        job = PatchJob(spec, emit)
         with job.numerics.use_numerics_flags():
             job.run_job_phases()
 

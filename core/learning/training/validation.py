@@ -19,13 +19,13 @@ from core.contract.jobs.snapshot import BestState, ValidationState
 from core.learning.evaluation.anytime import (
     MAX_GAP,
     Accuracy,
-    Curve,
+    AdpCurve,
     is_adp_checkpoint,
     is_validation_step,
 )
 from core.learning.evaluation.evaluate import EvaluationImages, score_images
 from core.learning.methods.method import Method
-from core.learning.training.context import Context
+from core.learning.training.context import TaskTrainingContext
 
 LEAST_PER_CLASS = 5
 """Minimum number of validation images per class: with fewer, the choice of a state is coarse."""
@@ -39,7 +39,7 @@ Emit = Callable[[JobEvent], None]
 
 
 @dataclass
-class Best:
+class BestValidatedState:
     """The best validated state so far.
 
     It has `correct` right predictions of `total` (in general, `correct` is the sum of their
@@ -53,7 +53,7 @@ class Best:
     tensors: dict[str, Tensor] = field(default_factory=dict)
 
 
-class Validation:
+class RunValidation:
     """Validation of a run's network, with its best state and its ADP curve.
 
     Args:
@@ -68,7 +68,7 @@ class Validation:
 
     def __init__(
         self,
-        ctx: Context,
+        ctx: TaskTrainingContext,
         method: Method,
         part: EvaluationImages,
         steps: int,
@@ -76,8 +76,8 @@ class Validation:
         test: Callable[[], Accuracy],
     ) -> None:
         self.total = len(part.targets)
-        self.best = Best(self.total)
-        self.curve = Curve()
+        self.best = BestValidatedState(self.total)
+        self.curve = AdpCurve()
         self.anytime = ctx.recipe.anytime and self.total > 0
         self._ctx = ctx
         self._method = method
@@ -154,8 +154,10 @@ class Validation:
     ) -> None:
         """Continue from the state in a snapshot."""
         best = state.best
-        self.best = Best(self.total, best.correct, best.step, best.epoch, dict(tensors))
-        self.curve = Curve(state.curve)
+        self.best = BestValidatedState(
+            self.total, best.correct, best.step, best.epoch, dict(tensors)
+        )
+        self.curve = AdpCurve(state.curve)
 
     def _iterate_size_warnings(self) -> Iterator[str]:
         """Yield warnings about the size of the validation part."""
@@ -203,7 +205,7 @@ class Validation:
         if correct > self.best.correct and self._is_forecast_within_limit():
             tensors = {name: t.detach().clone() for name, t in network.state_dict().items()}
             # A copy: training goes on in the same tensors.
-            self.best = Best(self.total, correct, step, epoch, tensors)
+            self.best = BestValidatedState(self.total, correct, step, epoch, tensors)
             self.emit_best_state_event()
 
     def _is_forecast_within_limit(self) -> bool:

@@ -43,7 +43,7 @@ def make_version_graph(
     from core.contract.manifest import Manifest
     from core.learning.evaluation import predicting
     from core.learning.export import graph
-    from core.learning.export.answers import Answers
+    from core.learning.export.answers import ProbabilityModule
     from core.learning.export.check import compare_graph_with_version
 
     torch.set_num_threads(header["threads"])
@@ -54,7 +54,9 @@ def make_version_graph(
         predicting.load_method(manifest, paths),
     )
     size, channels = manifest.image.size, manifest.image.channels
-    predictions = Answers(network, method, manifest.normalise, channels, manifest.logit_divisor)
+    predictions = ProbabilityModule(
+        network, method, manifest.normalise, channels, manifest.logit_divisor
+    )
     # A copy, since torch warns about arrays that cannot be written to.
     pixels = np.frombuffer(bytearray(raw), np.uint8).reshape(-1, size, size, channels)
     ends = np.cumsum([count for _, count in header["tasks"]])[:-1]

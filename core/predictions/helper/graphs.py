@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from core.contract.jobs.export_job import get_output_name
 from core.learning.export.check import TOLERANCE, Images, load_onnx_graph
-from core.learning.export.engine import Engine, Probabilities
+from core.learning.export.engine import PredictionEngine, Probabilities
 from core.learning.export.graph import ExportFailed
 from core.processes import helper_process
 from core.processes.messages import read_message, write_message
@@ -66,8 +66,8 @@ class VersionGraph:
     parts: Mapping[str, str]
     weight_bytes: int
     fuse: Callable[[int | None], Run | None] | None
-    engine: Engine | None = None
-    trial: tuple[Engine, int] | None = None
+    engine: PredictionEngine | None = None
+    trial: tuple[PredictionEngine, int] | None = None
     is_wanted: bool = True
     is_given_up: bool = False
     sample: list[tuple[int | None, NDArray[np.uint8]]] = field(default_factory=list)
@@ -153,7 +153,9 @@ class GraphMaker:
             # Only once: layers that cannot be fused would otherwise be tried at each request.
             fuse, graph.fuse = graph.fuse, None
             run = fuse(task) if graph.weight_bytes <= MOST_WEIGHT_BYTES else None
-            graph.trial = None if run is None else (Engine("torch", run, TOLERANCE), SAMPLE_IMAGES)
+            graph.trial = (
+                None if run is None else (PredictionEngine("torch", run, TOLERANCE), SAMPLE_IMAGES)
+            )
         if graph.trial is None:
             return
         engine, left = graph.trial
@@ -233,7 +235,7 @@ class GraphMaker:
             if "detail" in result:
                 return self.abandon_graph(making.graph, result["detail"])
             graph = load_onnx_graph(Path(result["file"]), self._threads)
-            making.graph.engine = Engine(
+            making.graph.engine = PredictionEngine(
                 "onnxruntime",
                 lambda images, task: graph(images)[get_output_name(task)],
                 result["tolerance"],

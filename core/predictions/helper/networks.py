@@ -17,7 +17,7 @@ from core.learning.evaluation import predicting
 from core.learning.evaluation.fused import fuse_batch_norms
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.predictions.helper.graphs import GraphMaker, Run, VersionGraph
 
 KEPT_VERSIONS = 8
@@ -141,7 +141,7 @@ def _build_fused_run(
     Return None if no layers can be fused.
     """
     image, normalise = manifest.image, manifest.normalise
-    inputs = Inputs(normalise, image.channels, torch.device("cpu"))
+    inputs = InputNormaliser(normalise, image.channels, torch.device("cpu"))
     blank = inputs(torch.zeros(1, image.size, image.size, image.channels, dtype=torch.uint8))
     try:
         fused = fuse_batch_norms(network, blank, task)

@@ -31,7 +31,7 @@ from core.learning.networks.der_net import ParallelNetwork
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.linear.linearised import LinearisedNetwork
 from core.learning.networks.prompts import PromptedNetwork
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.torchvision_import import import_torchvision_models
 from tests.learning_catalogue import catalogue
 
@@ -159,7 +159,9 @@ def test_the_cards_loading_code_gives_the_same_logits(
     mean, std = (torch.tensor(NORMALISE[k]).view(1, -1, 1, 1) for k in ("mean", "std"))
     x = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
     assert torch.allclose(scope["normalise"](pixels), x, atol=1e-6)
-    assert torch.equal(scope["normalise"](pixels), Inputs(PIXELS, 3, torch.device("cpu"))(pixels))
+    assert torch.equal(
+        scope["normalise"](pixels), InputNormaliser(PIXELS, 3, torch.device("cpu"))(pixels)
+    )
     task = 2 if scenario == "task" else None
     with torch.inference_mode():
         assert torch.allclose(scope["network"](x, task), network(x, task), atol=1e-5)

@@ -14,7 +14,7 @@ from core.database.measurements import LOSSES
 from core.database.tables import Alias, Model, Task, Version, VersionMeasurement, VersionTaskResult
 from core.learning.evaluation import stored_predictions
 from core.learning.problems.class_answers import (
-    Answers,
+    ClassPredictions,
     choose_integer_type,
     find_running_maximum_columns,
 )
@@ -74,15 +74,15 @@ class Stream:
         (result / "result.json").write_text(json.dumps({**document, "answers": files}))
         return result
 
-    def _answers(self, version: int, task: int, ranked: bool) -> Answers:
+    def _answers(self, version: int, task: int, ranked: bool) -> ClassPredictions:
         scores = self.scores[version, task]
         rows = scores.argmax(1).int()
         if not ranked:
-            return Answers(rows, torch.ones(IMAGES).half())
+            return ClassPredictions(rows, torch.ones(IMAGES).half())
         integers = choose_integer_type(scores.shape[1])
         leaders, counts = find_running_maximum_columns(scores)
         kept = (self.targets[task].to(integers), leaders.to(integers), counts.to(integers))
-        return Answers(rows, torch.ones(IMAGES).half(), *kept)
+        return ClassPredictions(rows, torch.ones(IMAGES).half(), *kept)
 
     def _right(self, version: int, task: int) -> int:
         return int((self.scores[version, task].argmax(1) == self.targets[task]).sum())

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from core.contract.manifest import LEAST_TEMPERATURE_IMAGES, Temperature
-from core.learning.evaluation.calibration.held_out import Logits
+from core.learning.evaluation.calibration.held_out import HeldOutLogits
 
 MOST, MOST_LOGITS, LEAST = 5000, 4_000_000, 1000
 """Limits of the images that a temperature is fitted to, evenly spaced.
@@ -117,7 +117,7 @@ def _find_rows_to_fit(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def choose_temperature(
-    held_out: Logits,
+    held_out: HeldOutLogits,
     left_out: Callable[[], tuple[Tensor, Tensor] | None],
     parent: Temperature | None,
 ) -> Temperature:

@@ -97,14 +97,14 @@ def _find_accepted_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int
         return with_argument[0].compute_accepted_sizes(unit, size)
     # Without any rule the network takes its own size alone.
     new_rule = next(
-        _iterate_fitting_rules(name, net, unit), _Rule(fine=False, units=0, argument="")
+        _iterate_fitting_rules(name, net, unit), _ImageSizeRule(fine=False, units=0, argument="")
     )
     rules.append(new_rule)
     return new_rule.compute_accepted_sizes(unit, size)
 
 
 @dataclass(frozen=True)
-class _Rule:
+class _ImageSizeRule:
     """Image sizes that a class of networks takes.
 
     Attributes:
@@ -129,14 +129,14 @@ class _Rule:
         return (1 if self.fine else unit), self.units * unit, self.argument
 
 
-_RULES: dict[type[nn.Module], list[_Rule]] = {}
+_RULES: dict[type[nn.Module], list[_ImageSizeRule]] = {}
 """Rules of network classes of which one network was tried at every size.
 
 Another network that needs no argument is tried once more.
 """
 
 
-def _iterate_fitting_rules(name: str, net: nn.Module, unit: int) -> Iterator[_Rule]:
+def _iterate_fitting_rules(name: str, net: nn.Module, unit: int) -> Iterator[_ImageSizeRule]:
     """Yield the rules that fit, of increasing size for each of timm's arguments."""
     for argument in ("", "dynamic_img_size", "img_size"):
         sized = _ResizableNetwork(name, net, argument)
@@ -144,7 +144,7 @@ def _iterate_fitting_rules(name: str, net: nn.Module, unit: int) -> Iterator[_Ru
             # Two sizes, since one of them may be the network's own, which always passes.
             if sized.accepts_size((units + 1) * unit) and sized.accepts_size(units * unit):
                 fine = sized.accepts_size((units + 1) * unit - 1)
-                yield _Rule(fine, units, argument)
+                yield _ImageSizeRule(fine, units, argument)
 
 
 def _find_size_unit(net: nn.Module) -> int:

@@ -67,7 +67,7 @@ class VitHyper(BaseModel):
         return self
 
 
-class Vit(Backbone):
+class VisionTransformer(Backbone):
     """A vision transformer with features [B, hidden], the class token after the final norm."""
 
     ignored = ("heads.",)
@@ -114,7 +114,7 @@ class Vit(Backbone):
 
 def build_vit(hyper: VitHyper, image: ImageSpec) -> Backbone:
     """Build a transformer of any size; patch 16 above 64 pixels unless given."""
-    return Vit(hyper, image, 16)
+    return VisionTransformer(hyper, image, 16)
 
 
 def make_vit_builder(
@@ -126,7 +126,7 @@ def make_vit_builder(
         sizes = VitHyper.model_validate(
             {"layers": layers, "heads": heads, "hidden": hidden, "mlp": mlp, "patch": hyper.patch}
         )
-        return Vit(sizes, image, patch)
+        return VisionTransformer(sizes, image, patch)
 
     return build_vit_variant
 
@@ -136,7 +136,7 @@ def fill_vit_module(name: str, module: nn.Module, generator: torch.Generator) ->
 
     LeCun normal patches, N(0, 0.02) positions, Xavier attention and MLP.
     """
-    if isinstance(module, Vit):
+    if isinstance(module, VisionTransformer):
         module.class_token.zero_()
     elif isinstance(module, nn.Conv2d):
         std = math.sqrt(1 / module.weight[0].numel())

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from core.learning.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, split_evenly
 from core.learning.networks.dne.chain import run_expert_chain
-from core.learning.networks.dne.expert import Expert, ExpertSizes
+from core.learning.networks.dne.expert import DneExpert, ExpertSizes
 
 STAGES = 4
 
@@ -52,7 +52,7 @@ class DneBackbone(Backbone):
             image.size // patch,
             hyper.attention == "gpsa",
         )
-        self.expert = Expert(hyper.heads, 0, self.sizes)
+        self.expert = DneExpert(hyper.heads, 0, self.sizes)
         self.width = self.expert.width
         layers: list[Layer] = [(f"expert.layers.{i}",) for i in range(hyper.layers)]
         stages = split_evenly(layers, STAGES)

@@ -40,7 +40,7 @@ class ExpertSizes:
         return self.expansion * self.head_dim
 
 
-class Mlp(nn.Module):
+class ExpertMlp(nn.Module):
     """Mixing of channels in the first expert: an ordinary MLP."""
 
     def __init__(self, heads: int, sizes: ExpertSizes) -> None:
@@ -81,7 +81,7 @@ class TaskMixing(nn.Module):
         return self.outer(_split_heads(own, self._wide), join_heads(hidden, self._wide)).flatten(-2)  # type: ignore[no-any-return]
 
 
-class Layer(nn.Module):
+class DneLayer(nn.Module):
     """Attention and mixing. `last`: attention is from the class token."""
 
     def __init__(self, heads: int, earlier: int, sizes: ExpertSizes, last: bool) -> None:
@@ -93,7 +93,9 @@ class Layer(nn.Module):
         self.norm1 = nn.LayerNorm(width, EPSILON)
         self.attention = SpatialAttention(heads, sizes.head_dim, grid, local=not earlier)
         self.norm2 = nn.LayerNorm(width, EPSILON)
-        self.mixing = TaskMixing(heads, earlier + heads, sizes) if earlier else Mlp(heads, sizes)
+        self.mixing = (
+            TaskMixing(heads, earlier + heads, sizes) if earlier else ExpertMlp(heads, sizes)
+        )
 
     def attend_to_heads(self, r: Tensor, token: Tensor, drop: Tensor | None = None) -> Tensor:
         """Return s: [B, N, d], or [B, 1, d] in the last layer.
@@ -124,7 +126,7 @@ class Layer(nn.Module):
         return s + _apply_drop_path(self.mixing.compute_output(own, hidden), drop)
 
 
-class Expert(nn.Module):
+class DneExpert(nn.Module):
     """An expert with `heads` of its own, after `earlier` heads of the experts before it."""
 
     def __init__(self, heads: int, earlier: int, sizes: ExpertSizes) -> None:
@@ -135,7 +137,7 @@ class Expert(nn.Module):
         self.position = nn.Parameter(torch.empty(1, sizes.grid**2, self.width))
         self.token = nn.Parameter(torch.empty(1, 1, self.width))
         self.layers = nn.ModuleList(
-            Layer(heads, earlier, sizes, last=i == sizes.layers - 1) for i in range(sizes.layers)
+            DneLayer(heads, earlier, sizes, last=i == sizes.layers - 1) for i in range(sizes.layers)
         )
         self.norm = nn.LayerNorm(self.width, EPSILON)
 
@@ -178,7 +180,7 @@ def fill_expert_module(name: str, module: nn.Module, generator: torch.Generator)
             nn.init.trunc_normal_(weight, std=0.02, generator=generator)
         module.bias.zero_()
         module.scale.fill_(float(module.value.shape[0] - module.own))
-    elif isinstance(module, Expert):
+    elif isinstance(module, DneExpert):
         nn.init.trunc_normal_(module.position, std=0.02, generator=generator)
         module.token.zero_()
         if module.earlier:

@@ -4,8 +4,8 @@ import torch
 
 from core.learning.analytic import discriminant
 from core.learning.analytic.classes import renumber_features, renumber_sums
-from core.learning.analytic.rows import Rows
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.rows import LabelledFeatureRows
+from core.learning.analytic.sums import FeatureSums
 from core.learning.class_map import ClassMap
 
 
@@ -17,8 +17,8 @@ def draw(classes: int = 4, each: int = 30, width: int = 6) -> tuple[torch.Tensor
     return means[labels] + torch.randn(len(labels), width, generator=generator), labels
 
 
-def sum_up(h: torch.Tensor, labels: torch.Tensor, classes: int) -> Sums:
-    sums = Sums.make_empty_sums(h.shape[1], classes)
+def sum_up(h: torch.Tensor, labels: torch.Tensor, classes: int) -> FeatureSums:
+    sums = FeatureSums.make_empty_sums(h.shape[1], classes)
     sums.add_examples(h, labels)
     return sums
 
@@ -52,7 +52,7 @@ def test_a_dropped_class_leaves_means_and_shared_covariance_of_the_others() -> N
 
 
 def test_features_are_renumbered_in_the_order_of_the_dataset() -> None:
-    rows = Rows(
+    rows = LabelledFeatureRows(
         torch.arange(12.0).reshape(6, 2),
         torch.tensor([0, 1, 2, 0, 1, 2]),
         torch.arange(96, dtype=torch.uint8).reshape(6, 16),

@@ -5,7 +5,7 @@ import torch
 import toys
 from torch import nn
 
-from core.learning.curvature.block import Channels, Diagonal
+from core.learning.curvature.block import DiagonalBlock, GroupedConvolutionBlock
 from core.learning.curvature.estimate import CurvatureEstimator, sum_gradient_products
 from core.learning.curvature.fisher import (
     draw_rademacher_cotangents,
@@ -14,7 +14,7 @@ from core.learning.curvature.fisher import (
 )
 from core.learning.curvature.layers import find_measurable_layer
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.networks.heads import Head
+from core.learning.networks.heads import ClassifierHead
 from core.learning.torchvision_import import import_torchvision_models
 
 KINDS = ("diagonal", "kfac", "tkfac", "exact")
@@ -27,7 +27,7 @@ def signs(draws, seed):
 
 @pytest.mark.parametrize(
     ("layer", "kind", "cotangents"),
-    [(nn.Linear, "kfac", make_basis_cotangents), (Head, "gram", None)],
+    [(nn.Linear, "kfac", make_basis_cotangents), (ClassifierHead, "gram", None)],
 )
 def test_the_block_of_one_layer_is_the_hessian_of_half_the_squared_error(
     layer, kind, cotangents
@@ -257,7 +257,7 @@ def test_squares_of_single_positions_are_no_diagonal_of_a_convolution(network, x
 def test_convolutions_in_groups_have_the_exact_block_of_each_output(kind, groups) -> None:
     network, x = convolution_of(4, (4, 5, 5), groups=groups)
     block = toys.blocks(network, x, kind, names=["0"])["0"]
-    assert isinstance(block, Channels)
+    assert isinstance(block, GroupedConvolutionBlock)
     w = block.count_displacement_columns(4)
     exact = toys.slow_exact(network, "0", x).view(4, w, 4, w)
     assert toys.relative(block.blocks, torch.stack([exact[c, :, c] for c in range(4)])) < 1e-12
@@ -285,7 +285,7 @@ class Tokens(nn.Module):
         self.position = nn.Parameter(torch.randn(1, 10, 4))
         self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
         self.linear = nn.Linear(4, 3)
-        self.head = Head(3, 2)
+        self.head = ClassifierHead(3, 2)
         nn.init.normal_(self.head.weight)
         nn.init.normal_(self.norm2d.weight)
         self.norm.running_mean.normal_()
@@ -335,7 +335,7 @@ def test_kfac_of_a_layer_on_tokens_counts_every_token(tokens) -> None:
 def test_norms_and_bare_parameters_have_a_diagonal_whatever_is_asked_for() -> None:
     network = Tokens().double().eval()
     found = toys.blocks(network, toys.images(2), "kfac")
-    diagonal = {name for name, block in found.items() if isinstance(block, Diagonal)}
+    diagonal = {name for name, block in found.items() if isinstance(block, DiagonalBlock)}
     assert diagonal == {"norm", "norm2d", "block.block.2", "block.layer_scale", "token", "position"}
 
 

@@ -6,7 +6,12 @@ import pytest
 import torch
 
 from core.learning.curvature import factor
-from core.learning.curvature.factor import Dense, LowRank, Uncorrelated, compress_matrix
+from core.learning.curvature.factor import (
+    DenseFactor,
+    LowRankFactor,
+    UncorrelatedPixelsFactor,
+    compress_matrix,
+)
 
 TIERS = ("full", "packed", "packed bf16", "low rank", "uncorrelated")
 CHANNELS, KERNEL = 20, 9
@@ -53,7 +58,7 @@ def test_a_byte_less_takes_the_next_tier() -> None:
     found = [compress_matrix(matrix(), limit(tier) - 1, KERNEL) for tier in TIERS[:3]]
     assert [f.tier for f in found if f is not None] == ["packed", "packed bf16", "low rank"]
     smaller = compress_matrix(matrix(), limit("low rank") - 1, KERNEL)
-    assert isinstance(smaller, LowRank) and smaller.values.shape[0] == 19
+    assert isinstance(smaller, LowRankFactor) and smaller.values.shape[0] == 19
 
 
 def test_what_fits_in_no_tier_has_no_factor() -> None:
@@ -63,11 +68,13 @@ def test_what_fits_in_no_tier_has_no_factor() -> None:
 
 def test_the_widest_factor_of_a_resnet18_takes_the_bytes_of_the_design() -> None:
     w = 4609
-    sizes = [Dense(torch.empty(w, w, device="meta"), tier).nbytes / 1e6 for tier in TIERS[:3]]
+    sizes = [DenseFactor(torch.empty(w, w, device="meta"), tier).nbytes / 1e6 for tier in TIERS[:3]]
     assert sizes == pytest.approx([84.97, 42.49, 21.25], abs=0.01)
     parts = [torch.empty(shape, device="meta") for shape in ((w, 512), (512,), (w,))]
-    assert LowRank(*parts).nbytes / 1e6 == pytest.approx(9.4, abs=0.1)
-    channels = Uncorrelated(torch.empty(512, 512, device="meta"), 9, torch.empty(1, device="meta"))
+    assert LowRankFactor(*parts).nbytes / 1e6 == pytest.approx(9.4, abs=0.1)
+    channels = UncorrelatedPixelsFactor(
+        torch.empty(512, 512, device="meta"), 9, torch.empty(1, device="meta")
+    )
     assert channels.nbytes / 1e6 == pytest.approx(1.05, abs=0.01)
 
 
@@ -116,7 +123,7 @@ def test_low_rank_is_nearer_than_its_diagonal() -> None:
 def test_uncorrelated_keeps_the_trace_and_the_mean_over_pixels() -> None:
     found, wanted = of("uncorrelated"), matrix()
     assert float(found.trace()) == pytest.approx(float(wanted.trace()), rel=1e-5)
-    assert isinstance(found, Uncorrelated)
+    assert isinstance(found, UncorrelatedPixelsFactor)
     pixels = [wanted[:-1, :-1][p::KERNEL, p::KERNEL] for p in range(KERNEL)]
     assert torch.allclose(found.channels, torch.stack(pixels).mean(0), rtol=1e-5, atol=1e-6)
 
@@ -145,7 +152,7 @@ def test_merging_bf16_rounds_what_float32_merged() -> None:
 def test_merging_low_rank_keeps_trace_diagonal_and_rank() -> None:
     merged = of("low rank").average_with(of("low rank", 1), 0.25)
     wanted = 0.75 * matrix() + 0.25 * matrix(1)
-    assert isinstance(merged, LowRank) and merged.values.shape[0] == 20
+    assert isinstance(merged, LowRankFactor) and merged.values.shape[0] == 20
     assert torch.allclose(merged.diagonal(), wanted.diagonal(), rtol=1e-4)
 
 
@@ -157,7 +164,7 @@ def test_merging_low_rank_keeps_the_leading_directions_of_both() -> None:
     )
     values = torch.linalg.eigvalsh(both)[-20:].flip(0)
     merged = low[0].average_with(low[1], 0.25)
-    assert isinstance(merged, LowRank)
+    assert isinstance(merged, LowRankFactor)
     assert torch.allclose(merged.values, values, rtol=1e-10)
 
 

@@ -9,7 +9,7 @@ from core.learning.data.dataset import Dataset
 from core.learning.data.known_features import KnownFeatures
 from core.learning.evaluation.probe import compute_features
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
-from core.learning.networks.backbones.mlp import Mlp
+from core.learning.networks.backbones.mlp import MlpBackbone
 
 CPU = torch.device("cpu")
 ANALYTIC = {"name": "analytic", "projection": 50}
@@ -38,13 +38,13 @@ def known(parent: Network, base: Network | None, *parts: torch.Tensor) -> KnownF
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Images of each pass through an MLP's backbone."""
     seen: list[int] = []
-    forward = Mlp.forward
+    forward = MlpBackbone.forward
 
-    def count(self: Mlp, x: torch.Tensor) -> torch.Tensor:
+    def count(self: MlpBackbone, x: torch.Tensor) -> torch.Tensor:
         seen.append(len(x))
         return forward(self, x)
 
-    monkeypatch.setattr(Mlp, "forward", count)
+    monkeypatch.setattr(MlpBackbone, "forward", count)
     return seen
 
 

@@ -15,7 +15,7 @@ from core.learning.evaluation.baselines import (
     find_first_better_row,
     find_usable_images,
 )
-from core.learning.evaluation.probe import Sample
+from core.learning.evaluation.probe import ProbedImages
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
 TEN = (("ant", "bee"), ("cat", "dog"), ("elk", "fox"), ("gnu", "hen"), ("ibex", "jay"))
@@ -109,7 +109,7 @@ def sampled(scenario: str, n: int = 30):
     features, labels = examples(2 * n, classes=4)
     labels = torch.cat([labels[:n] % 2, labels[n:] % 2 + 2])
     samples = {
-        task: Sample(torch.arange(n), features[at : at + n], labels[at : at + n])
+        task: ProbedImages(torch.arange(n), features[at : at + n], labels[at : at + n])
         for task, at in ((1, 0), (2, n))
     }
     return network, samples, {task: torch.arange(n) % 3 == 0 for task in samples}

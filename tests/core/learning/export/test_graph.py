@@ -35,7 +35,7 @@ from bench.service.exported_networks import (
 from core.learning.catalogue import build_catalogue
 from core.learning.evaluation import predicting
 from core.learning.export import graph
-from core.learning.export.answers import Answers
+from core.learning.export.answers import ProbabilityModule
 from core.learning.export.check import (
     ExportCheckResult,
     compare_graph_with_version,
@@ -61,7 +61,9 @@ def importable_torchvision() -> None:
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Answers, Path]]:
+def exported(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], tuple[ProbabilityModule, Path]]:
     """What was exported, new at each call, and its graph, which is written once."""
 
     @cache
@@ -259,7 +261,7 @@ def test_what_pytorch_cannot_write_is_refused_with_its_reason(tmp_path: Path) ->
     built.backbone.register_module("undecided", Undecided())
     forward = built.backbone.forward
     built.backbone.forward = lambda x: built.backbone.undecided(forward(x))  # type: ignore[method-assign]
-    answers = Answers(built, build_method_with_state("finetune"), NORMALISE, CHANNELS)
+    answers = ProbabilityModule(built, build_method_with_state("finetune"), NORMALISE, CHANNELS)
     with pytest.raises(ExportFailed, match="PyTorch cannot write it as an ONNX graph"):
         graph.write_onnx_graph(answers, CHANNELS, 8, tmp_path)
 

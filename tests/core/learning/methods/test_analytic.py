@@ -12,13 +12,13 @@ from streams import Bench, Learned, Script, watched
 
 from core.learning.analytic import balance, discriminant, ridge
 from core.learning.analytic.linear import append_ones
-from core.learning.analytic.sums import Sums
+from core.learning.analytic.sums import FeatureSums
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import EvaluationImages, score_images
 from core.learning.evaluation.probe import compute_features
 from core.learning.methods.analytic import UNTRAINED, Analytic
 from core.learning.networks import Network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.state import load_tensors
 
 CPU = torch.device("cpu")
@@ -36,7 +36,7 @@ def accuracy(learned: Learned, bench: Bench, task: int) -> float:
     return float(right.float().mean())
 
 
-INPUTS = Inputs(None, 1, CPU)
+INPUTS = InputNormaliser(None, 1, CPU)
 
 
 def analytic(**hyper: object) -> dict[str, object]:
@@ -63,20 +63,20 @@ def test_a_stream_of_tasks_answers_as_if_all_images_had_been_there_at_once(
     phi, rows = all_examples(bench, last, 3)
     network, method = last.deployed()
     if head == "ridge":
-        sums = Sums.make_empty_sums(phi.shape[1] + 1, 6)
+        sums = FeatureSums.make_empty_sums(phi.shape[1] + 1, 6)
         sums.add_examples(append_ones(phi), rows)
         if hyper.get("balanced", True):
-            strength = balance.LeftOut(sums, append_ones(phi).double(), rows).choose_strength(
-                balance.balance_class_sums(sums)
-            )
+            strength = balance.RidgeLeaveOneOut(
+                sums, append_ones(phi).double(), rows
+            ).choose_strength(balance.balance_class_sums(sums))
             weight = ridge.solve_ridge(balance.balance_class_sums(sums), strength)
         else:
             weight = ridge.choose_ridge_strength(sums)[1]
         wanted = append_ones(phi).double() @ weight
     else:
-        sums = Sums.make_empty_sums(phi.shape[1], 6)
+        sums = FeatureSums.make_empty_sums(phi.shape[1], 6)
         sums.add_examples(phi, rows)
-        share = discriminant.LeftOut(sums, phi.double(), rows).choose_shrinkage()
+        share = discriminant.DiscriminantLeaveOneOut(sums, phi.double(), rows).choose_shrinkage()
         wanted = discriminant.solve_discriminant(sums, share=share)(phi.double())
         if head == "ncm":
             wanted = (

@@ -23,7 +23,7 @@ from streams import Bench, Killed, Script
 from torch import nn
 
 from core.errors import InvalidRecipe
-from core.learning.curvature.block import Gram
+from core.learning.curvature.block import GramBlock
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.data.dataset import DataError
 from core.learning.methods import dlcft, registry
@@ -33,8 +33,8 @@ from core.learning.methods.squared_loss import append_ones, compute_squared_erro
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbone import Backbone
 from core.learning.networks.linear.linearised import LinearisedNetwork
-from core.learning.state import State
-from core.learning.training.loop import Loop, NonFinite
+from core.learning.state import MethodState
+from core.learning.training.loop import NonFiniteTrainingError, TrainingLoop
 
 ALPHA = 15.0
 
@@ -652,7 +652,7 @@ def test_the_losses_that_forecasts_speak_of_are_those_of_training() -> None:
 
 
 def test_a_method_that_does_not_forecast_says_so() -> None:
-    method = registry.get_method("finetune")(registry.get_method("finetune").Hyper(), State())
+    method = registry.get_method("finetune")(registry.get_method("finetune").Hyper(), MethodState())
     with pytest.raises(NotImplementedError, match="finetune does not forecast"):
         method.compute_example_losses(None, None, None, None)
     assert method.forecast_loss_rise(None) is None and method.get_max_loss_forecast() is None
@@ -821,7 +821,7 @@ def test_a_run_killed_while_it_measured_curvature_ends_with_the_same_bits(
 ) -> None:
     bench = bench_of(tmp_path, n=80)  # three passes of 32
     first, undisturbed = bench.learn_tasks(2, method="dlcft")
-    add, calls, consolidate, ending = CurvatureEstimator.add_examples, [], Loop.end_task, []
+    add, calls, consolidate, ending = CurvatureEstimator.add_examples, [], TrainingLoop.end_task, []
 
     def dying(self, x, cotangents=None):
         calls.append(len(x))
@@ -836,7 +836,7 @@ def test_a_run_killed_while_it_measured_curvature_ends_with_the_same_bits(
 
     with monkeypatch.context() as patch:
         patch.setattr(CurvatureEstimator, "add_examples", dying)
-        patch.setattr(Loop, "end_task", noticed)
+        patch.setattr(TrainingLoop, "end_task", noticed)
         again = bench.killed(bench.spec(2, first, method="dlcft"), Script([5]))
     assert ending and again["snapshot"]
     assert bench.learn(again).digests == undisturbed.digests
@@ -880,7 +880,7 @@ def test_a_forecast_that_is_no_number_fails_the_job_before_it_publishes(
     bench = bench_of(tmp_path)
     first = bench.learn_task(1, method="dlcft")
     monkeypatch.setattr(Dlcft, "forecast_loss_rise", lambda self, ctx: math.inf)
-    with pytest.raises(NonFinite, match="lower lr"):
+    with pytest.raises(NonFiniteTrainingError, match="lower lr"):
         bench.learn_task(2, first, method="dlcft")
 
 
@@ -913,7 +913,10 @@ def test_the_heads_block_is_one_gram_for_all_rows() -> None:
     run.end(run.begin(*examples()))
     block = CurvatureMemory(run.method.state["curvature"]).curvature.blocks["head"]
     z = append_ones(run.network.compute_value_and_derivative(examples()[0])[0])
-    assert isinstance(block, Gram) and relative(block.a.to_dense(), (z.T @ z / 9).detach()) <= 1e-12
+    assert (
+        isinstance(block, GramBlock)
+        and relative(block.a.to_dense(), (z.T @ z / 9).detach()) <= 1e-12
+    )
 
 
 def test_its_description_and_registration_agree() -> None:

@@ -14,7 +14,7 @@ from linear import Hand, flat, minimise, place
 from torch import nn
 
 from core.learning.curvature.block import ExactBlock
-from core.learning.curvature.curvature import Curvature
+from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import make_basis_cotangents
 from core.learning.curvature.layers import list_layer_names
@@ -52,7 +52,7 @@ class Linear:
 
     @property
     def curvature(self):
-        return Curvature({"all": ExactBlock(self.h)})
+        return LayerCurvatures({"all": ExactBlock(self.h)})
 
 
 def tasks_of(parameters, sizes):
@@ -469,7 +469,7 @@ def excess(seed, count=5, n=60):
             elif kind != "none":
                 estimate = CurvatureEstimator(network, network, dict.fromkeys(layers, kind))
                 estimate.add_examples(x, make_basis_cotangents)
-                now = Curvature(estimate.build_blocks())
+                now = LayerCurvatures(estimate.build_blocks())
                 merged = now if merged is None else merged.average_with(now, w)
                 whole = dense(merged, network)
         found[kind] = float(0.5 * (theta - best) @ h @ (theta - best))

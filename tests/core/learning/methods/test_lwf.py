@@ -7,7 +7,7 @@ from streams import Bench, spied, watched
 
 from core.errors import InvalidRecipe
 from core.learning.methods import lwf
-from core.learning.methods.lwf import Lwf, compute_distillation
+from core.learning.methods.lwf import LearningWithoutForgetting, compute_distillation
 from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
@@ -52,7 +52,9 @@ def test_outputs_of_probability_zero_are_no_trouble() -> None:
 
 
 def test_the_first_task_is_plain_training(bench, monkeypatch) -> None:
-    seen = spied(monkeypatch, Lwf, lambda method, ctx, batch, terms: set(terms))
+    seen = spied(
+        monkeypatch, LearningWithoutForgetting, lambda method, ctx, batch, terms: set(terms)
+    )
     plain = bench.learn_task(1, method="finetune")
     ours = bench.learn_task(1, method="lwf")
     assert seen[0] == {"task"} and ours.network_digests == plain.network_digests
@@ -90,7 +92,7 @@ def test_the_teacher_is_the_parent_on_the_same_augmented_images(
         frozen = not any(module.training for module in get_teacher_network(ctx).modules())
         return float(terms["distillation"].detach()), 0.5 * float(wanted), frozen
 
-    seen = spied(monkeypatch, Lwf, look)
+    seen = spied(monkeypatch, LearningWithoutForgetting, look)
     bench.learn_task(2, first, method=method)
     assert len(seen) == 4 and all(frozen for _, _, frozen in seen)
     assert [got for got, _, _ in seen] == pytest.approx([wanted for _, wanted, _ in seen], rel=1e-5)
@@ -104,7 +106,7 @@ def test_a_head_that_grows_by_three_is_distilled_on_its_old_rows_alone(
 
     bench = Bench(tmp_path, classes=(("ant", "bee"), ("cat", "dog", "elk")))
     first = bench.learn_task(1, method="lwf")
-    seen = spied(monkeypatch, Lwf, look)
+    seen = spied(monkeypatch, LearningWithoutForgetting, look)
     bench.learn_task(2, first, method={"name": "lwf", "weight": "constant"})
     assert float(seen[0].abs().max()) < 1e-6  # nothing has moved yet
     assert float(seen[-1][:2].abs().max()) > 0
@@ -138,7 +140,7 @@ def test_by_classes_both_losses_weigh_what_they_speak_for(
 
     bench = Bench(tmp_path, classes=classes)
     first = bench.learn_task(1, method="lwf")
-    seen = spied(monkeypatch, Lwf, look)
+    seen = spied(monkeypatch, LearningWithoutForgetting, look)
     bench.learn_task(2, first, method={"name": "lwf", "lambda_o": 0.5, "weight": "by-classes"})
     assert seen and all(seen)
 
@@ -173,7 +175,7 @@ def test_every_old_head_is_distilled_whether_tasks_are_named_by_numbers_or_strin
             float(gradient(terms, network.heads[t].weight).abs().max()) for t in ("1", "2")
         ]
 
-    seen = spied(monkeypatch, Lwf, look)
+    seen = spied(monkeypatch, LearningWithoutForgetting, look)
     bench.learn(spec)
     assert min(seen[-1]) > 0
 
@@ -211,7 +213,7 @@ def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(
     def look(result, method, ctx, batch):
         return ctx.stage, {n: t.clone() for n, t in ctx.network.state_dict().items()}
 
-    states = watched(monkeypatch, Lwf, "after_step", look)
+    states = watched(monkeypatch, LearningWithoutForgetting, "after_step", look)
     learned = bench.learn_task(2, first, method=WARM)
     steps = -(-bench.n // 4)
     assert [stage for stage, _ in states] == ["warm-up"] * steps + ["all"] * 2 * steps
@@ -230,7 +232,7 @@ def test_where_no_class_is_new_the_whole_head_warms_up(tmp_path, monkeypatch) ->
     first = bench.learn_task(1, method=WARM)
     found = watched(
         monkeypatch,
-        Lwf,
+        LearningWithoutForgetting,
         "project_gradient",
         lambda result, method, ctx: (
             ctx.stage,

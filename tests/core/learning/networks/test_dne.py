@@ -14,12 +14,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from bench.methods.dne_cost import compute_naive_attention
 from core.learning.networks import HeadSpec, ImageSpec, build_meta_backbone, build_network
 from core.learning.networks.dne.chain import (
-    ChainOutputs,
+    ExpertChainOutputs,
     draw_drop_path_masks,
     run_expert_chain,
     run_next_expert,
 )
-from core.learning.networks.dne.expert import Expert, ExpertSizes, fill_expert_module
+from core.learning.networks.dne.expert import DneExpert, ExpertSizes, fill_expert_module
 from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import PackedExperts
 from core.learning.networks.dne.spatial import SpatialAttention, compute_patch_offsets
@@ -73,7 +73,7 @@ def test_a_later_expert_has_the_published_number_of_parameters(heads, earlier, c
     the feature.
     """
     with torch.device("meta"):
-        expert = Expert(heads, earlier, FULL)
+        expert = DneExpert(heads, earlier, FULL)
     ours = sum(p.numel() for p in expert.parameters())
     lambdas, norm, biases = 2 * 6 * (heads - 1), 2 * expert.width, 5 * heads
     assert ours - lambdas - norm + biases == count
@@ -107,7 +107,7 @@ def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
     """With keys projected as the formula stands. The gate's product S v is 64² d a layer, which the
     formula leaves out."""
     monkeypatch.setattr(TaskAttention, "forward", compute_naive_attention)
-    experts = [Expert(12, 0, FULL), *(Expert(k, 12 + k * t, FULL) for t in range(5))]
+    experts = [DneExpert(12, 0, FULL), *(DneExpert(k, 12 + k * t, FULL) for t in range(5))]
     for t, expert in enumerate(experts):
         fill_weights(expert, fill_expert_module, seeded(t))
     x = torch.randn(1, 3, 32, 32, generator=seeded())
@@ -362,7 +362,7 @@ def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
     """By the length of the difference: single channels of the chain itself are 2e-2 from
     float32.
     """
-    experts = [Expert(12, 0, FULL), *(Expert(k, 12 + k * t, FULL) for t in range(3))]
+    experts = [DneExpert(12, 0, FULL), *(DneExpert(k, 12 + k * t, FULL) for t in range(3))]
     for t, expert in enumerate(experts):
         fill_weights(expert, fill_expert_module, seeded(t))
     x = torch.randn(2, 3, 32, 32, generator=seeded())
@@ -490,6 +490,6 @@ def test_float64_follows_a_network_through_growth() -> None:
     assert {p.dtype for p in net.parameters()} == {torch.float64}
     x = images(dtype=torch.float64)
     assert (
-        isinstance(net.compute_older_features(x).intermediates, ChainOutputs)
+        isinstance(net.compute_older_features(x).intermediates, ExpertChainOutputs)
         and net(x).sum().isfinite()
     )

@@ -12,7 +12,7 @@ from streams import Bench, Script, run
 
 from core.learning.reports import suspects as suspecting
 from core.learning.reports.data_findings import build_findings
-from core.learning.reports.data_report import DataHeld, join_blocking_findings
+from core.learning.reports.data_report import BatchHeldSignal, join_blocking_findings
 from core.learning.reports.mmd import PERMUTATIONS
 from core.learning.reports.shift import (
     LabelledSample,
@@ -179,7 +179,7 @@ def test_a_recipe_that_holds_ends_the_job_before_it_learns(tmp_path) -> None:
     bench = Bench(tmp_path)
     spec = bench.spec(1, None, data_report="hold") | {"data": {"conflicts": 10}}
     events: list[dict] = []
-    with pytest.raises(DataHeld, match="10 images are under two classes, pixel for pixel"):
+    with pytest.raises(BatchHeldSignal, match="10 images are under two classes, pixel for pixel"):
         run(spec, events.append)
     assert [e["phase"] for e in events if e["event"] == "phase"][-1] == "inspect"
     assert told_in(events)["findings"][0]["holds"]

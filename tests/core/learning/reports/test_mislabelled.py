@@ -9,7 +9,7 @@ from torch import Tensor
 
 from core.learning.data.dataset import Dataset
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import build_findings
 from core.learning.reports.mislabelled import LabelDoubts, find_mislabelled_classes
 from core.learning.reports.would_say import ParentPredictor
@@ -30,7 +30,9 @@ def parent() -> ParentPredictor:
         brightness = 0.75 * (x.mean((1, 2, 3)) + 2)  # inputs are in [-2, 2]
         return -((brightness[:, None] - torch.arange(4.0)) ** 2)
 
-    return ParentPredictor(network, predict, Inputs(None, 1, torch.device("cpu")), 1.0, 7, None)
+    return ParentPredictor(
+        network, predict, InputNormaliser(None, 1, torch.device("cpu")), 1.0, 7, None
+    )
 
 
 def make_part(*groups: tuple[str, str, int]) -> Dataset:

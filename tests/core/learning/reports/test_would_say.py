@@ -7,7 +7,7 @@ import torch
 
 from core.learning.data.dataset import Dataset
 from core.learning.networks import HeadSpec, ImageSpec, build_network
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import build_findings
 from core.learning.reports.would_say import ParentPredictor, find_frequent_predictions
 
@@ -26,7 +26,7 @@ def parent(temperature: float = 1.0, sure_from: float | None = None) -> ParentPr
         return torch.stack([x.mean((1, 2, 3)), -x.mean((1, 2, 3))], 1)
 
     return ParentPredictor(
-        network, predict, Inputs(None, 1, torch.device("cpu")), temperature, 4, sure_from
+        network, predict, InputNormaliser(None, 1, torch.device("cpu")), temperature, 4, sure_from
     )
 
 

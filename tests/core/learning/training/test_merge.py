@@ -12,7 +12,7 @@ from torch import nn
 
 from core.learning.memory.replay import compute_logits_by_head
 from core.learning.memory.reservoir import ReplayItems
-from core.learning.methods.replay.der import Der
+from core.learning.methods.replay.der import DarkExperienceReplay
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.interpolation import interpolate_weights
 from core.learning.networks.norms import estimate_norm_statistics
@@ -134,9 +134,9 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
     tmp_path, monkeypatch
 ) -> None:
     checked = []
-    after_merge = Der.after_merge
+    after_merge = DarkExperienceReplay.after_merge
 
-    def compared(self: Der, ctx: Any) -> None:
+    def compared(self: DarkExperienceReplay, ctx: Any) -> None:
         held = self.state["buffer"].tensors
         old = {name: t.clone() for name, t in held.items()}
         after_merge(self, ctx)
@@ -150,7 +150,7 @@ def test_stored_logits_of_the_tasks_images_are_those_of_the_merged_weights(
         torch.testing.assert_close(held["logits"][~earlier], logits)
         checked.append(int((~earlier).sum()))
 
-    monkeypatch.setattr(Der, "after_merge", compared)
+    monkeypatch.setattr(DarkExperienceReplay, "after_merge", compared)
     bench = Bench(tmp_path)
     bench.stream(2, method="der", merge={"weight": 0.5})
     assert len(checked) == 1 and checked[0] > 4

@@ -13,10 +13,10 @@ from torch import nn
 from core.contract.architecture import Normalisation
 from core.learning.data.augment import Augmentation, draw_epoch_table
 from core.learning.optimizers.build import NamedOptimizer, compute_rate_factor
-from core.learning.precision import Inputs, choose_torch_device
+from core.learning.precision import InputNormaliser, choose_torch_device
 from core.learning.problems.classification import CLASSIFICATION
 from core.learning.recipe import OptimizerRecipe
-from core.learning.state import State, load_tensors, save_tensors
+from core.learning.state import MethodState, load_tensors, save_tensors
 
 CPU = torch.device("cpu")
 
@@ -228,7 +228,9 @@ def test_inputs_are_scaled_per_channel(normalise) -> None:
     std = torch.tensor(normalise["std"] if normalise else [0.25] * 3)
     wanted = ((images.float() / 255 - mean) / std).permute(0, 3, 1, 2)
     assert torch.allclose(
-        Inputs(normalise and Normalisation.from_json(normalise), 3, CPU)(images), wanted, atol=1e-5
+        InputNormaliser(normalise and Normalisation.from_json(normalise), 3, CPU)(images),
+        wanted,
+        atol=1e-5,
     )
 
 
@@ -251,12 +253,12 @@ def test_tensor_files_carry_no_metadata_and_equal_tensors_give_equal_bytes(tmp_p
 
 
 def test_a_state_rebuilt_from_its_parts_is_the_same_and_draws_on() -> None:
-    state = State()
+    state = MethodState()
     state["own"].tensors["x"] = torch.ones(2)
     state["own"].json["n"] = 3
     generator = state["own"].get_named_generator("g", 7)
     torch.rand(3, generator=generator)
-    copy = State()
+    copy = MethodState()
     copy.load_content(state.collect_tensors_by_type(), state.collect_json_by_type(), CPU)
     assert copy["own"].json == {"n": 3} and torch.equal(copy["own"].tensors["x"], torch.ones(2))
     again = copy["own"].get_named_generator("g", 0)
@@ -265,4 +267,4 @@ def test_a_state_rebuilt_from_its_parts_is_the_same_and_draws_on() -> None:
 
 def test_a_type_of_state_that_is_not_known_is_refused() -> None:
     with pytest.raises(KeyError, match="unknown type"):
-        State()["cache"]
+        MethodState()["cache"]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from core.learning.export.engine import Engine
+from core.learning.export.engine import PredictionEngine
 from core.learning.export.graph import ExportFailed
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.predictions.helper import graphs
@@ -192,7 +192,7 @@ def test_a_graph_that_fails_while_it_answers_is_given_up_for_the_network(header,
     def fail(images: np.ndarray, task: int | None) -> np.ndarray:
         raise ExportFailed("out of memory")
 
-    networks._kept["ver"].graph.engine = Engine("onnxruntime", fail, 1e-5)
+    networks._kept["ver"].graph.engine = PredictionEngine("onnxruntime", fail, 1e-5)
     assert ask(networks, header, 1) == before
     assert networks.graphs.notes == [{"version": "ver", "reason": "out of memory"}]
 

@@ -8,13 +8,13 @@ from torch.nn import functional
 from core.contract.manifest import Temperature
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.calibration.held_out import (
-    Logits,
+    HeldOutLogits,
     choose_logits_stride,
     concatenate_task_logits,
 )
 from core.learning.evaluation.calibration.temperature import choose_temperature, fit_temperature
 from core.learning.evaluation.evaluate import compute_task_logits
-from core.learning.precision import Inputs
+from core.learning.precision import InputNormaliser
 
 NONE = torch.zeros(0, dtype=torch.int64)
 
@@ -111,7 +111,7 @@ PARENT = Temperature(value=3.0, source="held-out", images=90)
 )
 def test_the_best_source_that_there_is(held_out, left_out, parent, source, images) -> None:
     scores, targets = draw(100, 3, 5.0)
-    logits = Logits(scores[:held_out].float(), targets[:held_out])
+    logits = HeldOutLogits(scores[:held_out].float(), targets[:held_out])
     chosen = choose_temperature(
         logits,
         lambda: None if left_out is None else (scores[:left_out], targets[:left_out]),
@@ -126,8 +126,8 @@ def test_the_best_source_that_there_is(held_out, left_out, parent, source, image
 
 
 def test_tasks_with_heads_of_their_own_are_joined() -> None:
-    one = Logits(torch.tensor([[1.0, 2.0]]), torch.tensor([1]))
-    two = Logits(torch.tensor([[3.0, 4.0, 5.0]]), torch.tensor([2]))
+    one = HeldOutLogits(torch.tensor([[1.0, 2.0]]), torch.tensor([1]))
+    two = HeldOutLogits(torch.tensor([[3.0, 4.0, 5.0]]), torch.tensor([2]))
     both = concatenate_task_logits({1: one, 2: two})
     assert both.values.tolist() == [[1.0, 2.0, -torch.inf], [3.0, 4.0, 5.0]]
     assert both.targets.tolist() == [1, 2]
@@ -150,7 +150,7 @@ def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -
         task: Dataset.read_dataset_file(bench.dataset(task, "held_out"), bench.task_classes(task))
         for task in (1, 2)
     }
-    inputs = Inputs(None, 1, torch.device("cpu"))
+    inputs = InputNormaliser(None, 1, torch.device("cpu"))
     logits = {
         task: compute_task_logits(network, data, task, method.predict_logits, inputs)
         for task, data in parts.items()

@@ -10,7 +10,7 @@ from torch.nn import functional
 from core.learning.methods.replay import gem
 from core.learning.methods.replay.gem import Gem
 from core.learning.recipe import Recipe
-from core.learning.state import State, load_tensors
+from core.learning.state import MethodState, load_tensors
 
 
 class Ctx:
@@ -33,7 +33,7 @@ def remembering(monkeypatch, rows, **hyper) -> Gem:
     mean.
     """
     rows = torch.as_tensor(rows)
-    method = Gem(Gem.Hyper(**hyper), State())
+    method = Gem(Gem.Hyper(**hyper), MethodState())
     tasks = torch.arange(1, len(rows) + 1)
     method.state["buffer"].tensors |= {"images": tasks, "labels": tasks, "tasks": tasks}
 
