@@ -63,7 +63,7 @@ import s3_server  # noqa: E402
 from processes import ServiceMissing  # noqa: E402
 
 from core.storage import open_store  # noqa: E402
-from tools.service import Service  # noqa: E402
+from tools.service import RunningService  # noqa: E402
 
 T = TypeVar("T")
 pytest_plugins = [
@@ -105,7 +105,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         services = {
             id(value): value
             for value in getattr(item, "funcargs", {}).values()
-            if isinstance(value, Service)
+            if isinstance(value, RunningService)
         }
         for service in services.values():
             with service.log.open("rb") as log:

@@ -29,7 +29,7 @@ from sklearn.datasets import load_digits
 from core.settings import Settings
 from perennial import GateHeld, JobEnded, Perennial, types
 from tools import digits, service
-from tools.serve_demo import StepBars
+from tools.serve_demo import DemoJobBars
 from worker import one_service
 from worker.devices.torch_check import FIRST_START, is_torch_checked
 
@@ -52,9 +52,9 @@ def main() -> int:
         recipe["method"] = options.method
     try:
         return run_demo(recipe)
-    except service.NotReady as error:  # show the service's own message without a traceback
+    except service.ServiceNotReady as error:  # show the service's own message without a traceback
         problem = str(error)
-    except one_service.DataInUse as used:
+    except one_service.DataDirectoryInUse as used:
         problem = (
             f"{used.holder} Stop it (Ctrl-C in its terminal, or {used.stop}), or give the demo a "
             "directory of its own: PERENNIAL_DATA_DIR=demo-data make demo"
@@ -68,8 +68,8 @@ def run_demo(recipe: Json) -> int:
     """Run the demo with the fields of the model's recipe.
 
     Raises:
-        tools.service.NotReady: the service does not start.
-        worker.one_service.DataInUse: a service uses the data directory.
+        tools.service.ServiceNotReady: the service does not start.
+        worker.one_service.DataDirectoryInUse: a service uses the data directory.
     """
     data_dir = Path(os.environ.get("PERENNIAL_DATA_DIR", "perennial-data")).absolute()
     with one_service.lock_data_directory(
@@ -137,7 +137,7 @@ def submit_and_follow_batches(client: Perennial, model: str, *, shows_held: bool
     *first, last = archives if shows_held else [*archives, None]
     jobs = [(one[0], client.submit(model, one[1], name=one[0])) for one in first if one]
     try:
-        with StepBars(console) as bars:
+        with DemoJobBars(console) as bars:
             for name, job in jobs:
                 bars.show_job_until_ended(name, job)
             if last is None:

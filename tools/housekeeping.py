@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         finally:
             db.close()
-    except (PerennialError, backup.NotPossible) as error:
+    except (PerennialError, backup.BackupNotPossible) as error:
         print(error.detail if isinstance(error, PerennialError) else error, file=sys.stderr)
         return 2
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:

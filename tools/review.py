@@ -49,7 +49,7 @@ STEPS = 50
 
 
 @dataclass(frozen=True)
-class Version:
+class DownloadedVersion:
     """A download. `config` is its config.json; `tensors` are its weights by name."""
 
     config: dict[str, Any]
@@ -57,7 +57,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class LabelledSet:
+class ReviewedImages:
     """Images to measure on.
 
     `task` is the head's task in the task scenario, else 0, which is unused.
@@ -69,7 +69,7 @@ class LabelledSet:
 
 
 @dataclass(frozen=True)
-class Point:
+class InterpolationPoint:
     """Accuracies (0 to 1), one for each set, at `share` of the way to the older version."""
 
     k: int
@@ -82,7 +82,7 @@ class Point:
         return sum(self.accuracies) / len(self.accuracies)
 
 
-def read_downloaded_version(path: Path) -> Version:
+def read_downloaded_version(path: Path) -> DownloadedVersion:
     """Read a version from a downloaded zip; a base (safetensors) is a version without classes.
 
     Raises:
@@ -90,19 +90,21 @@ def read_downloaded_version(path: Path) -> Version:
     """
     if not zipfile.is_zipfile(path):
         try:
-            return Version({}, {f"backbone.{name}": t for name, t in load_file(path).items()})
+            return DownloadedVersion(
+                {}, {f"backbone.{name}": t for name, t in load_file(path).items()}
+            )
         except SafetensorError as error:
             raise ValueError(f"{path} is neither a version's zip nor a safetensors file") from error
     with zipfile.ZipFile(path) as archive:
         try:
-            return Version(
+            return DownloadedVersion(
                 json.loads(archive.read("config.json")), load(archive.read("model.safetensors"))
             )
         except KeyError as error:
             raise ValueError(f"{path} is no download of a version: {error.args[0]}") from error
 
 
-def build_version_network(version: Version) -> Network:
+def build_version_network(version: DownloadedVersion) -> Network:
     """Return the version's network in eval mode.
 
     Raises:
@@ -127,7 +129,7 @@ def build_version_network(version: Version) -> Network:
     return network.eval()
 
 
-def find_interpolation_end(old: Version, new: Version) -> dict[str, Tensor]:
+def find_interpolation_end(old: DownloadedVersion, new: DownloadedVersion) -> dict[str, Tensor]:
     """Return the tensors of the older version at which the line from the new one ends.
 
     Names are those of `new`; parameters that are not on the line are left out.
@@ -164,7 +166,7 @@ def find_interpolation_end(old: Version, new: Version) -> dict[str, Tensor]:
     return end
 
 
-def _expand_older_version(old: Version, new: Version) -> Version:
+def _expand_older_version(old: DownloadedVersion, new: DownloadedVersion) -> DownloadedVersion:
     """Return `old` as an expansion around the weights of `new`, if `new` is one.
 
     A base is displaced by zero.
@@ -199,7 +201,7 @@ def _expand_older_version(old: Version, new: Version) -> Version:
             raise ValueError(
                 f"the versions are not expanded around the same weights: {name} differs"
             )
-    return Version(old.config, tensors)
+    return DownloadedVersion(old.config, tensors)
 
 
 def _replace_known_rows(
@@ -216,7 +218,7 @@ def _replace_known_rows(
 
 def decode_labelled_archive(
     argument: str, network: Network, image: ImageSpec, folder: Path
-) -> LabelledSet:
+) -> ReviewedImages:
     """Decode `ARCHIVE` or `TASK=ARCHIVE` into `folder`.
 
     Raises ValueError, OSError or ingest's errors.
@@ -243,16 +245,16 @@ def decode_labelled_archive(
     data = Dataset.read_dataset_file(
         done.held_out if done.n_held_out else done.train, done.class_list
     )
-    return LabelledSet(path.name, task, data)
+    return ReviewedImages(path.name, task, data)
 
 
 def measure_interpolation_points(
     network: Network,
     start: Mapping[str, Tensor],
     end: Mapping[str, Tensor],
-    sets: Sequence[LabelledSet],
+    sets: Sequence[ReviewedImages],
     inputs: InputNormaliser,
-) -> Iterator[Point]:
+) -> Iterator[InterpolationPoint]:
     """Yield the points k = 0 … 50, measured one by one in the network's own memory."""
     for k in range(STEPS + 1):
         share = k / STEPS
@@ -262,7 +264,7 @@ def measure_interpolation_points(
             score_task_images(network, each.data, each.task, Network.forward, inputs)
             for each in sets
         ]
-        yield Point(k, share, [float(of_task.double().mean()) for of_task in scores])
+        yield InterpolationPoint(k, share, [float(of_task.double().mean()) for of_task in scores])
 
 
 def main(arguments: list[str]) -> None:
@@ -300,7 +302,9 @@ def main(arguments: list[str]) -> None:
         raise SystemExit(f"cannot review: {error}") from error
 
 
-def _print_interpolation_points(sets: Sequence[LabelledSet], points: Iterator[Point]) -> None:
+def _print_interpolation_points(
+    sets: Sequence[ReviewedImages], points: Iterator[InterpolationPoint]
+) -> None:
     names = [each.name[-20:] for each in sets]
     widths = [max(8, len(name)) for name in names]
     print(
@@ -308,7 +312,7 @@ def _print_interpolation_points(sets: Sequence[LabelledSet], points: Iterator[Po
             [" k", "share", *(f"{n:>{w}}" for n, w in zip(names, widths, strict=True)), "    mean"]
         )
     )
-    best: Point | None = None
+    best: InterpolationPoint | None = None
     for point in points:
         cells = (f"{a:>{w}.4f}" for a, w in zip(point.accuracies, widths, strict=True))
         # Flushed, because each point takes a pass over all images.

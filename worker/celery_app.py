@@ -75,7 +75,7 @@ app.conf.update(
 )
 
 
-class _Process:
+class _CeleryProcessState:
     """State of this worker process between Celery's signals."""
 
     worker: Worker | None = None
@@ -92,12 +92,12 @@ def _is_celery_stopping() -> bool:
 
 def _get_worker() -> Worker:
     """Return the worker of this process, started on first use."""
-    if _Process.worker is None:
+    if _CeleryProcessState.worker is None:
         doorbell = WorkerNotifier(settings, Database(settings.resolved_database_url, pool=1))
         worker = Worker(settings, doorbell.notify_workers)
         worker.prepare_worker()
-        _Process.worker, _Process.doorbell = worker, doorbell
-    return _Process.worker
+        _CeleryProcessState.worker, _CeleryProcessState.doorbell = worker, doorbell
+    return _CeleryProcessState.worker
 
 
 @signals.celeryd_init.connect
@@ -141,12 +141,12 @@ def _start_worker_chores(**_given: Any) -> None:
 
 @signals.worker_shutdown.connect
 def _close_worker(**_given: Any) -> None:
-    if _Process.worker is not None:
-        _Process.worker.close_worker()
-        _Process.worker = None
-    if _Process.doorbell is not None:
-        _Process.doorbell.close()
-        _Process.doorbell = None
+    if _CeleryProcessState.worker is not None:
+        _CeleryProcessState.worker.close_worker()
+        _CeleryProcessState.worker = None
+    if _CeleryProcessState.doorbell is not None:
+        _CeleryProcessState.doorbell.close()
+        _CeleryProcessState.doorbell = None
 
 
 @app.task(name=TASK, ignore_result=True)

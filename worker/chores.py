@@ -45,7 +45,7 @@ def get_lost_device_file(data_dir: Path, worker: str) -> Path:
     return data_dir / f"{LOST}{socket.gethostname()}_{worker.rpartition('-')[2]}"
 
 
-class Chores:
+class PeriodicChores:
     """A thread that repeats some chores.
 
     Args:

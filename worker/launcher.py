@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from worker.one_service import DataInUse, Lock, lock_data_directory
+from worker.one_service import DataDirectoryInUse, DataDirectoryLock, lock_data_directory
 from worker.prepared import PreparedService
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,7 +94,7 @@ class ServiceProcess:
         return True
 
 
-class Launcher:
+class ServiceLauncher:
     """Runs the service's processes until asked to stop.
 
     Args:
@@ -305,12 +305,12 @@ def main() -> int:
     try:
         with lock_data_directory(Path(os.environ["PERENNIAL_DATA_DIR"])) as lock:
             return _run_service(lock)
-    except DataInUse as error:
+    except DataDirectoryInUse as error:
         print_line(str(error))
         return 1
 
 
-def _run_service(lock: Lock | None) -> int:
+def _run_service(lock: DataDirectoryLock | None) -> int:
     """Prepare, start the processes, and stay until asked to stop."""
     report_busy_port()
     prepared = _run_setup_program()
@@ -337,7 +337,7 @@ def _run_service(lock: Lock | None) -> int:
         print_line(f"Admin key: {location}")
     grace_s = float(prepared["grace_s"])
     tell_end = (lambda: None) if lock is None else (lambda: lock.mark_stopping(grace_s))
-    launcher = Launcher(build_service_processes(prepared, port), grace_s, tell_end)
+    launcher = ServiceLauncher(build_service_processes(prepared, port), grace_s, tell_end)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, launcher.request_stop)
     with contextlib.suppress(KeyboardInterrupt):

@@ -39,13 +39,13 @@ from core.upkeep import scrub, sweep
 from core.upkeep.scrub import Scrubber
 from core.usage import usage_sums
 from core.webhooks.deliver import WebhookDeliverer
-from worker.attempts.attempt import Attempt, Tools
-from worker.attempts.child import COMMAND, Zygote
+from worker.attempts.attempt import AttemptResources, JobAttempt
+from worker.attempts.child import COMMAND, ForkServer
 from worker.attempts.folders import WorkFolder
-from worker.chores import ALIVE, SWEEP_S, Chores, get_lost_device_file
+from worker.chores import ALIVE, SWEEP_S, PeriodicChores, get_lost_device_file
 from worker.clock_watch import ClockWatch
 from worker.devices.device import DeviceWatch
-from worker.reaper import Reaper
+from worker.reaper import ExpiredJobReaper
 
 log = structlog.get_logger(__name__)
 
@@ -85,15 +85,15 @@ class Worker:
         self.blobs = BlobStorage(self.store, settings.make_folder("cache"))
         self._folder = WorkFolder(settings.make_folder("work"), self.name)
         self._command = zygote_command
-        self._zygote: Zygote | None = None
-        self._attempt: Attempt | None = None
-        self._reaper = Reaper(self.db, settings.lease_s)
+        self._zygote: ForkServer | None = None
+        self._attempt: JobAttempt | None = None
+        self._reaper = ExpiredJobReaper(self.db, settings.lease_s)
         self._clock = ClockWatch(self.db, settings.lease_s)
         self._device = DeviceWatch(settings)
         self._reported: tuple[float, workers.WorkerDevice] | None = None
         self._outages = 0  # attempts in a row that an outage ended
         self._claims_from = 0.0
-        self._chores = Chores(
+        self._chores = PeriodicChores(
             "chores",
             settings.chores_s,
             {
@@ -104,7 +104,7 @@ class Worker:
                 "compare the clocks": self._clock.compare_clocks,
             },
         )
-        self._reaping = Chores(
+        self._reaping = PeriodicChores(
             "reaper",
             min(settings.chores_s, settings.lease_s / REAPS_PER_LEASE),
             {
@@ -115,13 +115,13 @@ class Worker:
             },
         )
         # On its own host, a dead worker's jobs need not wait for the end of their lease.
-        self._abandoned = Chores(
+        self._abandoned = PeriodicChores(
             "abandoned folders",
             min(ABANDONED_S, settings.chores_s),
             {"give back jobs of dead workers": lambda: self._clean_up_dead_workers(ring)},
         )
         # A thread of its own: a sweep of a large store would hold up reaping and the health check.
-        self._sweeps = Chores(
+        self._sweeps = PeriodicChores(
             "sweeps",
             max(SWEEP_S, settings.chores_s),
             {
@@ -137,7 +137,7 @@ class Worker:
             },
         )
         self._deliverer = WebhookDeliverer(self.db, settings)
-        self._scrub = Chores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._run_object_scrub})
+        self._scrub = PeriodicChores("scrub", scrub.LOOK_AGAIN_S, {"scrub": self._run_object_scrub})
 
     def prepare_worker(self) -> None:
         """Check the schema, lock the work folder, and begin to import torch in the zygote.
@@ -176,7 +176,7 @@ class Worker:
                 error=str(error),
             )
 
-    def ensure_zygote_running(self) -> Zygote:
+    def ensure_zygote_running(self) -> ForkServer:
         """Return the running zygote; a dead one is replaced."""
         if self._zygote is not None and not self._zygote.is_alive():
             log.warning("zygote died; starting another", pid=self._zygote.pid)
@@ -186,7 +186,7 @@ class Worker:
             # Its processes hold the folder's lock too: while one runs, the worker's jobs are not
             # given to others.
             lock_fd = self._folder.lock_fd
-            self._zygote = Zygote(self._command, () if lock_fd is None else (lock_fd,))
+            self._zygote = ForkServer(self._command, () if lock_fd is None else (lock_fd,))
         return self._zygote
 
     def run_jobs(self, stop: Callable[[], bool]) -> int:
@@ -219,7 +219,7 @@ class Worker:
                 telemetry.WAIT_SECONDS.observe(claim.waited_s)
             structlog.contextvars.bind_contextvars(job=claim.job_id, model=claim.model_id)
             try:
-                tools = Tools(
+                tools = AttemptResources(
                     self.settings,
                     self.db,
                     self.store,
@@ -228,7 +228,7 @@ class Worker:
                     is_device_lost=self._device.is_device_lost,
                     device_warning=self._device.warning,
                 )
-                self._attempt = Attempt(tools, claim, stop)
+                self._attempt = JobAttempt(tools, claim, stop)
                 self._attempt.run_attempt()
                 self._record_attempt_end(self._attempt)
             except LeaseLost:
@@ -271,7 +271,7 @@ class Worker:
             )
         self._reported = now, device
 
-    def _record_attempt_end(self, attempt: Attempt) -> None:
+    def _record_attempt_end(self, attempt: JobAttempt) -> None:
         """Record an attempt's end; after an outage, delay the next claim."""
         self._outages = self._outages + 1 if attempt.outage else 0
         if not attempt.outage:
@@ -334,7 +334,7 @@ class Worker:
         self.db.close()
 
 
-class _Bell:
+class _WakeupReceiver:
     """Receiver of the embedded worker's notifications, during a job and between jobs."""
 
     def __init__(self, listener: socket.socket | None, heard: Callable[[], None]) -> None:
@@ -396,7 +396,7 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         stack.callback(worker.close_worker)
         listener = stack.enter_context(doorbell.open_wakeup_listener(settings.data_dir))
-        bell = _Bell(listener, worker.wake_running_attempt)
+        bell = _WakeupReceiver(listener, worker.wake_running_attempt)
         # After all imports and before any job: what exists now is never collected.
         exclude_imports_from_gc()
         worker.start_chores()

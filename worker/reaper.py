@@ -24,7 +24,7 @@ from core.jobs import workers
 from core.scheduling import claim as claims
 
 
-class Reaper:
+class ExpiredJobReaper:
     """The reaper of one worker; not safe for several threads.
 
     Args:

@@ -25,7 +25,7 @@ from core.recipe.architecture import complete_architecture
 from core.recipe.catalogue import load_catalogue
 from core.recipe.resolve import resolve_recipe
 from core.settings import Settings
-from worker.attempts.child import Zygote
+from worker.attempts.child import ForkServer
 from worker.attempts.memory import read_resident_bytes
 
 NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 def measure_and_estimate_memory(
-    catalogue: Catalogue, zygote: Zygote, folder: Path, network: str, method: str
+    catalogue: Catalogue, zygote: ForkServer, folder: Path, network: str, method: str
 ) -> tuple[int, int]:
     """Return (peak, estimate) of the memory of the second task's job, in bytes."""
     asked, size = NETWORKS[network]
@@ -94,7 +94,7 @@ def _write_random_task(folder: Path, number: int, size: int) -> Json:
     return task
 
 
-def _run_job_in_child(zygote: Zygote, spec: Path) -> tuple[int, str]:
+def _run_job_in_child(zygote: ForkServer, spec: Path) -> tuple[int, str]:
     child = zygote.fork_child(spec)
     start, peak = read_resident_bytes(child.pid) or 0, 0
     last: JobEvent | None = None
@@ -124,7 +124,7 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--networks", default="mlp,resnet18")
     asked = parser.parse_args()
-    zygote = Zygote()
+    zygote = ForkServer()
     try:
         with tempfile.TemporaryDirectory() as home:
             catalogue = load_catalogue(Settings(data_dir=Path(home)))

@@ -111,7 +111,7 @@ def _open_empty_database(server: str) -> Iterator[str]:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)'.encode())
 
 
-def _print_metrics_times(running: service.Service, size: int, window: str) -> None:
+def _print_metrics_times(running: service.RunningService, size: int, window: str) -> None:
     url = f"{running.url}/v1/models/m-{size}/metrics{window}"
     key = {"Authorization": f"Bearer {running.key}"}
     began = time.perf_counter()
@@ -139,7 +139,7 @@ def _print_metrics_times(running: service.Service, size: int, window: str) -> No
 
 
 def _measure_uncached_time(
-    running: service.Service, url: str, key: dict[str, str], size: int
+    running: service.RunningService, url: str, key: dict[str, str], size: int
 ) -> str:
     """Return the seconds of a metrics request whose response cannot be cached."""
     times, before = [], count_service_cpu_seconds(running)
@@ -153,7 +153,7 @@ def _measure_uncached_time(
     return f"computed again {statistics.median(times):.1f} ms, CPU {cpu_ms:.1f} ms"
 
 
-def count_service_cpu_seconds(running: service.Service) -> float:
+def count_service_cpu_seconds(running: service.RunningService) -> float:
     """Return the CPU seconds of the service's processes, without those of PostgreSQL."""
     processes = [
         p.cpu_times() for p in psutil.Process(running.process.pid).children(recursive=True)

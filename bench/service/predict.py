@@ -155,7 +155,7 @@ def main() -> None:
 
 
 def measure_image_size(
-    running: service.Service,
+    running: service.RunningService,
     photos: list[tuple[str, Path]],
     size: int,
     folder: Path,
@@ -308,7 +308,7 @@ def print_prediction_differences(client: Perennial, bare: Bare, files: Sequence[
 
 
 def measure_client_load(
-    running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
+    running: service.RunningService, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
 ) -> tuple[float, list[float]]:  # fmt: skip
     """Return the total seconds of clients that request predictions, and the seconds of each
@@ -319,7 +319,7 @@ def measure_client_load(
 
 
 def start_client_processes(
-    running: service.Service, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
+    running: service.RunningService, keys: Sequence[str], files: Sequence[Path], folder: Path, clients: int, count: int,
     seconds: float,
 ) -> "subprocess.Popen[str]":  # fmt: skip
     """Start clients in a separate process."""
@@ -369,7 +369,7 @@ def build_photo_form(files: Sequence[Path]) -> bytes:
 
 
 def print_two_owner_rates(
-    running: service.Service,
+    running: service.RunningService,
     keys: Sequence[str],
     files: Sequence[Path],
     folder: Path,

@@ -36,7 +36,7 @@ _WORDS = {
 _LARGEST = 1 << 63
 
 
-class _Mismatch(Exception):
+class _FieldTypeMismatch(Exception):
     """A value of another type than its field."""
 
 
@@ -99,7 +99,7 @@ def convert_from_json(kind: type[T], value: Any) -> T:
     """
     try:
         shape: T = _get_json_reader(kind)(value)
-    except _Mismatch as error:
+    except _FieldTypeMismatch as error:
         raise BadAnswer(f"The service's answer cannot be used: {error}.") from None
     return shape
 
@@ -156,7 +156,7 @@ def _require_any_type(kinds: tuple[type, ...], value: Any) -> Any:
     if any(_is_of_kind(kind, value) for kind in kinds):
         return value
     allowed = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
-    raise _Mismatch(f"it has {quote_refused_value(value)} where {allowed} belongs")
+    raise _FieldTypeMismatch(f"it has {quote_refused_value(value)} where {allowed} belongs")
 
 
 def _build_union_reader(kinds: tuple[Any, ...]) -> Read:
@@ -214,7 +214,7 @@ def _build_shape_reader(kind: type[Any]) -> Read:
         for name, key, of in plan:
             try:
                 values[name] = None if value.get(key) is None else of(value[key])
-            except _Mismatch as error:
+            except _FieldTypeMismatch as error:
                 raise BadAnswer(
                     f"The service's answer cannot be used: {error}, as {kind.__name__}.{key}."
                 ) from None

@@ -80,7 +80,9 @@ def test_a_secret_that_is_none_is_told() -> None:
 
 
 def test_the_commands_make_show_and_remove_a_webhook(
-    running: service.Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    running: service.RunningService,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("PERENNIAL_URL", running.url)
     monkeypatch.setenv("PERENNIAL_API_KEY", running.key)

@@ -21,7 +21,7 @@ from tests.e2e.adopted import load_version
 from tests.e2e.holder import Holder
 from tests.e2e.plain_resnet import MEAN, STD, PlainResNet, prepare, train
 from tests.rest import Json, Rest
-from tools.service import Service
+from tools.service import RunningService
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +122,7 @@ def stored_bytes(admin: Rest, client: Rest) -> int:
 
 
 def test_version_one_is_the_classifier_that_came(
-    client: Rest, running: Service, net: PlainResNet, weights: bytes, tmp_path: Path
+    client: Rest, running: RunningService, net: PlainResNet, weights: bytes, tmp_path: Path
 ) -> None:
     model = adopt(client, "whole", weights)
     assert model["aliases"] == {"latest": 1, "production": 1}
@@ -146,7 +146,7 @@ def test_version_one_is_the_classifier_that_came(
 
 
 def test_100_jpegs_get_the_logits_of_the_network_itself(
-    client: Rest, running: Service, net: PlainResNet, weights: bytes
+    client: Rest, running: RunningService, net: PlainResNet, weights: bytes
 ) -> None:
     adopt(client, "jpegs", weights)
     files, tensors = [], []
@@ -171,7 +171,7 @@ def test_100_jpegs_get_the_logits_of_the_network_itself(
 
 
 def test_a_sweep_leaves_images_that_are_only_counted_until_they_are_measured(
-    client: Rest, running: Service, holder: Holder, weights: bytes, held_out: bytes
+    client: Rest, running: RunningService, holder: Holder, weights: bytes, held_out: bytes
 ) -> None:
     adopt(client, "counted", weights, held_out="counts")
     holder.arm("job-done")

@@ -181,7 +181,7 @@ def learn(client: Rest, models: list[str], task: int) -> None:
 
 @pytest.mark.slow
 def test_deleted_images_are_found_nowhere_in_the_small_size(
-    client: Rest, running: service.Service, tmp_path: Path
+    client: Rest, running: service.RunningService, tmp_path: Path
 ) -> None:
     """Exemplars lie in the same packs; snapshots come too seldom here:
     `tests/core/retention/test_deleted_data.py`.

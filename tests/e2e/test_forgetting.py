@@ -25,7 +25,7 @@ from tests.e2e.small import WEEKS, create, learn, pack
 from tests.e2e.test_deleted_data import contents, png
 from tests.e2e.test_edits import METHODS, begin, describe, edit, send_corrected
 from tests.rest import Json, Rest
-from tools.service import Service
+from tools.service import RunningService
 
 PER_CLASS = 10
 Pixels = np.ndarray
@@ -173,7 +173,7 @@ def prove(client: Rest, name: str, method: Json, store: Path, look: Any) -> None
 
 @pytest.mark.parametrize("method", ["auto", pytest.param("er", marks=pytest.mark.campaign)])
 def test_nothing_of_purged_images_is_left_in_store_or_database(
-    client: Rest, running: Service, method: str
+    client: Rest, running: RunningService, method: str
 ) -> None:
     data = running.data_dir
     # Other tests share the service. Rows and files older than this test hold nothing of these images.

@@ -213,7 +213,7 @@ def answers_alike(client: Rest, name: str, folder: Path) -> None:
 @pytest.mark.campaign
 @pytest.mark.parametrize("point", ["export-written", "export-stored", "export-made"])
 def test_a_death_in_mid_export_ends_with_one_export_of_the_same_bytes(
-    client: Rest, plain: str, kill_points: Path, running: service.Service, point: str
+    client: Rest, plain: str, kill_points: Path, running: service.RunningService, point: str
 ) -> None:
     url = f"/v1/models/{plain}/versions/2/download?format=onnx"
     downloaded(client, url)
@@ -241,7 +241,9 @@ def test_a_death_in_mid_export_ends_with_one_export_of_the_same_bytes(
     )
 
 
-def test_the_export_goes_with_its_model(client: Rest, plain: str, running: service.Service) -> None:
+def test_the_export_goes_with_its_model(
+    client: Rest, plain: str, running: service.RunningService
+) -> None:
     """Delete the model that all tests above have used."""
     packed = downloaded(client, f"/v1/models/{plain}/versions/2/download?format=onnx")
     digest = packed.headers["ETag"].strip('"')

@@ -29,7 +29,7 @@ def client(admin: Rest) -> Rest:
 
 
 @pytest.fixture(scope="module")
-def plain(running: service.Service) -> Iterator[httpx2.Client]:
+def plain(running: service.RunningService) -> Iterator[httpx2.Client]:
     """A client without a key."""
     with httpx2.Client(base_url=running.url, timeout=60) as made:
         yield made
@@ -107,7 +107,7 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, str
 
 @pytest.fixture(scope="module")
 def wrong(
-    running: service.Service, client: Rest, plain: httpx2.Client, stranger: str
+    running: service.RunningService, client: Rest, plain: httpx2.Client, stranger: str
 ) -> dict[str, str | None]:
     """Keys that must not open what they are tried on; None: no key at all."""
     expired = make_key(client, "e", "admin", "admin", expires_at="2199-01-01T00:00:00Z")

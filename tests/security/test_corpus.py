@@ -13,7 +13,7 @@ from core.ingest.limits import Limits
 from core.ingest.sniff import SNIFF_BYTES, detect_format
 from tests.security import archives, arrays, corpus, pictures, weights
 from tests.security.case import TASKS, Case
-from tools.service import Service
+from tools.service import RunningService
 
 EXPECTED = {"weight": {"dtype": "F32", "shape": [1]}}
 
@@ -84,7 +84,7 @@ def test_a_hostile_picture_is_decoded_or_refused_for_its_reason(case: Case) -> N
     ],
 )
 def test_every_case_gets_its_answer_over_http_and_the_service_is_as_it_was(
-    chosen: Callable[[], list[Case]], least: int, running: Service
+    chosen: Callable[[], list[Case]], least: int, running: RunningService
 ) -> None:
     every_job = chosen is corpus.cases
     report = corpus.attack(running, chosen(), every_job=every_job)

@@ -69,7 +69,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def module(checkout: Path, name: str) -> house.Module:
+def module(checkout: Path, name: str) -> house.ParsedModule:
     return next(found for found in house.parse_checkout_modules(checkout) if found.name == name)
 
 

@@ -209,14 +209,16 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
 
 
 def test_nothing_is_overwritten(place: Place, tmp_path: Path) -> None:
-    with pytest.raises(backup.NotPossible, match="not empty"):
+    with pytest.raises(backup.BackupNotPossible, match="not empty"):
         backup.create_backup(place.settings, tmp_path / "data")
     backup.create_backup(place.settings, tmp_path / "saved")
-    with pytest.raises(backup.NotPossible, match="empty place"):
+    with pytest.raises(backup.BackupNotPossible, match="empty place"):
         backup.restore_backup(place.settings, tmp_path / "saved")
     other = Settings(data_dir=tmp_path / "other")
     open_store(other).put_bytes("blobs/x", b"somebody's")
-    with pytest.raises(backup.NotPossible, match="other/store: a restore wants an empty place"):
+    with pytest.raises(
+        backup.BackupNotPossible, match="other/store: a restore wants an empty place"
+    ):
         backup.restore_backup(other, tmp_path / "saved")
 
 
@@ -225,10 +227,10 @@ def test_half_a_backup_is_not_restored(place: Place, tmp_path: Path) -> None:
     blob = next((tmp_path / "saved" / "store" / "blobs").glob("*/*"))
     again = Settings(data_dir=tmp_path / "again")
     blob.unlink()
-    with pytest.raises(backup.NotPossible, match="lacks 1 objects"):
+    with pytest.raises(backup.BackupNotPossible, match="lacks 1 objects"):
         backup.restore_backup(again, tmp_path / "saved")
     (tmp_path / "saved" / backup.CONTENTS).unlink()
-    with pytest.raises(backup.NotPossible, match=r"has no backup\.json"):
+    with pytest.raises(backup.BackupNotPossible, match=r"has no backup\.json"):
         backup.restore_backup(again, tmp_path / "saved")
     assert not (tmp_path / "again" / "perennial.db").exists()
 
@@ -296,7 +298,7 @@ def test_a_backup_that_leads_outside_is_not_restored(
     spoil, why = STRANGE[kind]
     spoil(saved, secret)
     again = Settings(data_dir=tmp_path / "again")
-    with pytest.raises(backup.NotPossible, match=why):
+    with pytest.raises(backup.BackupNotPossible, match=why):
         backup.restore_backup(again, saved)
     assert not [path for path in (tmp_path / "again").rglob("*") if path.is_file()]
 

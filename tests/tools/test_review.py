@@ -235,7 +235,7 @@ def test_versions_that_grew_by_an_expert_share_no_line() -> None:
         "scenario": "class",
     }
     old, new = (
-        review.Version(
+        review.DownloadedVersion(
             {**config, "classes": ["a"], "heads": []},
             {"backbone.x": torch.zeros(1), "head.weight": torch.zeros(1, width)},
         )

@@ -24,7 +24,7 @@ CHANNELS = 3
 
 
 @dataclass(frozen=True)
-class Base:
+class ComparisonBase:
     """Weights of a backbone by name.
 
     Attributes:
@@ -57,7 +57,7 @@ class Base:
         return InputNormaliser(self.normalise, CHANNELS, CPU)
 
 
-def load_base(name: str, scratch: Path) -> Base:
+def load_base(name: str, scratch: Path) -> ComparisonBase:
     """Load a base that comes with the service or with its package of weights.
 
     Args:
@@ -70,10 +70,10 @@ def load_base(name: str, scratch: Path) -> Base:
     return _load_imagenet_base(scratch) if name == imagenet_base.NAME else _load_packaged_base(name)
 
 
-def _load_packaged_base(name: str) -> Base:
+def _load_packaged_base(name: str) -> ComparisonBase:
     description = packaged_base.load_base_description(name)
     tensors = load(packaged_base.load_base_weights(CHANNELS, name))
-    return Base(
+    return ComparisonBase(
         name,
         dict(description.architecture),
         description.size,
@@ -84,7 +84,7 @@ def _load_packaged_base(name: str) -> Base:
     )
 
 
-def _load_imagenet_base(scratch: Path) -> Base:
+def _load_imagenet_base(scratch: Path) -> ComparisonBase:
     problem = imagenet_base.find_imagenet_base_problem()
     if problem:
         raise _build_base_error(problem)
@@ -102,7 +102,7 @@ def _load_imagenet_base(scratch: Path) -> Base:
         # The end of a traceback names the error.
         raise _build_base_error(done.stderr.strip()[-300:])
     weights = find_pretrained_weights(imagenet_base.MODEL)
-    return Base(
+    return ComparisonBase(
         imagenet_base.NAME,
         dict(imagenet_base.ARCHITECTURE),
         weights.size,

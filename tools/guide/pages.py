@@ -22,7 +22,7 @@ _LINKED = {"a": "href", "link": "href", "img": "src", "script": "src"}
 
 
 @dataclass
-class Links(HTMLParser):
+class PageLinks(HTMLParser):
     """Links and anchors of a page.
 
     Attributes:
@@ -135,7 +135,7 @@ def find_page_faults(folder: Path) -> list[str]:
     return faults
 
 
-def _read_page_links(page: Path) -> Links:
-    links = Links()
+def _read_page_links(page: Path) -> PageLinks:
+    links = PageLinks()
     links.feed(page.read_text())
     return links

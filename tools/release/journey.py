@@ -41,7 +41,7 @@ SIZE, IMAGES = 32, 20
 """Pixels a side, and images of a class."""
 
 
-class Installation:
+class TestedInstallation:
     """An installation and a directory in which its commands run."""
 
     def __init__(self, programs: Path, folder: Path) -> None:
@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--broker", metavar="URL", help="a Redis that has no other use")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        installed = Installation(options.programs.absolute(), Path(folder))
+        installed = TestedInstallation(options.programs.absolute(), Path(folder))
         print(installed.run_installed_program("perennial", "--version").strip())
         require_words_in_output(
             "The tables are at revision", installed.run_installed_program("perennial", "migrate")

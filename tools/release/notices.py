@@ -16,7 +16,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.vendor import Package, read_vendored_packages
+from tools.vendor import NpmPackage, read_vendored_packages
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "THIRD_PARTY_NOTICES.md"
@@ -97,12 +97,12 @@ def render_third_party_notices() -> str:
     )
 
 
-def find_shipped_packages() -> Iterator[Package]:
+def find_shipped_packages() -> Iterator[NpmPackage]:
     """Yield the packages whose files are inside the wheel."""
     return (package for package in read_vendored_packages() if "tests" not in package.folder.parts)
 
 
-def _iterate_vendored_file_rows(package: Package) -> Iterator[str]:
+def _iterate_vendored_file_rows(package: NpmPackage) -> Iterator[str]:
     """Yield a row for each file of a package that is not a licence."""
     folder = package.folder.relative_to(ROOT).as_posix()
     names = [name for name, _ in package.files.values()]

@@ -52,11 +52,11 @@ from core.storage import ObjectStorage
 from core.text.steps import ApiStep
 from core.uploads import upload_removal
 from worker.attempts import causes
-from worker.attempts.child import Zygote, ZygoteDied
-from worker.attempts.heartbeat import Heartbeat
+from worker.attempts.child import ForkServer, ForkServerDied
+from worker.attempts.heartbeat import LeaseHeartbeat
 from worker.attempts.memory import MemoryWatch
-from worker.attempts.recorder import Recorder
-from worker.attempts.supervisor import Outcome, Periods, supervise_child
+from worker.attempts.recorder import JobEventRecorder
+from worker.attempts.supervisor import ProcessOutcome, SupervisionPeriods, supervise_child
 
 log = structlog.get_logger(__name__)
 
@@ -74,7 +74,7 @@ FATAL = frozenset({"data", "code", "non-finite", "export"})
 
 
 @dataclass(frozen=True)
-class Tools:
+class AttemptResources:
     """Tools that attempts of one worker share. `zygote` returns a running one; `folder` is scratch
     space.
 
@@ -87,20 +87,20 @@ class Tools:
     settings: Settings
     db: Database
     store: ObjectStorage
-    zygote: Callable[[], Zygote]
+    zygote: Callable[[], ForkServer]
     folder: Path
     is_device_lost: Callable[[str], bool] = lambda _message: True
     device_warning: str | None = None
 
 
-class Attempt:
+class JobAttempt:
     """Run of one claimed job to the end of this attempt.
 
     Args:
         stop: returns True if the worker must shut down.
     """
 
-    def __init__(self, tools: Tools, claim: JobClaim, stop: Callable[[], bool]) -> None:
+    def __init__(self, tools: AttemptResources, claim: JobClaim, stop: Callable[[], bool]) -> None:
         self._tools = tools
         self._claim = claim
         self._stop = stop
@@ -113,7 +113,7 @@ class Attempt:
         self.outage = False
         """True if database, store or disk, not the job, ended the attempt."""
         lease_s = tools.settings.lease_s
-        self._beat = Heartbeat(
+        self._beat = LeaseHeartbeat(
             beat=lambda: claims.renew_lease(tools.db, claim.job_id, claim.fence, lease_s),
             look=self._read_job_state,
             lease_s=lease_s,
@@ -155,7 +155,7 @@ class Attempt:
                 except Unavailable as error:
                     self._give_back_job("outage", str(error))
                 # The zygote is the worker's own, so its death is no strike of the job.
-                except ZygoteDied as error:
+                except ForkServerDied as error:
                     self._give_back_job("zygote", str(error))
                 # This counts: damage stays, and the job would be claimed again and again.
                 except StoreCorrupt as error:
@@ -229,13 +229,13 @@ class Attempt:
         left_s = self._compute_seconds_left()
         bound = settings.job_bytes
         on_cpu = _runs_on_cpu(settings, claim)
-        recorder = Recorder(tools.db, tools.store, claim)
+        recorder = JobEventRecorder(tools.db, tools.store, claim)
         if tools.device_warning is not None:
             recorder.write_job_events([LogEvent(level="warning", message=tools.device_warning)])
         # A limit of addresses does not fit CUDA, which reserves far more of them than it uses.
         child = tools.zygote().fork_child(spec, bound + SLACK_BYTES if bound and on_cpu else 0)
         log.info("job process", pid=child.pid)
-        periods = Periods(
+        periods = SupervisionPeriods(
             settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s
         )
         with MemoryWatch(child, bound) as memory:
@@ -285,7 +285,7 @@ class Attempt:
     def _is_time_exceeded(self) -> bool:
         return time.monotonic() > self._ends_at
 
-    def _record_process_outcome(self, outcome: Outcome) -> Path | None:
+    def _record_process_outcome(self, outcome: ProcessOutcome) -> Path | None:
         log.info("job process ended", ending=outcome.ending, status=outcome.status)
         match outcome.event:
             # A child may report a result and still be ended by force: the ending decides.

@@ -24,7 +24,7 @@ BEATS_PER_LEASE = 6
 LOOK_S = 1.0
 
 
-class Heartbeat:
+class LeaseHeartbeat:
     """A context manager that beats while its block runs.
 
     Args:
@@ -52,7 +52,7 @@ class Heartbeat:
         self._state: JobState | None = JobState.RUNNING
         self._failing = False
 
-    def __enter__(self) -> "Heartbeat":
+    def __enter__(self) -> "LeaseHeartbeat":
         self._thread.start()
         return self
 

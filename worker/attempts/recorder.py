@@ -30,7 +30,7 @@ KEPT_EVENTS = 5_000
 """Maximum number of events kept during an outage of the database; the oldest are dropped."""
 
 
-class Recorder:
+class JobEventRecorder:
     """Writes a child's events under the fence.
 
     During an outage it keeps events and skips states.

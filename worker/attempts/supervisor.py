@@ -26,7 +26,7 @@ from core.contract.jobs.job_event import (
 )
 from core.database.states import JobState
 from core.errors import LeaseLost
-from worker.attempts.child import Child
+from worker.attempts.child import JobProcess
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ SNAPSHOT_SHARE = 0.05
 Ending = Literal["done", "stopped", "error", "died", "stalled", "lost", "cancelled", "overtime"]
 
 
-class Recorder(Protocol):
+class JobEventReceiver(Protocol):
     """Receiver of events; all methods raise `LeaseLost`, and must survive outages."""
 
     def write_job_events(self, events: list[JobEvent]) -> None:
@@ -69,7 +69,7 @@ class HeartbeatState(Protocol):
 
 
 @dataclass(frozen=True)
-class Periods:
+class SupervisionPeriods:
     """Periods of a supervised job's chores, in seconds.
 
     Attributes:
@@ -88,7 +88,7 @@ class Periods:
 
 
 @dataclass
-class Outcome:
+class ProcessOutcome:
     """The end of a child.
 
     Attributes:
@@ -102,27 +102,27 @@ class Outcome:
 
 
 def supervise_child(
-    child: Child,
+    child: JobProcess,
     beat: HeartbeatState,
-    recorder: Recorder,
-    periods: Periods,
+    recorder: JobEventReceiver,
+    periods: SupervisionPeriods,
     stop: Callable[[], bool],
-) -> Outcome:
+) -> ProcessOutcome:
     """Run `child` to its end.
 
     Args:
         stop: function that returns True if the worker must shut down.
     """
-    return _Watch(child, beat, recorder, periods, stop)._supervise_child()
+    return _ProcessSupervision(child, beat, recorder, periods, stop)._supervise_child()
 
 
-class _Watch:
+class _ProcessSupervision:
     def __init__(
         self,
-        child: Child,
+        child: JobProcess,
         beat: HeartbeatState,
-        recorder: Recorder,
-        periods: Periods,
+        recorder: JobEventReceiver,
+        periods: SupervisionPeriods,
         stop: Callable[[], bool],
     ) -> None:
         self._child = child
@@ -144,7 +144,7 @@ class _Watch:
         self._last: LastEvent | None = None
         self._forced: Ending | None = None
 
-    def _supervise_child(self) -> Outcome:
+    def _supervise_child(self) -> ProcessOutcome:
         try:
             while not self._child.ended and not self._last:
                 self._handle_child_events(self._child.read_child_events(TICK_S))
@@ -159,10 +159,10 @@ class _Watch:
                 self._child.kill_process()
             status = self._child.close_and_wait()
         if self._forced is not None:
-            return Outcome(self._forced, self._last, status)
+            return ProcessOutcome(self._forced, self._last, status)
         if not self._last:
-            return Outcome("died", None, status)
-        return Outcome(self._last.event, self._last, status)
+            return ProcessOutcome("died", None, status)
+        return ProcessOutcome(self._last.event, self._last, status)
 
     def _handle_child_events(self, events: list[JobEvent]) -> None:
         for event in events:

@@ -49,7 +49,7 @@ JOB = "--job"
 """Argument before those of one job, which this process runs itself."""
 
 
-class Request(TypedDict):
+class ForkRequest(TypedDict):
     """A request to run the job of a specification file.
 
     `data_bytes` limits its allocations, and 0 means no limit.
@@ -134,7 +134,7 @@ def fork_jobs_on_request(server: socket.socket, child_main: ChildMain) -> None:
 
 
 def _run_forked_job(
-    server: socket.socket, child_main: ChildMain, request: Request, fds: list[int]
+    server: socket.socket, child_main: ChildMain, request: ForkRequest, fds: list[int]
 ) -> None:
     """Run one job in the forked process, and leave without the parent's clean-up."""
     status = CHILD_CRASHED

@@ -15,7 +15,7 @@ import torch
 from bench.gpu.kit import SMALL, create_bench, open_torch_device
 from bench.gpu.step_run import StepRun
 from bench.job_run import fill_in_spec_defaults
-from worker.attempts.child import Child, Zygote
+from worker.attempts.child import ForkServer, JobProcess
 from worker.devices.cuda_free import find_open_devices
 
 CHILD_S = 20.0
@@ -28,7 +28,7 @@ SHARE = 0.9
 
 def record_jobs_forked(run: StepRun) -> None:
     """Fork three jobs, kill the second one while it trains, and allocate 90 % of the memory."""
-    zygote = Zygote()
+    zygote = ForkServer()
     try:
         zygote.wait_until_ready()
         opened = _list_open_devices(zygote.pid)
@@ -63,7 +63,7 @@ def _list_open_devices(pid: int) -> list[str]:
     return find_open_devices(files)
 
 
-def _run_forked_job(zygote: Zygote, run: StepRun, number: int, kill: bool) -> dict[str, Any]:
+def _run_forked_job(zygote: ForkServer, run: StepRun, number: int, kill: bool) -> dict[str, Any]:
     """Run one job in a forked child; with `kill`, end it at the first report of its training."""
     small = run.tiny or run.device != "cuda"
     architecture = SMALL["mlp"] if small else {"name": "resnet18"}
@@ -91,7 +91,7 @@ def _run_forked_job(zygote: Zygote, run: StepRun, number: int, kill: bool) -> di
     return {"seconds to the first report": first_step_s, **_describe_child_end(child, kill, last)}
 
 
-def _describe_child_end(child: Child, kill: bool, last: dict[str, Any]) -> dict[str, Any]:
+def _describe_child_end(child: JobProcess, kill: bool, last: dict[str, Any]) -> dict[str, Any]:
     status = child.close_and_wait()
     ended = (
         "killed" if kill and status == -9 else "done" if last["event"] == "done" else last["event"]

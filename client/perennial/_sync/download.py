@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from perennial._sync.http import ApiRequest, Http
 from perennial._sync.waiting import run_in_thread, sleep_seconds
-from perennial.answers import ApiResponse, Meter
+from perennial.answers import ApiResponse, BodyLimitMeter
 from perennial.errors import (
     APIError,
     BadAnswer,
@@ -117,9 +117,7 @@ def fetch_file(
     return Downloaded(to, size, digest, is_verified=expected_digest is not None)
 
 
-def _wait_until_ready(
-    http: Http, path: str, params: Mapping[str, Any] | None
-) -> ApiResponse:
+def _wait_until_ready(http: Http, path: str, params: Mapping[str, Any] | None) -> ApiResponse:
     """Return the head of the file, waiting while the service builds it.
 
     Raises the service's error if building has failed.
@@ -174,7 +172,7 @@ def _fetch_missing_bytes(
             "Content-Range", f"bytes {received_so_far}-"
         ).startswith(f"bytes {received_so_far}-"):
             raise BadAnswer(f"The service sends another part of {source.path} than was asked for.")
-        meter = Meter(size - received_so_far, SILENCE_S)
+        meter = BodyLimitMeter(size - received_so_far, SILENCE_S)
         file = run_in_thread(lambda: part.open("ab" if is_partial else "wb"))
         try:
             for chunk in response.iter_bytes():

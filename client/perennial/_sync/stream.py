@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from perennial._sync.http import ApiRequest, Http
 from perennial._sync.waiting import sleep_seconds
 from perennial.errors import PerennialError
-from perennial.events import LineSplitter, Parser
+from perennial.events import EventStreamParser, LineSplitter
 
 SILENCE_S = 60.0
 """Timeout of a silent stream; the service sends a sign of life every 15 seconds."""
@@ -40,7 +40,7 @@ def follow_events(
     while True:
         # New for each connection: half an event must not be joined to the next connection's bytes.
         parser, line_splitter, after_before, is_last, size = (
-            Parser(),
+            EventStreamParser(),
             LineSplitter(),
             after,
             False,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perennial._sync.http import ApiRequest, Http, Content
+from perennial._sync.http import ApiRequest, Content, Http
 from perennial._sync.waiting import iterate_in_thread, run_in_thread, sleep_seconds
 from perennial.answers import ApiResponse
 from perennial.errors import (
@@ -28,8 +28,8 @@ from perennial.transfer import (
     WHOLE_BYTES,
     FileSource,
     Progress,
-    Source,
-    UploadMemory,
+    TransferSource,
+    UploadLocationCache,
     format_content_digest,
     format_tus_checksum,
     identify_source,
@@ -66,7 +66,7 @@ class Batch:
     """
 
     model: str
-    source: Source
+    source: TransferSource
     query: Mapping[str, str]
     recipe: Mapping[str, Any] | None
 
@@ -82,15 +82,13 @@ def send_batch(
     """
     size = run_in_thread(lambda: batch.source.size)
     if size >= whole_bytes:
-        upload = _Resumable(http, batch, size, progress)
+        upload = _ResumableUpload(http, batch, size, progress)
         if upload.begin_or_resume_upload():
             return upload.upload_and_submit()
     return _send_in_one_request(http, batch, size, progress)
 
 
-def _send_in_one_request(
-    http: Http, batch: Batch, size: int, progress: Progress | None
-) -> Any:
+def _send_in_one_request(http: Http, batch: Batch, size: int, progress: Progress | None) -> Any:
     headers = {
         "Content-Type": "application/octet-stream",
         "Content-Length": str(size),
@@ -112,7 +110,7 @@ def _send_in_one_request(
     return (http.send(ask)).json()
 
 
-def make_body_reader(source: Source, size: int, progress: Progress | None) -> Content:
+def make_body_reader(source: TransferSource, size: int, progress: Progress | None) -> Content:
     """Return a function that reads a body from a source, from its first byte at every attempt."""
 
     def iterate_body_chunks() -> Iterator[bytes]:
@@ -127,7 +125,7 @@ def make_body_reader(source: Source, size: int, progress: Progress | None) -> Co
     return iterate_body_chunks
 
 
-class _Resumable:
+class _ResumableUpload:
     """One upload in pieces: begun or resumed, sent, and submitted."""
 
     def __init__(self, http: Http, batch: Batch, size: int, progress: Progress | None) -> None:
@@ -144,7 +142,7 @@ class _Resumable:
         # Taken before the first byte is read: `_require_file_unchanged` compares the file with it.
         self._known = run_in_thread(lambda: identify_source(batch.source))
         self._memory = run_in_thread(
-            lambda: UploadMemory(self._http.url, batch.model, self._known)
+            lambda: UploadLocationCache(self._http.url, batch.model, self._known)
         )
         earlier_location = run_in_thread(self._memory.read_stored_path)
         if earlier_location is not None and self._is_upload_known(

@@ -24,13 +24,13 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 
 
 @dataclass(frozen=True)
-class Shell:
+class CommandContext:
     """The call of a command: output options, and the service to use."""
 
     is_json: bool
     profile: str | None
     url: str | None
-    form: listing.Form = field(default_factory=listing.Form)
+    form: listing.ListingFormat = field(default_factory=listing.ListingFormat)
     columns: tuple[str, ...] = ()
 
     def create_client(self) -> Perennial:
@@ -94,7 +94,7 @@ def command(
     columns: tuple[str, ...] | None = _NO_LISTING,
     **settings: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command; its first argument is the `Shell`.
+    """Make a function a command; its first argument is the `CommandContext`.
 
     Args:
         columns: headings of the rows for `Shell.print_rows`; `DYNAMIC`: they depend on the
@@ -112,10 +112,10 @@ def command(
             form = (
                 listing.pop_listing_options(values, columns, is_json=is_json)
                 if has_rows
-                else listing.Form()
+                else listing.ListingFormat()
             )
             with _make_jq_filter(jq):
-                return work(Shell(is_json, profile, url, form, columns or ()), **values)
+                return work(CommandContext(is_json, profile, url, form, columns or ()), **values)
 
         decorate: Callable[[Callable[..., Any]], click.Command] = click.command(name, **settings)
         new_command = decorate(run)

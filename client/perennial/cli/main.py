@@ -15,7 +15,7 @@ import click
 
 from perennial import __version__
 from perennial.cli.exits import ExitStatus, FollowInterrupted, choose_exit_status, describe_statuses
-from perennial.cli.groups import Commands
+from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.output import print_notice
 from perennial.errors import JobEnded, PerennialError
 from perennial.words import replace_requests_by_commands, replace_task_requests
@@ -69,7 +69,7 @@ COMMANDS = {
 }
 
 
-class LazyCommandGroup(Commands):
+class LazyCommandGroup(SuggestingCommandGroup):
     """Loads the module of a command on first use, so that `perennial --help` is fast."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -87,7 +87,7 @@ class LazyCommandGroup(Commands):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write names and descriptions without loading the modules."""
-        with formatter.section("Commands"):
+        with formatter.section("SuggestingCommandGroup"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
         added = sorted(set(_find_command_plugins()) - set(COMMANDS))
         if added:

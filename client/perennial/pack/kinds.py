@@ -8,8 +8,8 @@ from perennial._formats import FORMATS
 from perennial.formats import FIRST_BYTES
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
-from perennial.pack.files import Root
-from perennial.pack.images import Images
+from perennial.pack.files import SourceFolder
+from perennial.pack.images import ImageSource
 from perennial.pack.names import CSV_NAME, is_image_path
 from perennial.pack.remote.fetching import MAX_ENTRIES, Progress
 from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_url_list
@@ -42,7 +42,7 @@ def _open_csv_source(
     label: str = "",
     max_bad: str | float = "",
     allow_outside: bool = False,
-) -> Images:
+) -> ImageSource:
     table = source / CSV_NAME if source.is_dir() else source
     return TableImages(
         table, image=image, label=label, max_bad=max_bad, allow_outside=allow_outside
@@ -56,7 +56,7 @@ def _open_urls(
     max_entries: int = MAX_ENTRIES,
     max_bad: float = MAX_BAD,
     progress: Progress | None = None,
-) -> Images:
+) -> ImageSource:
     # Import the HTTP code only when needed, since it takes a moment.
     from perennial.pack.remote.urls import UrlImages
 
@@ -69,7 +69,7 @@ def _open_urls(
     )
 
 
-KINDS: dict[str, Callable[..., Images]] = {
+KINDS: dict[str, Callable[..., ImageSource]] = {
     FOLDER: FolderImages,
     "csv": _open_csv_source,
     "webdataset": ShardImages,
@@ -142,7 +142,7 @@ def _detect_folder_kind(folder: Path) -> str:
     if (folder / CSV_NAME).is_file():
         return "csv"
     # Names alone are examined here; the kind itself refuses files outside the folder.
-    root = Root(folder, allow_outside=True)
+    root = SourceFolder(folder, allow_outside=True)
     names = list(root.list_files())
     kinds = [
         kind

@@ -7,7 +7,7 @@ from sqlalchemy.exc import OperationalError
 from core.database.states import JobState
 from tests.worker.conftest import LIMIT_S, Clock
 from worker.attempts import heartbeat
-from worker.attempts.heartbeat import Heartbeat
+from worker.attempts.heartbeat import LeaseHeartbeat
 
 Answer = Callable[[], JobState | None]
 
@@ -16,7 +16,7 @@ def out() -> JobState:
     raise OperationalError("UPDATE", None, Exception("gone"))
 
 
-class Heart(Heartbeat):
+class Heart(LeaseHeartbeat):
     """A heartbeat whose waits move the clock on instead of taking time, for so many seconds."""
 
     def __init__(
@@ -61,7 +61,7 @@ def test_a_call_to_wake_is_heard_at_once(monkeypatch: pytest.MonkeyPatch) -> Non
     beaten, looked = threading.Event(), threading.Event()
     beat = lambda: beaten.set() or JobState.RUNNING  # noqa: E731
     look = lambda: looked.set() or JobState.CANCELLING  # noqa: E731
-    with Heartbeat(beat, look, 36_000.0) as heart:
+    with LeaseHeartbeat(beat, look, 36_000.0) as heart:
         assert beaten.wait(LIMIT_S)
         heart.read_job_state_now()
         assert looked.wait(LIMIT_S)

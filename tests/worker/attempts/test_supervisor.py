@@ -26,10 +26,10 @@ from core.contract.jobs.job_event import (
 from core.database.states import JobState
 from core.errors import LeaseLost
 from tests.worker.conftest import Clock
-from worker.attempts.child import Zygote
-from worker.attempts.supervisor import TICK_S, Outcome, Periods, supervise_child
+from worker.attempts.child import ForkServer
+from worker.attempts.supervisor import TICK_S, ProcessOutcome, SupervisionPeriods, supervise_child
 
-NEVER = Periods(snapshot_s=1000, anytime_s=1000, stall_s=1000, grace_s=1000)
+NEVER = SupervisionPeriods(snapshot_s=1000, anytime_s=1000, stall_s=1000, grace_s=1000)
 DONE, LOG = DoneEvent(path="/r"), LogEvent(level="info", message="m")
 BEST = BestEvent(step=3)
 SILENT: list[list[JobEvent]] = []
@@ -115,7 +115,7 @@ class Scripted:
         return -signal.SIGKILL if self.killed_at else 0
 
 
-Run = Callable[..., tuple[Outcome, Scripted]]
+Run = Callable[..., tuple[ProcessOutcome, Scripted]]
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def run(clock: Clock, kept: Kept) -> Run:
     def supervised(
         script: Iterable[list[JobEvent]] = SILENT, *, beat: Answers | None = None, stop: bool = False,
         obeys: bool = True, **periods: float,
-    ) -> tuple[Outcome, Scripted]:  # fmt: skip
+    ) -> tuple[ProcessOutcome, Scripted]:  # fmt: skip
         child: Any = Scripted(clock, script, obeys=obeys)
         return supervise_child(
             child, beat or Answers(), kept, replace(NEVER, **periods), lambda: stop
@@ -252,7 +252,7 @@ def test_the_time_of_a_child_that_was_asked_to_stop_is_its_grace(run: Run) -> No
 
 
 @pytest.fixture
-def watch(zygote: Zygote, spec: Callable[..., Path]) -> Callable[..., Outcome]:
+def watch(zygote: ForkServer, spec: Callable[..., Path]) -> Callable[..., ProcessOutcome]:
     """Supervises a process of the stand-in job."""
 
     def run(
@@ -270,7 +270,7 @@ def test_a_finished_child_is_done_and_all_its_events_are_recorded(watch: Any) ->
     outcome = watch(
         *(("emit", event.to_json()) for event in events), ("emit", DONE.to_json()), kept=kept
     )
-    assert outcome == Outcome("done", DONE, 0)
+    assert outcome == ProcessOutcome("done", DONE, 0)
     assert [event for batch in kept.batches for event in batch] == events
 
 
@@ -298,7 +298,7 @@ def test_a_pause_and_a_shutdown_stop_the_child_after_a_snapshot(watch: Any, shut
 
 
 def test_no_child_outlives_a_failing_recorder(
-    zygote: Zygote, spec: Callable[..., Path], gone: Callable[[int], bool]
+    zygote: ForkServer, spec: Callable[..., Path], gone: Callable[[int], bool]
 ) -> None:
     class Broken(Kept):
         def write_job_events(self, events: list[JobEvent]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from worker.attempts.child import NO_CUDA, Zygote, ZygoteDied
+from worker.attempts.child import NO_CUDA, ForkServer, ForkServerDied
 from worker.devices import cuda_free
 from worker.devices.cuda_free import (
     CudaAlreadyOpenError,
@@ -49,8 +49,8 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
         "zygote.preload_modules = lambda: None\n"
         "zygote.main(sys.argv[1:])\n"
     )
-    zygote = Zygote((sys.executable, str(program)))
-    with pytest.raises(ZygoteDied, match="has opened CUDA"):
+    zygote = ForkServer((sys.executable, str(program)))
+    with pytest.raises(ForkServerDied, match="has opened CUDA"):
         zygote.wait_until_ready()
     zygote.end_zygote()
 

@@ -10,7 +10,7 @@ from perennial import types
 from perennial._async.http import ApiRequest, AsyncHttp
 from perennial._async.job import AsyncJobHandle
 from perennial._async.pages import AsyncPages
-from perennial._async.upload import Batch, send_batch
+from perennial._async.upload import SubmittedBatch, send_batch
 from perennial._async.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
 from perennial.errors import ArchiveRejected, Invalid, UndecidedBatch
@@ -246,7 +246,7 @@ class AsyncTasks:
         with open_transfer_bar("sending", progress) as show:
             try:
                 return await send_batch(
-                    self._http, Batch(model, source, given_params, recipe), show
+                    self._http, SubmittedBatch(model, source, given_params, recipe), show
                 )
             except Invalid as error:
                 if error.code != "unsupported-type":

@@ -55,7 +55,7 @@ class StatusRepeater:
                     print_notice(self._text)
 
 
-class JobLines(StatusRepeater):
+class JobStatusLines(StatusRepeater):
     """Lines of a job: one at each change of state or phase, and one every 15 seconds with the share
     done."""
 
@@ -81,7 +81,7 @@ class JobLines(StatusRepeater):
         )
 
 
-class SentLines(StatusRepeater):
+class TransferStatusLines(StatusRepeater):
     """Lines of a transfer, one every 15 seconds."""
 
     def __init__(self) -> None:

@@ -7,8 +7,8 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from perennial.cli.batches.beat import JobLines
-from perennial.cli.command import Shell
+from perennial.cli.batches.beat import JobStatusLines
+from perennial.cli.command import CommandContext
 from perennial.cli.exits import FollowInterrupted
 from perennial.cli.models.accuracies import (
     explain_unmeasured_sign,
@@ -36,7 +36,7 @@ LOOK_S = 1.0
 
 
 def follow_and_print_job(
-    shell: Shell, client: Perennial, handle: JobHandle, timeout: float | None = None
+    shell: CommandContext, client: Perennial, handle: JobHandle, timeout: float | None = None
 ) -> None:
     """Wait for a job, then print its result.
 
@@ -63,7 +63,7 @@ def follow_and_print_job(
         print_job_outcome(client, job, task)
 
 
-def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) -> Job:
+def wait_for_job(shell: CommandContext, handle: JobHandle, timeout: float | None = None) -> Job:
     """Wait for a job while showing its progress, and return it as it ended.
 
     Raises:
@@ -71,7 +71,7 @@ def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) 
         `follow_and_print_job`.
     """
     try:
-        with nullcontext(True) if sys.stderr.isatty() else JobLines() as progress:
+        with nullcontext(True) if sys.stderr.isatty() else JobStatusLines() as progress:
             # check=False: the caller prints warnings and JSON before it raises the error.
             return handle.wait(timeout, progress=progress, check=False)
     except KeyboardInterrupt:
@@ -89,7 +89,7 @@ def wait_for_job(shell: Shell, handle: JobHandle, timeout: float | None = None) 
         raise
 
 
-def report_learned_job(shell: Shell, client: Perennial, handle: JobHandle) -> None:
+def report_learned_job(shell: CommandContext, client: Perennial, handle: JobHandle) -> None:
     """Report a job whose version the model has learned, even if its gate held the version at
     first."""
     job = handle.job or handle.refresh()
@@ -109,7 +109,7 @@ def _list_new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[s
     return [text for text in dict.fromkeys(all_warnings) if text not in submit_warnings]
 
 
-def print_job_events(shell: Shell, handle: JobHandle) -> None:
+def print_job_events(shell: CommandContext, handle: JobHandle) -> None:
     """Print each event of a job as a line of JSON until it has ended.
 
     Raises:
@@ -135,7 +135,7 @@ def _wait_for_model_base(handle: JobHandle) -> None:
     Raises:
         BaseUnavailable: the base could not be fetched.
     """
-    with JobLines() as progress_lines:
+    with JobStatusLines() as progress_lines:
         while (why := handle.refresh().waiting_for) is not None and why.kind == "base":
             job = handle.refresh()
             progress_lines(job)

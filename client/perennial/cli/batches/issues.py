@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perennial.cli.command import Shell, command
-from perennial.cli.listing import Form
+from perennial.cli.command import CommandContext, command
+from perennial.cli.listing import ListingFormat
 from perennial.cli.output import Cell, is_terminal, print_notice, print_text
 from perennial.errors import BadAnswer, Conflict, Forbidden, Invalid, NotFound
 from perennial.guard import quote_shell_word
@@ -31,7 +31,7 @@ Row = tuple[Cell, ...]
 @click.argument("model")
 @click.argument("task", type=int)
 @click.option("--kind", type=click.Choice(KINDS), help="Only this kind.")
-def list_issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
+def list_issues(shell: CommandContext, model: str, task: int, kind: str | None) -> None:
     """List images of a batch to check, one per row, as far as the service lists them.
 
     A suspect has a label that looks wrong; `suggested` is `score` times as probable. The commands
@@ -45,7 +45,7 @@ def list_issues(shell: Shell, model: str, task: int, kind: str | None) -> None:
     batch = client.tasks.retrieve(model, task)
     rows = [row for row in list_finding_rows(batch) if kind in (None, row[0])]
     # Options such as --csv are for programs, which read rows alone.
-    is_for_person = not shell.is_json and is_terminal() and shell.form == Form()
+    is_for_person = not shell.is_json and is_terminal() and shell.form == ListingFormat()
     refusal = _find_refusal(client, model, batch, rows) if is_for_person or shell.is_json else None
     commands = [None if refusal else _build_relabel_command(model, batch, row) for row in rows]
     items = [

@@ -15,9 +15,9 @@ from perennial.cli.batches.following import (
     print_job_events,
 )
 from perennial.cli.batches.trials import TRIAL_COLUMNS, print_trials
-from perennial.cli.command import RECIPE, SECONDS, Shell, command
+from perennial.cli.command import RECIPE, SECONDS, CommandContext, command
 from perennial.cli.exits import FollowInterrupted
-from perennial.cli.groups import Commands
+from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import format_short_time, format_time, print_fields, print_text
 from perennial.cli.states import JOBS, build_state_option
@@ -26,7 +26,7 @@ from perennial.text import make_one_line
 from perennial.types import Job
 
 
-@click.group("jobs", cls=Commands)
+@click.group("jobs", cls=SuggestingCommandGroup)
 def job_commands() -> None:
     """List, follow, pause, cancel and retry jobs."""
 
@@ -48,7 +48,7 @@ def job_commands() -> None:
     help="Largest number of rows.",
 )
 def list_jobs(
-    shell: Shell, model: str | None, wanted: str | None, kind: str | None, limit: int
+    shell: CommandContext, model: str | None, wanted: str | None, kind: str | None, limit: int
 ) -> None:
     """List jobs, newest first."""
     client, service_state = shell.create_client(), None if wanted is None else JOBS[wanted]
@@ -75,7 +75,7 @@ def list_jobs(
 
 @command("show", job_commands)
 @click.argument("job")
-def show_job(shell: Shell, job: str) -> None:
+def show_job(shell: CommandContext, job: str) -> None:
     """Show one job: its progress, what it waits for, and how it ended."""
     job_details = shell.create_client().jobs.retrieve(job)
     shell.print_result(job_details, lambda: _print_job_fields(job_details))
@@ -110,7 +110,7 @@ def _print_job_fields(job: Job) -> None:
 @command("watch", job_commands)
 @click.argument("job")
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Longest time to wait.")
-def watch_job(shell: Shell, job: str, timeout: float | None) -> None:
+def watch_job(shell: CommandContext, job: str, timeout: float | None) -> None:
     """Follow a job to its end; --json prints each event as a line. Ctrl-C does not stop the job."""
     client = shell.create_client()
     handle = client.job(job)
@@ -126,7 +126,7 @@ def watch_job(shell: Shell, job: str, timeout: float | None) -> None:
 @click.option(
     "--follow", "-f", "is_followed", is_flag=True, help="Follow the log until the job has ended."
 )
-def print_job_log(shell: Shell, job: str, is_followed: bool) -> None:
+def print_job_log(shell: CommandContext, job: str, is_followed: bool) -> None:
     """Print the log of a job."""
     try:
         for one in shell.create_client().job(job).logs(follow=is_followed):
@@ -140,7 +140,7 @@ def print_job_log(shell: Shell, job: str, is_followed: bool) -> None:
 
 @command("trials", job_commands, columns=TRIAL_COLUMNS)
 @click.argument("job")
-def show_trials(shell: Shell, job: str) -> None:
+def show_trials(shell: CommandContext, job: str) -> None:
     """Show the recipes that a job compares, their figures, and why they lost."""
     print_trials(shell, shell.create_client().jobs.trials(job))
 
@@ -148,7 +148,7 @@ def show_trials(shell: Shell, job: str) -> None:
 @command("choose", job_commands, columns=TRIAL_COLUMNS)
 @click.argument("job")
 @click.argument("trial", type=click.IntRange(1, 8))
-def choose_trial(shell: Shell, job: str, trial: int) -> None:
+def choose_trial(shell: CommandContext, job: str, trial: int) -> None:
     """Choose the trial of a waiting job whose result becomes the version."""
     print_trials(shell, shell.create_client().jobs.choose(job, trial))
 
@@ -156,7 +156,7 @@ def choose_trial(shell: Shell, job: str, trial: int) -> None:
 def _add_action_command(verb: str, text: str, done: str) -> None:
     @command(verb, job_commands, help=text)
     @click.argument("job")
-    def act(shell: Shell, job: str) -> None:
+    def act(shell: CommandContext, job: str) -> None:
         changed_job = getattr(shell.create_client().jobs, verb)(job)
         shell.print_result(
             changed_job, lambda: print_text(f"Job {job} {done}: it is {changed_job.state}.")
@@ -176,7 +176,7 @@ _add_action_command("resume", "Resume a paused job from its newest snapshot.", "
 @click.argument("job")
 @RECIPE
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")
-def retry_job(shell: Shell, job: str, recipe: Any, detach: bool) -> None:
+def retry_job(shell: CommandContext, job: str, recipe: Any, detach: bool) -> None:
     """Learn a job's task again in its place; '--recipe {}' uses the model's own recipe."""
     client = shell.create_client()
     handle = client.jobs.retry(job, recipe=recipe)

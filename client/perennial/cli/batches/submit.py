@@ -15,10 +15,10 @@ import click
 
 from perennial._formats import FORMATS
 from perennial.bars import show_listing_bar
-from perennial.cli.batches.beat import SentLines
+from perennial.cli.batches.beat import TransferStatusLines
 from perennial.cli.batches.following import follow_and_print_job, report_learned_job
 from perennial.cli.batches.trials import print_trials, trials_value
-from perennial.cli.command import RECIPE, SECONDS, Shell, command
+from perennial.cli.command import RECIPE, SECONDS, CommandContext, command
 from perennial.cli.output import Cell, print_fields, print_notice, print_text
 from perennial.errors import NotFound, UndecidedBatch
 from perennial.guard import quote_shell_word
@@ -92,7 +92,7 @@ WORTH_SAYING_S = 10.0
     help="Allow private addresses such as 10.0.0.1 in a list of URLs.",
 )
 def submit_batch(
-    shell: Shell,
+    shell: CommandContext,
     model: str,
     batch: str,
     name: str | None,
@@ -144,7 +144,7 @@ def submit_batch(
         )
         if check:
             with (
-                nullcontext(True) if is_shown else SentLines() as sent,
+                nullcontext(True) if is_shown else TransferStatusLines() as sent,
                 _suggest_creating_model(model),
             ):
                 report = client.tasks.check(
@@ -155,7 +155,7 @@ def submit_batch(
             return
         label = name or (None if batch == "-" else _derive_batch_name(batch))
         with (
-            nullcontext(True) if is_shown else SentLines() as sent,
+            nullcontext(True) if is_shown else TransferStatusLines() as sent,
             _suggest_creating_model(model),
         ):
             handle = client.submit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from perennial.cli.command import Shell, parse_json_option
+from perennial.cli.command import CommandContext, parse_json_option
 from perennial.cli.output import Cell, print_text
 from perennial.guard import quote_shell_word
 from perennial.shapes import convert_to_json
@@ -29,7 +29,7 @@ def trials_value(text: str) -> Any:
     return text if text == "auto" else parse_json_option(text)
 
 
-def print_trials(shell: Shell, trials: Trials) -> None:
+def print_trials(shell: CommandContext, trials: Trials) -> None:
     """Print the trials of a job, and what they wait for."""
     rows = [_build_row(one, trials) for one in trials.items]
     shell.print_rows(trials, rows, "No trial.", TRIAL_COLUMNS)

@@ -12,9 +12,9 @@ import click
 
 from perennial.cli.batches import inbox
 from perennial.cli.batches.inbox import FAILED, HELD, LEARNED, FoundBatch
-from perennial.cli.command import RECIPE, SECONDS, Shell, command
+from perennial.cli.command import RECIPE, SECONDS, CommandContext, command
 from perennial.cli.exits import ExitStatus, choose_exit_status
-from perennial.cli.models.accuracies import Accuracy
+from perennial.cli.models.accuracies import MeasuredAccuracy
 from perennial.cli.output import print_json_line, print_notice, print_text
 from perennial.errors import (
     ArchiveRejected,
@@ -89,7 +89,7 @@ WORST = (
     "--timeout", type=SECONDS, metavar="SECONDS", help="With --once: longest time to run."
 )
 def watch_folder(
-    shell: Shell,
+    shell: CommandContext,
     folder: Path,
     model: str,
     recipe: Any,
@@ -115,7 +115,7 @@ def watch_folder(
     with inbox.lock_folder(folder), shell.create_client() as client:
         # a wrong name or key ends the command before any batch is sent
         client.models.retrieve(model)
-        watch = Watch(shell, client, folder, model, recipe, quiet_s)
+        watch = WatchedFolder(shell, client, folder, model, recipe, quiet_s)
         until = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
@@ -132,7 +132,7 @@ def watch_folder(
 
 
 @dataclass
-class Sent:
+class SentBatch:
     """A batch that is under way, as it was when it was sent.
 
     Attributes:
@@ -146,7 +146,7 @@ class Sent:
 
 
 @dataclass
-class Watch:
+class WatchedFolder:
     """State of a watched folder.
 
     Attributes:
@@ -157,13 +157,13 @@ class Watch:
         heard: time of the service's last response, on the monotonic clock in seconds.
     """
 
-    shell: Shell
+    shell: CommandContext
     client: Perennial
     folder: Path
     model: str
     recipe: Any
     quiet_s: float
-    sent: dict[str, Sent] = field(default_factory=dict)
+    sent: dict[str, SentBatch] = field(default_factory=dict)
     ends: set[ExitStatus] = field(default_factory=set)
     stuck: dict[str, FoundBatch] = field(default_factory=dict)
     away: PerennialError | None = None
@@ -257,7 +257,7 @@ class Watch:
             and batch.is_batch_complete(self.quiet_s)
         )
 
-    def _follow_sent_job(self, one: Sent) -> None:
+    def _follow_sent_job(self, one: SentBatch) -> None:
         one.job = one.handle.refresh()
         if one.job.is_terminal:
             error = one.handle.ending(one.job)
@@ -267,7 +267,7 @@ class Watch:
         else:
             self._report_missing_base_once(one)
 
-    def _report_missing_base_once(self, one: Sent) -> None:
+    def _report_missing_base_once(self, one: SentBatch) -> None:
         """Report once that a job waits for a base that cannot be fetched."""
         lacking = None if one.job is None else explain_missing_base(one.job)
         if lacking is not None and not one.is_wait_reported:
@@ -301,7 +301,7 @@ class Watch:
             self._move_settled_batch(batch, None, handle.job)
             return
         self._report_batch_event(path.name, "sent", f"job {handle.id}")
-        self.sent[path.name] = sent = Sent(batch, handle, handle.job)
+        self.sent[path.name] = sent = SentBatch(batch, handle, handle.job)
         self._report_missing_base_once(sent)
 
     def _move_settled_batch(
@@ -366,7 +366,7 @@ class Watch:
             task = None
         if task is None or task.accuracy_when_learned is None:
             return f"version {job.version}"
-        accuracy = Accuracy(task.accuracy_when_learned, task.n_held_out or 0)
+        accuracy = MeasuredAccuracy(task.accuracy_when_learned, task.n_held_out or 0)
         return f"version {job.version}, accuracy {accuracy}"
 
     def _report_batch_event(self, name: str, what: str, more: str) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from perennial.class_file import list_classes
-from perennial.cli.command import RECIPE, Shell, command, parse_json_option
+from perennial.cli.command import RECIPE, CommandContext, command, parse_json_option
 from perennial.cli.models.recipe import describe_architecture
 from perennial.cli.models.references import (
-    Comparison,
+    ReferenceComparison,
     compare_with_closed_form,
     read_references,
 )
@@ -51,7 +51,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @RECIPE
 def adopt_classifier(
-    shell: Shell,
+    shell: CommandContext,
     model: str,
     weights: Path,
     architecture: str,
@@ -80,7 +80,7 @@ def adopt_classifier(
     shell.print_result(found.to_dict(), lambda: _print_comparison(adopted, found))
 
 
-def _print_comparison(adopted: Model, found: Comparison) -> None:
+def _print_comparison(adopted: Model, found: ReferenceComparison) -> None:
     _print_adopted_model(adopted)
     print_fields(
         [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from perennial import words
-from perennial.cli.command import REASON, Shell, command
+from perennial.cli.command import REASON, CommandContext, command
 from perennial.cli.output import print_text
 from perennial.errors import Invalid
 from perennial.text import make_one_line
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 @click.argument("version", type=int)
 @REASON
 @click.option("--alias", default="production", show_default=True, help="Alias to move.")
-def promote_version(shell: Shell, model: str, version: int, reason: str | None, alias: str) -> None:
+def promote_version(
+    shell: CommandContext, model: str, version: int, reason: str | None, alias: str
+) -> None:
     """Move production to a version; a held version requires a --reason."""
     client = shell.create_client()
     with _report_missing_version(client, model, version):
@@ -44,7 +46,7 @@ def promote_version(shell: Shell, model: str, version: int, reason: str | None, 
 @REASON
 @click.option("--alias", default="production", show_default=True)
 def roll_production_back(
-    shell: Shell, model: str, version: int | None, reason: str | None, alias: str
+    shell: CommandContext, model: str, version: int | None, reason: str | None, alias: str
 ) -> None:
     """Move production back, and show what it no longer knows. It stays there until you promote or
     `follow`.
@@ -57,7 +59,7 @@ def roll_production_back(
 
 @command("follow", short_help="Let production follow the lineage again.")
 @click.argument("model")
-def follow_lineage(shell: Shell, model: str) -> None:
+def follow_lineage(shell: CommandContext, model: str) -> None:
     """Let production follow the lineage again after a rollback."""
     moved_alias = shell.create_client().aliases.follow(model)
     shell.print_result(moved_alias, lambda: _print_alias_target(model, moved_alias))

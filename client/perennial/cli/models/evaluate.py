@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from perennial.bars import show_listing_bar
-from perennial.cli.command import DYNAMIC, VERSION, Shell, command
-from perennial.cli.listing import Form
+from perennial.cli.command import DYNAMIC, VERSION, CommandContext, command
+from perennial.cli.listing import ListingFormat
 from perennial.cli.models.predict import MOST_BYTES, MOST_IMAGES
 from perennial.cli.output import Cell, is_terminal, print_notice, print_text
 from perennial.errors import BadAnswer, ConfigError, PerennialError
@@ -35,7 +35,7 @@ TABLES = {
 
 
 @dataclass
-class Score:
+class EvaluationScore:
     """A version's predictions for labelled images."""
 
     version: int | None = None
@@ -131,7 +131,13 @@ def compute_wilson_interval(right: int, images: int) -> tuple[float, float] | No
     "--wrong", is_flag=True, help="With --list images: only those that are predicted wrongly."
 )
 def evaluate_version(
-    shell: Shell, model: str, folder: Path, version: str, task: int | None, listed: str, wrong: bool
+    shell: CommandContext,
+    model: str,
+    folder: Path,
+    version: str,
+    task: int | None,
+    listed: str,
+    wrong: bool,
 ) -> int:
     """Predict the labelled images in DIR, without learning them: accuracy, confusion, each class.
 
@@ -143,7 +149,7 @@ def evaluate_version(
         raise click.UsageError("--wrong is for --list images.")
     # A wrong --columns ends the command before any image is sent.
     shell.form.select_column_indices(TABLES[listed])
-    client, score = shell.create_client(), Score()
+    client, score = shell.create_client(), EvaluationScore()
     source = open_labelled_images(folder)
     with show_listing_bar(sys.stderr.isatty(), "asked") as show:
         for batch in iterate_request_images(source):
@@ -178,7 +184,9 @@ def evaluate_version(
     return 1 if score.unusable else 0
 
 
-def _print_score(shell: Shell, model: str, score: Score, listed: str, wrong: bool) -> None:
+def _print_score(
+    shell: CommandContext, model: str, score: EvaluationScore, listed: str, wrong: bool
+) -> None:
     rows: Iterator[tuple[Cell, ...]]
     if listed == "classes":
         rows = score.build_class_rows()
@@ -194,7 +202,7 @@ def _print_score(shell: Shell, model: str, score: Score, listed: str, wrong: boo
             f"right, {score.correct_count / len(score.rows):.1%} (95 %: {around[0]:.1%} to "
             f"{around[1]:.1%})."
         )
-    if shell.form != Form() or not is_terminal():
+    if shell.form != ListingFormat() or not is_terminal():
         return
     if listed == "classes":
         for (label, called), number in score.count_confused_classes().most_common(PAIRS):

@@ -9,8 +9,8 @@ import click
 
 from perennial import words
 from perennial.cli.batches.following import wait_for_job
-from perennial.cli.command import RECIPE, Shell, command, parse_json_option
-from perennial.cli.groups import Commands
+from perennial.cli.command import RECIPE, CommandContext, command, parse_json_option
+from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.rebase import rebase_model
 from perennial.cli.models.recipe import build_recipe_rows, describe_architecture
 from perennial.cli.output import (
@@ -34,7 +34,7 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 STOP = click.Choice(["stop", "continue"])
 
 
-@click.group("models", cls=Commands)
+@click.group("models", cls=SuggestingCommandGroup)
 def model_commands() -> None:
     """Create, list, show, change, rebase and delete models."""
 
@@ -52,7 +52,7 @@ model_commands.add_command(rebase_model)
 )
 @click.argument("query", required=False)
 @build_state_option("--waits", "wanted", WAITS)
-def list_models(shell: Shell, query: str | None, wanted: str | None) -> None:
+def list_models(shell: CommandContext, query: str | None, wanted: str | None) -> None:
     """List all models; with QUERY, those whose name contains it."""
     every = shell.create_client().models.list(query=query, summary=True)
     matching_models = [
@@ -111,7 +111,7 @@ NONE = "none"
 """Value that switches a limit off; `off` means the same."""
 
 
-class _Limit(click.ParamType[float | str]):
+class _GateLimitType(click.ParamType[float | str]):
     """Type of an option that takes a number or `none`."""
 
     name = "limit"
@@ -129,7 +129,7 @@ class _Limit(click.ParamType[float | str]):
             self.fail(f"{value!r} is neither a number nor {NONE}", param, ctx)
 
 
-LIMIT = _Limit()
+LIMIT = _GateLimitType()
 
 
 def _add_settings_options() -> Callable[[Work], Work]:
@@ -258,7 +258,7 @@ def _build_given_fields(values: dict[str, Any]) -> dict[str, Any]:
 )
 @_add_settings_options()
 def create_model(
-    shell: Shell, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any
+    shell: CommandContext, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any
 ) -> None:
     """Create a model. Only its NAME is required."""
     request_fields = _build_given_fields(values)
@@ -273,7 +273,9 @@ def create_model(
     shell.print_result(model, lambda: _print_new_model(model))
 
 
-def _wait_for_fetched_base(shell: Shell, client: Perennial, model: Model, job: str) -> Model:
+def _wait_for_fetched_base(
+    shell: CommandContext, client: Perennial, model: Model, job: str
+) -> Model:
     """Wait for the job that fetches the base of a new model. Raises JobEnded if it fails."""
     handle = client.job(job)
     error = handle.ending(wait_for_job(shell, handle))
@@ -285,7 +287,7 @@ def _wait_for_fetched_base(shell: Shell, client: Perennial, model: Model, job: s
 
 @command("show", model_commands)
 @click.argument("model")
-def show_model(shell: Shell, model: str) -> None:
+def show_model(shell: CommandContext, model: str) -> None:
     """Show one model: its settings, its versions, and what waits for you."""
     model_details = shell.create_client().models.retrieve(model)
     shell.print_result(model_details, lambda: _print_model_fields(model_details))
@@ -370,7 +372,7 @@ def _print_attention(model: Model) -> None:
 @command("set", model_commands)
 @click.argument("model")
 @_add_settings_options()
-def change_model(shell: Shell, model: str, **values: Any) -> None:
+def change_model(shell: CommandContext, model: str, **values: Any) -> None:
     """Change a model's recipe, gate and rules, for later batches."""
     changes = _build_given_fields(values)
     if not changes:
@@ -385,7 +387,7 @@ def change_model(shell: Shell, model: str, **values: Any) -> None:
 @command("rm", model_commands)
 @click.argument("model")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def delete_model(shell: Shell, model: str, yes: bool) -> None:
+def delete_model(shell: CommandContext, model: str, yes: bool) -> None:
     """Delete a model with all its stored data."""
     client = shell.create_client()
     model_details = client.models.retrieve(model)
@@ -405,7 +407,7 @@ def delete_model(shell: Shell, model: str, yes: bool) -> None:
 @command("memory", model_commands)
 @click.argument("model")
 @click.option("--delete", is_flag=True, help="Delete all of them.")
-def show_memory(shell: Shell, model: str, delete: bool) -> None:
+def show_memory(shell: CommandContext, model: str, delete: bool) -> None:
     """Show the images that a model retains for replay, or delete them."""
     client = shell.create_client()
     if delete:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from perennial.cli.command import DYNAMIC, VERSION, Shell, command
+from perennial.cli.command import DYNAMIC, VERSION, CommandContext, command
 from perennial.cli.output import print_json_line, print_notice
 from perennial.errors import BadAnswer
 from perennial.pack.names import IMAGE_SUFFIXES
@@ -34,7 +34,12 @@ MOST_IMAGES, MOST_BYTES = 64, 16 << 20
 )
 @click.option("--task", type=int, help="In the scenario task: the task whose head predicts.")
 def predict_files(
-    shell: Shell, model: str, paths: tuple[Path, ...], version: str, top_k: int, task: int | None
+    shell: CommandContext,
+    model: str,
+    paths: tuple[Path, ...],
+    version: str,
+    top_k: int,
+    task: int | None,
 ) -> int:
     """Predict what images show. PATHS are image files, or folders that are searched for them.
 

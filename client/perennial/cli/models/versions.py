@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perennial import words
-from perennial.cli.command import DYNAMIC, Shell, command
-from perennial.cli.groups import Commands
-from perennial.cli.listing import Form
+from perennial.cli.command import DYNAMIC, CommandContext, command
+from perennial.cli.groups import SuggestingCommandGroup
+from perennial.cli.listing import ListingFormat
 from perennial.cli.models.accuracies import (
     explain_unmeasured_sign,
     format_accuracies_in_words,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perennial import Perennial
 
 
-@click.group("versions", cls=Commands)
+@click.group("versions", cls=SuggestingCommandGroup)
 def version_commands() -> None:
     """List, show and compare versions."""
 
@@ -46,7 +46,7 @@ def version_commands() -> None:
 )
 @click.argument("model")
 @build_state_option("--status", "status", VERSIONS)
-def list_versions(shell: Shell, model: str, status: str | None) -> None:
+def list_versions(shell: CommandContext, model: str, status: str | None) -> None:
     """List all versions of a model, including held ones; `images` are the held-out images that the
     accuracy rests on.
     """
@@ -66,7 +66,7 @@ def list_versions(shell: Shell, model: str, status: str | None) -> None:
 @command("show", version_commands)
 @click.argument("model")
 @click.argument("version", default="production")
-def show_version(shell: Shell, model: str, version: str) -> None:
+def show_version(shell: CommandContext, model: str, version: str) -> None:
     """Show one version: its gate, accuracy on each task, and bytes. VERSION is a number or
     alias.
     """
@@ -108,7 +108,7 @@ def _print_version(client: Perennial, model: str, version: Version) -> None:
 @click.argument("model")
 @click.argument("version")
 @click.argument("text", required=False)
-def set_version_note(shell: Shell, model: str, version: str, text: str | None) -> None:
+def set_version_note(shell: CommandContext, model: str, version: str, text: str | None) -> None:
     """Set the note of a version; without TEXT remove it."""
     client = shell.create_client()
     details = client.versions.update(model, version, note=text)
@@ -119,7 +119,7 @@ def set_version_note(shell: Shell, model: str, version: str, text: str | None) -
 @click.argument("model")
 @click.argument("before")
 @click.argument("after")
-def print_version_diff(shell: Shell, model: str, before: str, after: str) -> None:
+def print_version_diff(shell: CommandContext, model: str, before: str, after: str) -> None:
     """Show the differences between two versions: accuracy by task, classes, bytes, recipe.
     `images` are the held-out images of the task.
     """
@@ -171,7 +171,7 @@ def print_version_diff(shell: Shell, model: str, before: str, after: str) -> Non
         ]
         shell.form.print_rows(headings, rows, "No task.")
         # Options such as --csv are for programs, which read rows alone.
-        if shell.form != Form():
+        if shell.form != ListingFormat():
             return
         if lost_tasks:
             print_text(

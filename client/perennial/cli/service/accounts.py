@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from perennial.cli.command import DYNAMIC, Shell, command
-from perennial.cli.groups import Commands
+from perennial.cli.command import DYNAMIC, CommandContext, command
+from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.named import find_id_by_name
 from perennial.cli.output import format_bytes, format_time, print_notice, print_text
 from perennial.text import make_one_line
@@ -65,13 +65,13 @@ class TimeParameter(click.ParamType[str]):
 FUTURE, PAST = TimeParameter(is_past=False), TimeParameter(is_past=True)
 
 
-@click.group("keys", cls=Commands)
+@click.group("keys", cls=SuggestingCommandGroup)
 def key_commands() -> None:
     """Create, list and revoke access keys; requires an admin key."""
 
 
 @command("list", key_commands, columns=("key", "name", "owner", "scope", "valid until"))
-def list_keys(shell: Shell) -> None:
+def list_keys(shell: CommandContext) -> None:
     """List all keys, without their secrets."""
     key_list = list(shell.create_client().keys.list())
     rows = [
@@ -119,7 +119,7 @@ def _format_key_validity(key: Any) -> str:
 @click.option("--alias", metavar="ALIAS", help="For scope predict: the alias, such as production.")
 @click.option("--requests-per-s", type=float, metavar="N", help="For scope predict; default 5.")
 @click.option("--images-per-day", type=int, metavar="N", help="For scope predict; default 1000.")
-def create_key(shell: Shell, name: str, expires: str | None, **wanted: Any) -> None:
+def create_key(shell: CommandContext, name: str, expires: str | None, **wanted: Any) -> None:
     """Create a key. Its secret is printed once, on standard output."""
     new_key = shell.create_client().keys.create(name, expires_at=expires, **wanted)
 
@@ -136,7 +136,7 @@ def create_key(shell: Shell, name: str, expires: str | None, **wanted: Any) -> N
 
 @command("revoke", key_commands)
 @click.argument("key", metavar="KEY|NAME")
-def revoke_key(shell: Shell, key: str) -> None:
+def revoke_key(shell: CommandContext, key: str) -> None:
     """Revoke a key. KEY is its id; a NAME must belong to exactly one valid key."""
     client = shell.create_client()
     # Revoked keys do not count, so that their names can be used again.
@@ -169,7 +169,7 @@ def revoke_key(shell: Shell, key: str) -> None:
     show_default=True,
     help="Largest number of rows.",
 )
-def print_audit_trail(shell: Shell, newest: bool, limit: int, **wanted: Any) -> None:
+def print_audit_trail(shell: CommandContext, newest: bool, limit: int, **wanted: Any) -> None:
     """Show who changed what; with --json one line per change. Requires an admin key."""
     # The list is read lazily, so no page beyond the limit is requested.
     changes = islice(
@@ -189,7 +189,7 @@ def print_audit_trail(shell: Shell, newest: bool, limit: int, **wanted: Any) -> 
 
 @command("usage", columns=DYNAMIC, short_help="Bytes and jobs, by model or owner.")
 @click.option("--by", type=click.Choice(["model", "owner"]), default="model", show_default=True)
-def print_usage(shell: Shell, by: str) -> None:
+def print_usage(shell: CommandContext, by: str) -> None:
     """Show bytes and jobs, by model or owner. Requires an admin key."""
     client = shell.create_client()
     items: list[Any] = list(client.usage.by_model() if by == "model" else client.usage.by_owner())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from perennial import config
-from perennial.cli.command import Shell, command
+from perennial.cli.command import CommandContext, command
 from perennial.cli.output import ask_for_text, print_notice, print_text
 from perennial.errors import (
     APIError,
@@ -43,7 +43,9 @@ KEYS_PAGE = "/ui/admin/keys"
     help="Open the page on which keys are created; default: if the command asks for a key and "
     "there is a browser.",
 )
-def log_in(shell: Shell, address: str | None, key: str | None, browser: bool | None) -> None:
+def log_in(
+    shell: CommandContext, address: str | None, key: str | None, browser: bool | None
+) -> None:
     """Store the URL of a service and a key, after trying both.
 
     The URL can be that of any page of the service, such as

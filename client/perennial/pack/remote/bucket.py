@@ -4,14 +4,14 @@ from collections.abc import Collection
 
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
-from perennial.pack.images import Image
+from perennial.pack.images import SourceImage
 from perennial.pack.names import build_numbered_name, explain_invalid_path, normalise_to_nfc
-from perennial.pack.remote.address import Address, parse_bucket_address
+from perennial.pack.remote.address import BucketAddress, parse_bucket_address
 from perennial.pack.remote.fetching import (
     MAX_ENTRIES,
     MAX_ENTRY_BYTES,
-    EntryChanged,
     FetchedImages,
+    ListedEntryChanged,
     Progress,
     require_positive_limit,
 )
@@ -71,7 +71,7 @@ class BucketImages(FetchedImages):
             Undecided: one of the options is needed.
             ExtraMissing: a library is needed.
         """
-        self._address: Address = parse_bucket_address(address)
+        self._address: BucketAddress = parse_bucket_address(address)
         require_positive_limit(max_entries)
         super().__init__(f"{quote_name(str(self._address))}", max_bad)
         self._store = open_store(self._address, StoreOptions(endpoint, profile, anonymous))
@@ -123,7 +123,7 @@ class BucketImages(FetchedImages):
                 )
             try:
                 return self._store.read_object(table)
-            except EntryChanged as changed:
+            except ListedEntryChanged as changed:
                 raise UnreadableBatchError(
                     f"The object {quote_name(table.key)} {changed}."
                 ) from changed
@@ -146,7 +146,7 @@ class BucketImages(FetchedImages):
         # Keys may hold what some file systems do not take, such as a colon or a final dot.
         if not is_safe_file_name(base):
             name = f"{folder}/{build_numbered_name(len(self.rows))}".removeprefix("/")
-        self.rows.append(Image(name, label, part))
+        self.rows.append(SourceImage(name, label, part))
 
     def _list_objects(self, max_entries: int, progress: Progress | None) -> dict[str, ListedObject]:
         """Return the objects by their names in the batch, adding invalid names as bad. Raises

@@ -12,8 +12,8 @@ from pathlib import Path
 from perennial.pack import parts
 from perennial.pack.bad import BadEntries
 from perennial.pack.errors import PackError
-from perennial.pack.files import FileImages, Root
-from perennial.pack.images import Image
+from perennial.pack.files import FileImages, SourceFolder
+from perennial.pack.images import SourceImage
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import (
     CSV_NAME,
@@ -63,7 +63,7 @@ class TableImages(FileImages):
             PackError: the table cannot be used, or too many entries are bad.
         """
         super().__init__(f"the list {quote_name(source.name)}", source.parent)
-        root = Root(source.parent, allow_outside)
+        root = SourceFolder(source.parent, allow_outside)
         options = parse_given_options(
             {"image": image, "label": label, "max_bad": max_bad, "table": source.name}
         )
@@ -98,7 +98,7 @@ class _DiskNames(ImageNames):
     searched.
     """
 
-    def __init__(self, root: Root) -> None:
+    def __init__(self, root: SourceFolder) -> None:
         self.names: list[str] = []
         super().__init__(self.names, ())
         self._root = root
@@ -202,7 +202,7 @@ def describe_left_out_entries(entries: Sequence[BadEntry]) -> list[str]:
 def add_table_rows(
     images: FileImages,
     rows: Iterator[tuple[str, str, str, str]],
-    root: Root,
+    root: SourceFolder,
     bad: BadEntries | None = None,
 ) -> None:
     """Add files as (path from the root, label, part, place of the entry), sorted by path.
@@ -250,7 +250,7 @@ def add_table_rows(
                 bad.add_bad_entry(where, f"names an image that is not there: {error}")
                 continue
             raise PackError(f"{where}: {error}") from error
-        images.rows.append(Image(name, normalise_label_text(label), part))
+        images.rows.append(SourceImage(name, normalise_label_text(label), part))
     if renamed:
         images.warnings.append(
             f"{format_count(renamed, 'image')} got another name in the batch, "

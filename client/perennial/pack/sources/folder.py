@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from perennial.pack.errors import PackError, Undecided
-from perennial.pack.files import FileImages, Root
-from perennial.pack.images import Image
+from perennial.pack.files import FileImages, SourceFolder
+from perennial.pack.images import SourceImage
 from perennial.pack.name_patterns import build_table_by_pattern
 from perennial.pack.names import explain_invalid_path, normalise_to_nfc
 from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
@@ -87,7 +87,7 @@ class FolderImages(FileImages):
                 "names_pattern": names_pattern,
             }
         )
-        root = Root(folder, allow_outside)
+        root = SourceFolder(folder, allow_outside)
         names = list(root.list_files())
         plan = plan_folder_reading(
             names,
@@ -120,7 +120,7 @@ class FolderImages(FileImages):
                 f"{quote_name(name)} {wrong}, and the service would refuse the batch. Rename it."
             )
         self.add_image_file(name)
-        self.rows.append(Image(name, label, part))
+        self.rows.append(SourceImage(name, label, part))
 
 
 def plan_folder_reading(
@@ -167,7 +167,7 @@ def plan_folder_reading(
         raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
 
 
-def do_names_determine_classes(plan: BatchReadingPlan, rows: Sequence[Image]) -> bool:
+def do_names_determine_classes(plan: BatchReadingPlan, rows: Sequence[SourceImage]) -> bool:
     """Return True if the service derives the same classes and parts from the sent names alone."""
     # Labels from a table, an option or a pattern are nowhere in the names.
     if plan.kind not in ("folders", "split"):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from perennial.pack import parts
 from perennial.pack.errors import PackError
 from perennial.pack.files import FileSnapshots
-from perennial.pack.images import Image, Images
+from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import build_numbered_name
 from perennial.pack.text import quote_name
@@ -16,7 +16,7 @@ Content = bytes | str | os.PathLike[str]
 Classes = Mapping[str, Sequence[Content]]
 
 
-class MappedImages(Images):
+class MappedImages(ImageSource):
     """Images by class, or by `train` and `test` and then by class, in sorted order of parts and
     classes.
     """
@@ -85,7 +85,7 @@ class MappedImages(Images):
                     f"path, or its file's bytes."
                 )
             self.rows.append(
-                Image(
+                SourceImage(
                     build_numbered_name(len(self.rows), name.replace(os.sep, "/")),
                     normalise_label_text(label),
                     part,

@@ -18,7 +18,7 @@ _IMAGE_COLUMNS, _LABEL_COLUMNS = ("image", "img"), ("label", "labels", "class", 
 
 
 @dataclass(frozen=True)
-class Columns:
+class ParquetColumns:
     """The columns of image and label.
 
     Attributes:
@@ -76,7 +76,7 @@ class Columns:
 
 def find_image_and_label_columns(
     schema: Any, path: str, image: str | None, label: str | None
-) -> Columns:
+) -> ParquetColumns:
     """Return the columns of image and label. Raises PackError that lists the existing columns."""
     types = import_optional_module("pyarrow", "A parquet file").types
     features = _read_dataset_features(schema)
@@ -89,7 +89,7 @@ def find_image_and_label_columns(
     fields = _list_image_fields(types, schema.field(image).type, image, path)
     _check_label_column(types, schema, label, path)
     names = _read_class_names(features[label], path) if label in labels else None
-    return Columns(image, bool(fields), PATH in fields, label, names)
+    return ParquetColumns(image, bool(fields), PATH in fields, label, names)
 
 
 def _list_image_fields(types: Any, kind: Any, image: str, path: str) -> list[str]:
