@@ -102,7 +102,7 @@ from core.requests.actor import Actor
 from core.requests.response_cache import ResponseCache
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
-from core.storage import BlobStorage, open_store
+from core.storage import BlobStorage, open_object_store
 from core.versions.metrics import KEPT_BYTES
 
 log = structlog.get_logger(__name__)
@@ -260,7 +260,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     if secret is not None:
         _print_first_admin_key(secret, settings)
     # A client waits for each response, so a silent store is given up sooner than by a worker.
-    store = open_store(settings, waited_for=True)
+    store = open_object_store(settings, waited_for=True)
     if settings.resolved_store_url.startswith("file:"):
         await to_thread.run_sync(store.create_folder_or_bucket)  # The migration creates buckets.
     app.state.database = db
@@ -287,7 +287,7 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
         if settings.max_requests_per_s
         else None
     )
-    app.state.doorbell.start_sending_rings()
+    app.state.doorbell.start_sending_notifications()
     # After the server has set its handlers of signals, which this passes the signals on to.
     app.state.stopping.install_signal_handlers()
     # Building the catalogue takes seconds after an update: start before the first request needs it.
@@ -373,7 +373,7 @@ def _list_allowed_methods(request: Request) -> list[str]:
 async def _handle_validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     route = request.scope.get("route")
-    catalogue = request.app.state.catalogue.loaded_content
+    catalogue = request.app.state.catalogue.content_if_loaded
     recipe = () if catalogue is None else list_recipe_paths(catalogue)
     fields = list_invalid_fields(error, route if isinstance(route, APIRoute) else None, recipe)
     first = fields[0]
@@ -384,5 +384,5 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
     if len(fields) > 1:
         detail += f" {len(fields) - 1} more in errors."
     status, headers, _ = problems.convert_status_to_response(422)
-    body = problems.encode_problem("invalid", "Invalid request", 422, detail, fields)
+    body = problems.encode_problem_json("invalid", "Invalid request", 422, detail, fields)
     return _build_problem_response(request, (status, headers, body))

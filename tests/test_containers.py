@@ -190,7 +190,9 @@ def test_redis_wants_its_password_which_no_command_line_shows(
         with pytest.raises(redis.AuthenticationError):
             redis.Redis(port=port).ping()
         assert redis.Redis.from_url(settings.resolved_broker_url).ping()
-        assert _NotificationBroker(settings.resolved_broker_url).send_ring(), "a ring arrives"
+        assert _NotificationBroker(settings.resolved_broker_url).send_notification(), (
+            "a ring arrives"
+        )
         kind, check = service["healthcheck"]["test"]
         assert kind == "CMD-SHELL"
         check = local(check).replace("redis-cli", f"redis-cli -p {port}")

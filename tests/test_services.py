@@ -16,7 +16,7 @@ from sqlalchemy import inspect
 from core.database.session import Database
 from core.database.tables import Table
 from core.errors import Unavailable
-from core.storage import open_store
+from core.storage import open_object_store
 from core.storage.address import S3Address
 from core.storage.s3 import S3Store, S3TimeLimits
 
@@ -51,7 +51,7 @@ def test_a_redis_of_ones_own_can_be_stopped_and_started(redis_server: Any) -> No
 
 
 def test_the_s3_server_has_its_bucket(s3: Any, tmp_path: Path) -> None:
-    open_store(s3.settings(tmp_path)).check_store_usable()
+    open_object_store(s3.settings(tmp_path)).check_store_usable()
 
 
 @pytest.mark.parametrize("kind", ["refused", "silent", "overloaded", "cut"])

@@ -25,7 +25,7 @@ WARNS = re.compile(
 )
 PLACES = ("core", "worker")
 NO_ADVICE = {
-    "core/database/soundness.py:_open_read_only", "core/text/steps.py:find_requests",
+    "core/database/soundness.py:_open_read_only", "core/text/steps.py:find_requests_in_sentence",
           "core/learning/training/job.py:_report_warning",
     "core/learning/training/job.py:run_job_phases",
     "core/learning/training/job.py:_record_device_change",
@@ -120,7 +120,7 @@ ENTRIES = (
           f"Send as many more images as it has learned, 40 of cat and 44 of dog: POST {M}/tasks.",
           FOLLOWED + "test_more_images_of_classes_tell_them_apart_better"),
     AdviceTableEntry("data-held", ("worker/attempts/attempt.py:_reject_for_findings",
-          "core/learning/reports/data_report.py:log_findings"),
+          "core/learning/reports/data_report.py:log_data_findings"),
           "a recipe with `data_report` \"hold\" held doubtful images",
           'Learn it as it is: POST /v1/jobs/job_1/retry {"recipe": {"data_report": "warn"}}.',
           "tests/e2e/test_data_report.py::test_what_was_held_is_learned_by_the_retry_that_it_names_and_then_deleted"),
@@ -151,7 +151,7 @@ ENTRIES = (
                      "core/ingest/rules/levels.py:_build_error"),
           "folders or files can be read in several ways", "Say so with ?layout=folders.",
           RULES + "test_what_can_be_read_in_several_ways_is_asked_for"),
-    AdviceTableEntry("names-pattern", ("core/ingest/rules/choice.py:offer_name_pattern",), "file names begin "
+    AdviceTableEntry("names-pattern", ("core/ingest/rules/choice.py:offer_file_name_pattern",), "file names begin "
         "with labels",
           "?names_pattern=%7Blabel%7D_%7Bnumber%7D takes them.",
           TABLES + "test_a_pattern_that_nearly_all_names_fit_is_offered"),
@@ -217,11 +217,11 @@ ENTRIES = (
           "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),
     AdviceTableEntry("no-weights", ("core/recipe/pretrained.py:find_named_weights",
                          "core/bases/pretrained.py:find_pretrained_weights",
-                         "core/execution/kinds/fetch.py:_find_pretrained"), "timm has no weights of "
+                         "core/execution/kinds/fetch.py:_find_pretrained_weights"), "timm has no weights of "
                              "this name",
           "GET /v1/architectures has the names.", "tests/api/test_recommended_names.py::test_networks_of_timm"),
     AdviceTableEntry("weights-by-hand", ("core/bases/pretrained.py:_explain_upload_by_hand",
-                              "core/execution/kinds/fetch.py:_format_advice",
+                              "core/execution/kinds/fetch.py:_format_manual_download_advice",
                               "core/lineage/words.py:describe_fetch_request"),
           "weights cannot be fetched",
           "Put model.safetensors into the data directory of each worker, and send POST "
@@ -235,7 +235,7 @@ ENTRIES = (
         "memory", "", TELLS),
     AdviceTableEntry("base-fits", ("core/bases/base_advice.py:make_error",
           "core/bases/base_advice.py:format_creation_request",
-                        "core/bases/base_advice.py:_advise_on_stem",
+                        "core/bases/base_advice.py:_advise_on_network_stem",
                         "core/bases/base_advice.py:explain_base_mismatch"), "an uploaded base fits "
                             "another architecture",
           "Send the file as POST /v1/bases?architecture=resnet18&image_size=32&channels=3.",
@@ -258,14 +258,14 @@ ENTRIES = (
           "an owner's bytes are used up", "Delete models or open uploads (GET /v1/uploads).",
           "not followed: you choose what to delete; tests/core/usage/test_quota.py shows what "
           "this frees"),
-    AdviceTableEntry("rebase-begun", ("core/rebase/rebase.py:_require_rebasable", "core/rebase/rebase.py:_build_starting_fields",
+    AdviceTableEntry("rebase-begun", ("core/rebase/rebase.py:_require_rebasable", "core/rebase/rebase.py:_build_rebased_model_fields",
                            "core/rebase/rebase.py:_add_model_and_jobs", "core/rebase/rebase_plan.py:find_rebase"),
           "a move to another base has begun, or has not", f"GET {M}/rebase says how far it is.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
     AdviceTableEntry("rebase-compared", ("core/rebase/rebase_comparison.py:_list_rebase_warnings",),
           "the new model of a move is worse, or clients must use another id", "", TELLS),
     AdviceTableEntry("rebase-finish", ("core/rebase/rebase_comparison.py:_describe_next_rebase_step",
-                            "core/rebase/rebase_finish.py:_require_comparison_current",
+                            "core/rebase/rebase_finish.py:_require_rebase_comparison_current",
                             "core/rebase/rebase_finish.py:_require_takeover_ready",
                             "core/rebase/rebase_finish.py:_require_old_model"), "a move can be "
                                 "finished or taken back",
@@ -297,10 +297,10 @@ ENTRIES = (
     AdviceTableEntry("data-settled", (), "a held batch is learned as it is: the finding is not "
         "repeated", "",
           FOLLOWED + "test_what_a_person_has_accepted_neither_warns_nor_holds_when_it_is_learned_again"),
-    AdviceTableEntry("suspects", ("core/learning/reports/data_findings.py:_find_suspects",), "labels look wrong",
+    AdviceTableEntry("suspects", ("core/learning/reports/data_findings.py:_find_suspect_images",), "labels look wrong",
           "Look at them: report.data.suspects of the task, and pictures on its page.",
           "not followed: a person looks; what is found is in tests/core/learning/reports/test_data_report.py"),
-    AdviceTableEntry("mislabelled", ("core/learning/reports/data_findings.py:_find_mislabelled",
+    AdviceTableEntry("mislabelled", ("core/learning/reports/data_findings.py:_find_mislabelled_classes",
           "core/lineage/checks.py:_judge_learning"),
           "labels of known classes look swapped or wrong", "Correct wrong labels and send the "
               "batch again",

@@ -27,12 +27,12 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from core.database import soundness
-from core.database.copies import copy_sqlite
-from core.database.migrate import read_revision
+from core.database.copies import copy_sqlite_database
+from core.database.migrate import read_schema_revision
 from core.database.session import Database
 from core.errors import StoreCorrupt
 from core.settings import Settings
-from core.storage import ObjectInfo, ObjectStorage, open_store
+from core.storage import ObjectInfo, ObjectStorage, open_object_store
 from core.storage.folder import FolderStore
 from core.storage.objects import check_object_key
 from core.storage.timed import TimedStore
@@ -67,20 +67,20 @@ def create_backup(settings: Settings, target: Path) -> dict[str, Any]:
         raise BackupNotPossible(f"{target} is not empty: a backup wants a folder of its own.")
     # The copy holds keys and images, which are the service user's alone.
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
-    source, copy = open_store(settings), FolderStore(target.absolute() / STORE)
+    source, copy = open_object_store(settings), FolderStore(target.absolute() / STORE)
     copy.create_folder_or_bucket()
     # First pass, with most of the objects: the rounds below then take seconds.
     copy_missing_objects(source, copy)
     for _ in range(ROUNDS):
         made_at = time.time()
         # Before the second pass over the objects: a later copy could name some that it has missed.
-        copy_sqlite(file, target / DATABASE)
+        copy_sqlite_database(file, target / DATABASE)
         copy_missing_objects(source, copy)
         database = _open_sqlite_database(target / DATABASE)
         try:
             named_objects, schema = (
                 list(iterate_referenced_objects(database)),
-                read_revision(database),
+                read_schema_revision(database),
             )
         finally:
             database.close()
@@ -144,7 +144,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
             f"{source} lacks {len(missing)} objects, such as the {missing[0].by}."
         )
     file = _find_sqlite_file(settings)
-    store = open_store(settings)
+    store = open_object_store(settings)
     store.create_folder_or_bucket()
     if file.exists():
         raise BackupNotPossible(f"There is a database {file}: a restore wants an empty place.")
@@ -161,7 +161,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
             key.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source / name, key)
     # Copied last, because without it there is no service to start.
-    copy_sqlite(source / DATABASE, file)
+    copy_sqlite_database(source / DATABASE, file)
     return contents
 
 
@@ -197,7 +197,7 @@ def _require_safe_backup(source: Path) -> None:
                 raise BackupNotPossible(
                     f"{str(path)!r} has a name that no object has: nothing was restored."
                 )
-    damage = soundness.find_damage(source / DATABASE)
+    damage = soundness.find_database_damage(source / DATABASE)
     if damage:
         raise BackupNotPossible(
             f"The database of {source} is damaged: {'; '.join(damage)}. Restore another backup."
@@ -249,7 +249,7 @@ def find_missing_objects(
 
 def _copy_object(source: ObjectStorage, target: ObjectStorage, info: ObjectInfo) -> int:
     with tempfile.NamedTemporaryFile(
-        prefix="perennial-copy-", dir=_find_incoming_folder(target)
+        prefix="perennial-copy-", dir=_find_temporary_folder_on_store_disk(target)
     ) as file:
         try:
             for chunk in source.read(info.key):
@@ -263,7 +263,7 @@ def _copy_object(source: ObjectStorage, target: ObjectStorage, info: ObjectInfo)
     return 1
 
 
-def _find_incoming_folder(store: ObjectStorage) -> Path | None:
+def _find_temporary_folder_on_store_disk(store: ObjectStorage) -> Path | None:
     """Return a folder on the disk of a folder store, so that copies stay on one disk."""
     inner = store.inner if isinstance(store, TimedStore) else store
     return inner.root / ".incoming" if isinstance(inner, FolderStore) else None

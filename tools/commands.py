@@ -111,11 +111,11 @@ def migrate(no_backup: bool) -> int:
     Before the tables change, the database is copied into the data directory. For PostgreSQL this
     needs `pg_dump`.
     """
-    from core.database.migrate import COPIED, read_revision, upgrade_schema
+    from core.database.migrate import COPIED, read_schema_revision, upgrade_schema
     from core.database.session import Database
     from core.files.private import UMASK
     from core.settings import Settings
-    from core.storage import open_store
+    from core.storage import open_object_store
 
     settings = Settings()
     # Keys, images and weights are readable by the service's user alone.
@@ -124,8 +124,8 @@ def migrate(no_backup: bool) -> int:
         copy = upgrade_schema(db, backups=None if no_backup else settings.data_dir)
         if copy is not None:
             click.echo(COPIED.format(copy))
-        open_store(settings).create_folder_or_bucket()
-        click.echo(f"The tables are at revision {read_revision(db)}.")
+        open_object_store(settings).create_folder_or_bucket()
+        click.echo(f"The tables are at revision {read_schema_revision(db)}.")
     return 0
 
 

@@ -8,12 +8,12 @@ from importlib.metadata import version
 import click
 from sqlalchemy.exc import SQLAlchemyError
 
-from core.database.migrate import read_revision, require_current_schema
+from core.database.migrate import read_schema_revision, require_current_schema
 from core.database.session import Database
 from core.errors import PerennialError
 from core.packaged import imagenet_base, packaged_base
 from core.settings import Settings
-from core.storage import open_store
+from core.storage import open_object_store
 from worker.devices.device_check import check_device, is_gpu_check_needed, read_driver_version
 from worker.devices.torch_check import check_torch_meanwhile
 
@@ -70,12 +70,12 @@ def _check_device(settings: Settings) -> str:
 def _check_database_schema(settings: Settings) -> str:
     with closing(Database(settings.resolved_database_url)) as db:
         require_current_schema(db)
-        return f"revision {read_revision(db)}"
+        return f"revision {read_schema_revision(db)}"
 
 
 def _check_store(settings: Settings) -> str:
     # One object shows that the store answers; a whole listing may take minutes.
-    first_object = next(iter(open_store(settings).list("")), None)
+    first_object = next(iter(open_object_store(settings).list("")), None)
     return f"{settings.resolved_store_url.partition('?')[0]} answers" + (
         "" if first_object else "; it is empty"
     )

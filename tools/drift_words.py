@@ -31,7 +31,7 @@ COUNTED: dict[Kind, str] = {
 }
 
 
-def describe_drift(drift: StoreInconsistency) -> str:
+def describe_store_inconsistency(drift: StoreInconsistency) -> str:
     """Return the sentence about one difference between database and store, and its remedy."""
     return FOUND[drift.kind].format(
         object=drift.object, size=f"{drift.bytes:,} bytes", detail=drift.detail

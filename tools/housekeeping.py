@@ -30,19 +30,19 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 
 from core.database.migrate import require_current_schema
-from core.database.session import Database, is_outage
+from core.database.session import Database, is_database_outage
 from core.database.tables import ScrubProgress
 from core.errors import PerennialError
 from core.files.private import UMASK
 from core.requests.times import format_rfc3339
 from core.settings import Settings
-from core.storage import BlobStorage, ObjectStorage, open_store
+from core.storage import BlobStorage, ObjectStorage, open_object_store
 from core.text.counts import format_count
 from core.upkeep import consistency
 from core.upkeep.sweep import SweepExtent, run_sweep
 from core.upkeep.sweep_dry_run import SweepRemoval, list_sweep_removals
 from tools import backup
-from tools.drift_words import describe_comparison_result, describe_drift
+from tools.drift_words import describe_comparison_result, describe_store_inconsistency
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         db = Database(settings.resolved_database_url)
         try:
             require_current_schema(db)
-            store = open_store(settings)
+            store = open_object_store(settings)
             return (_run_sweep if options.command == "sweep" else _run_check)(
                 db, store, settings, options
             )
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         # A bug needs its traceback, an outage only a sentence.
-        if isinstance(error, SQLAlchemyError) and not is_outage(error):
+        if isinstance(error, SQLAlchemyError) and not is_database_outage(error):
             raise
         reason = str(error).partition("\n")[0] or type(error).__name__
         print(f"It could not be done: {reason}", file=sys.stderr)
@@ -105,12 +105,14 @@ def _run_sweep(
 def _run_check(
     db: Database, store: ObjectStorage, settings: Settings, options: argparse.Namespace
 ) -> int:
-    drifts = consistency.check_consistency(db, store, settings, verify=options.verify)
+    drifts = consistency.find_store_inconsistencies(db, store, settings, verify=options.verify)
     if options.repair and drifts:
         blobs = BlobStorage(store, settings.make_folder("cache"))
-        consistency.repair_consistency(db, store, blobs, settings, drifts)
+        consistency.repair_store_inconsistencies(db, store, blobs, settings, drifts)
         # Compared again, since not everything can be repaired.
-        remaining = consistency.check_consistency(db, store, settings, verify=options.verify)
+        remaining = consistency.find_store_inconsistencies(
+            db, store, settings, verify=options.verify
+        )
         if not options.json:
             print(
                 f"{format_count(len(drifts), 'difference')} found, {len(drifts) - len(remaining)} "
@@ -122,7 +124,7 @@ def _run_check(
         return 1 if drifts else 0
     print(_describe_scrub_progress(db))
     for drift in drifts:
-        print(describe_drift(drift))
+        print(describe_store_inconsistency(drift))
     # As a set, because several rows may name one object.
     objects = len({named.key for named in consistency.iterate_referenced_objects(db)})
     print(describe_comparison_result(drifts, objects, is_verified=options.verify))

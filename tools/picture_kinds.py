@@ -168,7 +168,7 @@ def build_grey_profile(gamma: float) -> bytes:
     return _build_icc_profile(b"GRAY", b"mntr", {b"kTRC": _build_profile_curve(gamma)})
 
 
-def build_press_profile() -> bytes:
+def build_cmyk_press_profile() -> bytes:
     """Return a profile of a press: its sixteen solid colours in CIELab, with interpolation."""
     grid = b""
     for i in range(16):
@@ -246,7 +246,7 @@ def build_exif_orientation(orientation: int) -> bytes:
     return exif_data.tobytes()
 
 
-def orient_as_stored(upright: Pixels, orientation: int) -> Pixels:
+def orient_pixels_as_stored(upright: Pixels, orientation: int) -> Pixels:
     """Return upright pixels as a file with this orientation stores them."""
     undo: dict[int, Callable[[Pixels], Pixels]] = {
         1: lambda p: p,
@@ -584,7 +584,7 @@ def generate_tiff_kinds() -> Iterator[PictureKind]:
             convert_to_three_channels(index * 255),
         )
     for orientation in (3, 6, 7):
-        stored = orient_as_stored(eight, orientation)
+        stored = orient_pixels_as_stored(eight, orientation)
         yield PictureKind(
             f"tiff turned {orientation}",
             encode_tiff(stored, photometric="rgb", extratags=[(274, 3, 1, orientation, True)]),
@@ -866,13 +866,18 @@ def generate_png_kinds() -> Iterator[PictureKind]:
     yield PictureKind(
         "png with a profile for inks",
         encode_png(
-            eight, 8, 2, encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(build_press_profile()))
+            eight,
+            8,
+            2,
+            encode_png_chunk(b"iCCP", b"p\0\0" + zlib.compress(build_cmyk_press_profile())),
         ),
         eight,
     )
     for orientation in (5, 8):
         data = encode_image(
-            orient_as_stored(eight, orientation), "PNG", exif=build_exif_orientation(orientation)
+            orient_pixels_as_stored(eight, orientation),
+            "PNG",
+            exif=build_exif_orientation(orientation),
         )
         yield PictureKind(f"png turned {orientation}", data, eight)
     frames = [Image.fromarray(make_noise_samples(seed=i)) for i in range(3)]
@@ -915,7 +920,7 @@ def generate_jpeg_kinds() -> Iterator[PictureKind]:
         yield build_picture_kind(
             f"turned {orientation}",
             encode_image(
-                orient_as_stored(colours, orientation),
+                orient_pixels_as_stored(colours, orientation),
                 "JPEG",
                 quality=95,
                 exif=build_exif_orientation(orientation),
@@ -962,7 +967,7 @@ def generate_jpeg_kinds() -> Iterator[PictureKind]:
         "JPEG",
         quality=100,
         subsampling=0,
-        icc_profile=build_press_profile(),
+        icc_profile=build_cmyk_press_profile(),
     )
     yield PictureKind("jpeg CMYK with a profile", data, convert_by_vips_profile(data), 3, "libvips")
     data = encode_image(grey, "JPEG", quality=95, icc_profile=build_grey_profile(1.8))
@@ -1044,7 +1049,7 @@ def generate_other_kinds() -> Iterator[PictureKind]:
     )
     for orientation in (6, 7):
         data = encode_image(
-            orient_as_stored(eight, orientation),
+            orient_pixels_as_stored(eight, orientation),
             "WEBP",
             lossless=True,
             exact=True,
@@ -1164,7 +1169,7 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
     pillow_heif.register_heif_opener()
     for orientation in (3, 5, 6, 7):
         data = encode_image(
-            orient_as_stored(large, orientation),
+            orient_pixels_as_stored(large, orientation),
             "HEIF",
             quality=95,
             exif=build_exif_orientation(orientation),
@@ -1227,7 +1232,7 @@ def generate_heic_and_avif(colours: Pixels) -> Iterator[PictureKind]:
         yield PictureKind(name, data, read_avif(data), 3, "imagecodecs")
     for orientation in (3, 6, 7):
         data = encode_image(
-            orient_as_stored(colours, orientation),
+            orient_pixels_as_stored(colours, orientation),
             "AVIF",
             quality=98,
             subsampling="4:4:4",
@@ -1289,13 +1294,13 @@ def main() -> None:
     expected = []
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
 
-        def add_file(name: str, data: bytes) -> None:
+        def add_picture_kind(name: str, data: bytes) -> None:
             # A fixed time, so that the same pictures give the same zip.
             info = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
             archive.writestr(info, data, zipfile.ZIP_DEFLATED, 9)
 
         for kind in kinds:
-            add_file(kind.name, kind.data)
+            add_picture_kind(kind.name, kind.data)
             if kind.pixels is None:
                 entries.append({"name": kind.name, "refused": kind.refused})
             else:
@@ -1305,8 +1310,8 @@ def main() -> None:
                 expected.append(crop_picture_centre(kind.pixels))
         packed = io.BytesIO()
         np.save(packed, np.stack(expected).astype(np.uint8), allow_pickle=False)
-        add_file("expected.npy", packed.getvalue())
-        add_file("kinds.json", json.dumps(entries, indent=1).encode())
+        add_picture_kind("expected.npy", packed.getvalue())
+        add_picture_kind("kinds.json", json.dumps(entries, indent=1).encode())
     # The other kinds have an oracle already, often libvips itself.
     lossless = [kind for kind in kinds if kind.pixels is not None and kind.oracle == "definition"]
     differs = {kind.name: by for kind in lossless if (by := describe_difference_from_picture(kind))}

@@ -36,11 +36,11 @@ from core.errors import PerennialError
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import FORMATS
-from core.ingest.sniff import SNIFF_BYTES, detect_format
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import score_task_images
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_network
-from core.learning.networks.families import rebuild_network
+from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.interpolation import interpolate_weights
 from core.learning.networks.linear.linearised import BACKBONE, DISPLACEMENT, LinearisedNetwork
 from core.learning.precision import InputNormaliser, choose_torch_device, move_network_to_device
@@ -119,7 +119,7 @@ def build_version_network(version: DownloadedVersion) -> Network:
         config["scenario"],
         HeadSpec.from_manifest(config),
     )
-    network = rebuild_network(plain, config.get("network"))
+    network = rebuild_described_network(plain, config.get("network"))
     if strange := version.tensors.keys() ^ network.state_dict().keys():
         raise ValueError(
             f"{sorted(strange)[0]} is not shared by the file and its network: only versions that "
@@ -232,7 +232,7 @@ def decode_labelled_archive(
         task = int(number)
     path = Path(file)
     with path.open("rb") as opened:
-        kind = detect_format(opened.read(SNIFF_BYTES), None)
+        kind = detect_upload_format(opened.read(SNIFF_BYTES), None)
     # No share is held out: every image is measured on, unless the archive has a test part.
     options = IngestOptions(
         image.size,

@@ -273,7 +273,7 @@ def _announce_running_service(
         page = f"{running.url}/ui"
         CONSOLE.print(f"Open {page}. Its model was deleted; --reset makes it again.")
     else:
-        _print_where_to_look(page, model)
+        _print_demo_page_addresses(page, model)
     CONSOLE.print(
         "\nCtrl-C stops the demo; `perennial serve --demo` starts it again as you left it."
     )
@@ -281,7 +281,7 @@ def _announce_running_service(
         webbrowser.open(page)
 
 
-def _print_where_to_look(page: str, model: types.Model) -> None:
+def _print_demo_page_addresses(page: str, model: types.Model) -> None:
     held = next((one.version for one in model.attention if one.kind == "held"), None)
     if held is None:
         CONSOLE.print(f"Open {page}: the model as you left it.", soft_wrap=True)

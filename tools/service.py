@@ -77,7 +77,7 @@ def run_temporary_service(
     """
     port = port or find_free_port()
     data_dir.mkdir(parents=True, exist_ok=True)
-    link_test_catalogue(data_dir)
+    link_catalogue_for_tests(data_dir)
     log = data_dir / "service.log"
     inherited = {
         name: value
@@ -115,7 +115,7 @@ def run_temporary_service(
         _stop_service_process(process)
 
 
-def link_test_catalogue(data_dir: Path) -> None:
+def link_catalogue_for_tests(data_dir: Path) -> None:
     """Let a new data directory use the catalogue in the folder of `PERENNIAL_TEST_CATALOGUE`.
 
     Making a catalogue takes seconds, and a test run starts a hundred services from the same

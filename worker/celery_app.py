@@ -101,7 +101,7 @@ def _get_worker() -> Worker:
 
 
 @signals.celeryd_init.connect
-def _silence_banner(instance: Any, **_given: Any) -> None:
+def _silence_celery_banner(instance: Any, **_given: Any) -> None:
     """Turn off Celery's banner, which is not a JSON line."""
     instance.quiet = True
 

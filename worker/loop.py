@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core import telemetry
 from core.database.migrate import require_current_schema
-from core.database.session import STATEMENT_S, Database, is_outage
+from core.database.session import STATEMENT_S, Database, is_database_outage
 from core.errors import LeaseLost, PerennialError
 from core.execution import exporters
 from core.failpoints import hit_failpoint
@@ -33,7 +33,7 @@ from core.processes.garbage import exclude_imports_from_gc
 from core.processes.start import check_startup_conditions
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import BlobStorage, open_store
+from core.storage import BlobStorage, open_object_store
 from core.trials.choosing import choose_overdue_trials
 from core.upkeep import scrub, sweep
 from core.upkeep.scrub import Scrubber
@@ -81,7 +81,7 @@ class Worker:
         # A hanging heartbeat must end before the lease does.
         statement_s = max(5.0, min(STATEMENT_S, settings.lease_s / 3))
         self.db = Database(settings.resolved_database_url, statement_s=statement_s)
-        self.store = open_store(settings)
+        self.store = open_object_store(settings)
         self.blobs = BlobStorage(self.store, settings.make_folder("cache"))
         self._folder = WorkFolder(settings.make_folder("work"), self.name)
         self._command = zygote_command
@@ -131,7 +131,7 @@ class Worker:
                 "sweep": self._sweep_if_clock_steady,
                 "choose": lambda: [ring(job_id) for job_id in choose_overdue_trials(self.db)],
                 "usage": lambda: usage_sums.measure_outdated_owners(self.db),
-                "reserve on the disk": lambda: reserve.make_reserve_file(
+                "reserve on the disk": lambda: reserve.make_disk_reserve_file(
                     settings.data_dir, settings.reserve_bytes
                 ),
             },
@@ -150,7 +150,7 @@ class Worker:
         # Before the first claim, since a folder without a lock counts as a dead worker's.
         self._folder.create_locked_work_folder()
         self._serve_worker_metrics()
-        self.ensure_zygote_running()
+        self.ensure_fork_server_running()
 
     def start_chores(self) -> None:
         """Start chores, sweeps, the scrub and deliveries to webhooks."""
@@ -176,11 +176,11 @@ class Worker:
                 error=str(error),
             )
 
-    def ensure_zygote_running(self) -> ForkServer:
+    def ensure_fork_server_running(self) -> ForkServer:
         """Return the running zygote; a dead one is replaced."""
         if self._zygote is not None and not self._zygote.is_alive():
             log.warning("zygote died; starting another", pid=self._zygote.pid)
-            self._zygote.end_zygote()
+            self._zygote.end_fork_server()
             self._zygote = None
         if self._zygote is None:
             # Its processes hold the folder's lock too: while one runs, the worker's jobs are not
@@ -206,7 +206,7 @@ class Worker:
                 if self._outages:
                     self.store.check_store_usable()
                 claim = claims.claim_job(
-                    self.db, self.name, self.settings.lease_s, self._device.claim_offer
+                    self.db, self.name, self.settings.lease_s, self._device.claimable_resources
                 )
             except (SQLAlchemyError, PerennialError) as error:
                 log.warning("cannot claim", error=str(error).partition("\n")[0])
@@ -223,7 +223,7 @@ class Worker:
                     self.settings,
                     self.db,
                     self.store,
-                    self.ensure_zygote_running,
+                    self.ensure_fork_server_running,
                     self._folder.path,
                     is_device_lost=self._device.is_device_lost,
                     device_warning=self._device.warning,
@@ -237,7 +237,9 @@ class Worker:
             except Exception as error:
                 # The claim stays as it is: its lease runs out, and the chores of any worker take
                 # the job back.
-                telemetry.ATTEMPTS.labels("left", "outage" if is_outage(error) else "error").inc()
+                telemetry.ATTEMPTS.labels(
+                    "left", "outage" if is_database_outage(error) else "error"
+                ).inc()
                 log.exception("attempt failed")
             finally:
                 self._attempt = None
@@ -327,7 +329,7 @@ class Worker:
         self._scrub.end_chores_thread()
         self._deliverer.close()
         if self._zygote is not None:
-            self._zygote.end_zygote()
+            self._zygote.end_fork_server()
             self._zygote = None
         get_lost_device_file(self.settings.data_dir, self.name).unlink(missing_ok=True)
         self._folder.remove_work_folder()

@@ -19,7 +19,7 @@ from core.logging import configure_logging
 from core.processes.start import check_startup_conditions
 from core.recipe.catalogue import load_catalogue
 from core.settings import Settings
-from core.storage import open_store
+from core.storage import open_object_store
 from worker.devices.torch_check import FIRST_START, check_torch_meanwhile, is_torch_checked
 from worker.prepared import PreparedService
 
@@ -37,7 +37,7 @@ def prepare_service_data(settings: Settings) -> PreparedService:
             copy = upgrade_schema(db, backups=settings.data_dir)
             if copy is not None:
                 print(COPIED.format(copy), file=sys.stderr)
-            open_store(settings).create_folder_or_bucket()
+            open_object_store(settings).create_folder_or_bucket()
             load_catalogue(settings)  # made here once, so that the API serves from its first second
         # last, since it is shown only once
         secret = ensure_admin_key(db, settings.data_dir.absolute())
@@ -74,7 +74,7 @@ def main() -> int:
         if not is_torch_checked(settings):
             print(FIRST_START, file=sys.stderr, flush=True)
         prepared = prepare_service_data(settings)
-        reserve.make_reserve_file(settings.data_dir, settings.reserve_bytes)
+        reserve.make_disk_reserve_file(settings.data_dir, settings.reserve_bytes)
     except PerennialError as error:
         print(error.detail, file=sys.stderr)
         return 1

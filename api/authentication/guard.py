@@ -23,8 +23,8 @@ from api.dependencies import ScopeDependency
 from api.limits.fair_share import (
     FairRequestSlots,
     RequestSlotHolder,
-    release_current_slot,
-    retake_current_slot,
+    release_request_slot_during_wait,
+    retake_request_slot_after_wait,
 )
 from api.limits.predict_limits import PredictLimits
 from api.limits.rate import OwnerRateLimiter
@@ -161,7 +161,7 @@ class _GuardedApp:
             await working.take_work_slot()
             # Before the handler, which first writes to the database: a full disk would prevent it.
             if self.makes_room:
-                reserve.remove_reserve_if_full(data_dir)
+                reserve.remove_disk_reserve_if_full(data_dir)
             await self._serve_checked_route(
                 actor,
                 scope,
@@ -171,7 +171,7 @@ class _GuardedApp:
         except Exception as error:
             # A quota may be exceeded although the disk's own figures show free space.
             is_full = disk.is_disk_full_error(error) or session.is_database_full(error)
-            if not (self.makes_room and is_full and reserve.remove_reserve_file(data_dir)):
+            if not (self.makes_room and is_full and reserve.remove_disk_reserve_file(data_dir)):
                 raise
             raise ServiceDiskFull(
                 "The disk of the service was full, and now has some room: send this again.",
@@ -261,9 +261,9 @@ class _GuardedApp:
                 f"A JSON body may have {MAX_JSON_BYTES} bytes; this one has {length}."
             )
         # The client sets the pace of its body, and a slot must not wait for it.
-        release_current_slot()
+        release_request_slot_during_wait()
         body = await read_small_body(receive, MAX_JSON_BYTES, length)
-        await retake_current_slot()
+        await retake_request_slot_after_wait()
         # An optional body may be absent, and then needs no media type.
         if body or self.body_required:
             media_type = headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -108,14 +108,14 @@ class RequestSlotHolder:
             self._share.release_owner_slot(self._owner)
 
 
-def release_current_slot() -> None:
+def release_request_slot_during_wait() -> None:
     """Release the current request's slot before it waits for something outside this process."""
     working = _working.get()
     if working is not None:
         working.release_work_slot()
 
 
-async def retake_current_slot() -> None:
+async def retake_request_slot_after_wait() -> None:
     """Take a slot again for the current request after a wait."""
     working = _working.get()
     if working is not None:

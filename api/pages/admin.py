@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from api.authentication.access import Authenticator
 from api.dependencies import Admin, Cursor, Db
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from core.contract.responses.key import NewKey
 from core.contract.usage import ModelBytes
 from core.database.session import Database
@@ -116,7 +116,7 @@ async def revoke_key(request: Request, key: KeyPath, actor: Admin, db: Db) -> Re
     # This process would otherwise accept the key from its cache for another second.
     access: Authenticator = request.app.state.access
     access.forget_cached_key(key)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/admin/keys", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/admin/keys", 303)
 
 
 @router.get("/ui/admin/audit")

@@ -6,7 +6,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.authentication import session
 from api.dependencies import Service, ServiceParts, ShapeWork, Write
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.routes.bases import MAX_BYTES
 from api.uploads.body import ReceivedUpload, receive_body_into_spool
 from api.uploads.head import UploadRules
@@ -65,7 +65,7 @@ async def adopt_classifier(
                 model = await _store_and_adopt_classifier(service, work, actor, file, inputs)
     except PerennialError as error:
         return _render_adoption_form(request, inputs, error)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}", 303)
 
 
 async def _store_and_adopt_classifier(

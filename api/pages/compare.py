@@ -17,7 +17,7 @@ from core.contract.responses.versions.compare import ComparedImagePage, CompareO
 from core.errors import Gone, Invalid, PredictionsMissing
 from core.models import models
 from core.storage import BlobStorage
-from core.versions.history import read_lineage
+from core.versions.history import read_version_history
 
 router = APIRouter(include_in_schema=False)
 
@@ -123,7 +123,7 @@ async def show_comparison(
         lambda: models.read_model(db, catalogue(), actor, model)
     )
     history = await to_thread.run_sync(
-        lambda: read_lineage(db, actor, model_response["id"], last=None, size=CHOICE)
+        lambda: read_version_history(db, actor, model_response["id"], last=None, size=CHOICE)
     )
     number = _parse_task_number(compared.task)
     context = {

@@ -83,12 +83,12 @@ async def judge_first_images(
     except (ValidationError, binascii.Error):
         raise Invalid("This is no list of files as the page sends it.") from None
     verdict = await to_thread.run_sync(
-        _check_first_images, images, sent_heads.files, Limits.from_settings(settings)
+        _check_first_images_are_readable, images, sent_heads.files, Limits.from_settings(settings)
     )
     return JSONResponse(verdict)
 
 
-def _check_first_images(
+def _check_first_images_are_readable(
     images: list[tuple[str, int, bytes]], files: int, limits: Limits
 ) -> dict[str, str]:
     """Return a refusal and a warning about the images, each empty if there is none."""

@@ -19,7 +19,7 @@ from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, ServiceParts, Write
 from api.pages.models import render_models_with_error
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.pages.submit import detect_file_kind
 from api.schemas.common import ModelPath
 from api.uploads.body import ReceivedUpload, open_spool_file, receive_body_into_spool
@@ -202,4 +202,4 @@ async def _submit_uploaded_batch(order: BatchSubmissionRequest, file: ReceivedUp
 
 
 def _build_first_model_path(request: Request, model: str) -> str:
-    return f"{root_of(request.scope)}/ui/models/{model}/first"
+    return f"{get_root_path(request.scope)}/ui/models/{model}/first"

@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
 from api.pages.parts.job_result import SUSPECTS, read_job_result
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.schemas.common import JobPath
 from core.admission import recipe_preview
 from core.admission.admission import AdmissionLimits, JobLimits
@@ -75,7 +75,7 @@ async def apply_job_action(
     recipe = forms.read_chosen_recipe(inputs)
     db, settings = service.db, service.settings
 
-    def apply_verb() -> tuple[JobOut, bool]:
+    def apply_requested_action() -> tuple[JobOut, bool]:
         if verb == JobAction.RETRY:
             return retries.retry_job(
                 db,
@@ -98,10 +98,10 @@ async def apply_job_action(
         # Pausing leaves nothing to do for a worker.
         return jobs.apply_job_action(db, actor, job, JobAction(verb)), verb != JobAction.PAUSE
 
-    job_response, ring = await to_thread.run_sync(apply_verb)
+    job_response, ring = await to_thread.run_sync(apply_requested_action)
     if ring:
         service.bell.notify_workers(job_response["id"])
-    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{job_response['id']}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/jobs/{job_response['id']}", 303)
 
 
 def _list_allowed_actions(job: JobOut) -> list[str]:

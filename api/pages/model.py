@@ -17,7 +17,7 @@ from api.pages.parts.checks import (
     list_disabled_checks,
 )
 from api.pages.parts.heat import ROWS, build_accuracy_curves, build_heat_map
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import draw_coverage_curve, draw_reliability_diagram, draw_version_tree
 from api.pages.rebase import find_rebase_to_show
 from api.schemas.common import ModelPath
@@ -30,7 +30,7 @@ from core.lineage.lineage import PRODUCTION
 from core.models import model_deletion, models
 from core.requests.actor import Actor
 from core.versions import aliases, class_changes, metrics
-from core.versions.history import VersionHistory, VersionSummaryRow, read_lineage
+from core.versions.history import VersionHistory, VersionSummaryRow, read_version_history
 from core.versions.metrics import MatrixWindow
 
 router = APIRouter(include_in_schema=False)
@@ -104,7 +104,7 @@ def show_model(
     # A model that still fetches its base has no version, so there is nothing to measure.
     if model_response["state"] == "fetching":
         return render_page(request, "model.html", {**context, "history": None})
-    history = read_lineage(db, actor, model_response["id"], last=view.last, size=ROWS)
+    history = read_version_history(db, actor, model_response["id"], last=view.last, size=ROWS)
     context |= _load_matrix_context(db, actor, model_response, history, view.first)
     if view.version is not None and view.task is not None:
         context["cell"] = class_changes.count_class_changes(
@@ -229,7 +229,7 @@ async def delete_model(
     inputs = await forms.read_form_values(request)
     db = service.db
 
-    def delete_confirmed() -> str:
+    def delete_model_if_confirmed() -> str:
         model_response = models.read_model(db, service.catalogue(), actor, model)
         if inputs.get("name") != model_response["name"]:
             raise Invalid(
@@ -239,8 +239,8 @@ async def delete_model(
         model_deletion.delete_model(db, service.store, service.blobs, actor, model_response["id"])
         return model_response["id"]
 
-    deleted_id = await to_thread.run_sync(delete_confirmed)
-    return RedirectResponse(f"{root_of(request.scope)}/ui?deleted={deleted_id}", 303)
+    deleted_id = await to_thread.run_sync(delete_model_if_confirmed)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui?deleted={deleted_id}", 303)
 
 
 async def apply_change_and_redirect(
@@ -250,4 +250,4 @@ async def apply_change_and_redirect(
     job = await to_thread.run_sync(change)
     if job is not None:
         bell.notify_workers(job)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}", 303)

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from api.dependencies import Cursor, Read, Service, ServiceParts
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import HEIGHT, WIDTH, draw_sparkline
 from core.contract.responses.model import ModelPage
 from core.errors import PerennialError
@@ -99,7 +99,7 @@ def _render_model_list(
         "of_class": sample_pictures.OF_CLASS,
         "most": service.settings.max_body_bytes,
         "types": forms.ARCHIVE_TYPES,
-        "url": f"{request.url.scheme}://{request.url.netloc}{root_of(request.scope)}",
+        "url": f"{request.url.scheme}://{request.url.netloc}{get_root_path(request.scope)}",
     }
     context |= {**vars(filters), "width": WIDTH, "height": HEIGHT}
     return render_page(request, "models.html", context, error.status if error else 200)

@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import CatalogueOf, Config, Service, Write
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from core.admission.admission import AdmissionLimits
 from core.bases import pretrained
 from core.contract.catalogue import Catalogue
@@ -105,7 +105,7 @@ async def create_model(request: Request, actor: Write, service: Service) -> Resp
         return _render_model_form(request, catalogue_value, terms.photos, inputs, error)
     if model_response["job"] is not None:
         service.bell.notify_workers(model_response["job"])
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model_response['id']}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model_response['id']}", 303)
 
 
 def _parse_model_form(inputs: dict[str, str]) -> NewModel:

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.predict.asking import PredictRequestTarget, predict_requested_images
 from api.schemas.common import ModelPath
 from api.schemas.versions import VersionPath
@@ -142,7 +142,7 @@ async def redirect_to_export(
 ) -> Response:
     """Redirect to the download of a version in a format, or to the job that creates it."""
     await forms.read_form_values(request)
-    root = root_of(request.scope)
+    root = get_root_path(request.scope)
     db, max_open_jobs = service.db, service.settings.max_open_jobs
 
     def request_export() -> str:

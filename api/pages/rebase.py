@@ -9,7 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import Read, Service, Write
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.schemas.common import ModelPath
 from core.contract.responses.model import ModelOut
 from core.contract.responses.versions.rebase import RebaseOut
@@ -63,7 +63,7 @@ async def finish_rebase(
         return rebase_finish.finish_rebase(db, blobs, actor, model, decision)
 
     await service.picture_work.run_work_in_turn(actor.owner_id, finish_rebase)
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}", 303)
 
 
 def _parse_missing_policy(inputs: dict[str, str]) -> rebase_finish.Missing:

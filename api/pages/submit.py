@@ -20,7 +20,7 @@ from api.authentication import session
 from api.dependencies import CatalogueOf, Db, Service, Write
 from api.pages.parts import forms, recipe_form, trials_form
 from api.pages.parts.recipe_form import RecipeForm
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.trials_form import NO_TRIALS, TrialsForm, read_trials_form
 from api.schemas.common import ModelPath
 from api.uploads.assembled import join_upload_pieces
@@ -35,7 +35,7 @@ from core.errors import Invalid, InvalidRecipe, PerennialError
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import FORMATS
 from core.ingest.rules.options import OPTIONS
-from core.ingest.sniff import SNIFF_BYTES, detect_format
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.models import models
 from core.tasks.held_out_batch import submit_or_measure_batch
 from core.text import characters
@@ -150,7 +150,9 @@ async def check_upload(
         whole_uploads.find_whole_upload, db, actor, inputs.get("upload", "")
     )
     with upload.take_upload_place():
-        async with join_upload_pieces(db, store, actor, whole, detect_format, settings) as file:
+        async with join_upload_pieces(
+            db, store, actor, whole, detect_upload_format, settings
+        ) as file:
             submission = await order.build_submission(file, None, whole)
             report = await to_thread.run_sync(submission.preview_submission)
     # The page shows the form's own warnings beside the recipe.
@@ -257,7 +259,7 @@ async def _check_or_submit_file(
         order.bell.notify_workers(result.job)
     # A held batch that is sent with another recipe is learned again, by a new job.
     again = "?sent_again=true" if "repeats" in result.response and not result.is_new else ""
-    return RedirectResponse(f"{root_of(request.scope)}/ui/jobs/{result.job}{again}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/jobs/{result.job}{again}", 303)
 
 
 def _is_learning_again_wanted(inputs: Mapping[str, str]) -> bool:
@@ -273,7 +275,7 @@ def detect_file_kind(file: ReceivedUpload) -> str:
     if not file.size:
         raise Invalid(f"No file was chosen: choose a {FORMATS} of labelled images.")
     with file.path.open("rb") as opened:
-        return detect_format(opened.read(SNIFF_BYTES), None)
+        return detect_upload_format(opened.read(SNIFF_BYTES), None)
 
 
 def _parse_conflicts_policy(inputs: Mapping[str, str]) -> ConflictsPolicy:
@@ -336,7 +338,7 @@ def _build_equivalent_commands(
     model, patch = shown.model["name"], shown.form.json
     recipe = f" --recipe {shlex.quote(patch)}" if shown.form.patch else ""
     header = f" \\\n  -H {shlex.quote(f'Perennial-Recipe: {patch}')}" if shown.form.patch else ""
-    base = f"{request.url.scheme}://{request.url.netloc}{root_of(request.scope)}"
+    base = f"{request.url.scheme}://{request.url.netloc}{get_root_path(request.scope)}"
     commands, curl_commands = [], []
     for file in files:
         # A program would take a name that begins with a dash for an option.

@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import Read, Service, Write
 from api.pages.model import apply_change_and_redirect
 from api.pages.parts import forms
-from api.pages.parts.render import render_page, root_of
+from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import HEIGHT, WIDTH, draw_sparkline
 from api.routes.tasks import Number
 from api.schemas.common import ModelPath
@@ -92,7 +92,7 @@ async def delete_task_data(
     await to_thread.run_sync(
         tasks.delete_task_data, service.db, service.store, service.blobs, actor, model, n
     )
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}/tasks/{n}", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}/tasks/{n}", 303)
 
 
 @router.post("/ui/models/{model}/tasks/{n}/{verb}")
@@ -109,7 +109,7 @@ async def settle_task(
     reason, recipe = forms.read_form_reason(inputs), forms.read_chosen_recipe(inputs)
     db, settings = service.db, service.settings
 
-    def apply_verb() -> str | None:
+    def settle_by_requested_action() -> str | None:
         if verb == "continue":
             return settling.continue_without_task(db, actor, model, n, reason)[1]
         if verb == "discard":
@@ -128,7 +128,7 @@ async def settle_task(
         )
         return job_response["id"] if fresh else None
 
-    return await apply_change_and_redirect(request, model, apply_verb, service.bell)
+    return await apply_change_and_redirect(request, model, settle_by_requested_action, service.bell)
 
 
 def _load_accuracy_history(

@@ -74,7 +74,7 @@ class DecodedImages:
     spent_s: float = 0.0
     paused: bool = False
 
-    def is_turn_done(self, wanted: DecodeRequest) -> bool:
+    def is_decoding_turn_done(self, wanted: DecodeRequest) -> bool:
         """Return True if nothing is left to do in this turn."""
         if self.count is None:
             return False
@@ -108,7 +108,7 @@ class ImageDecoder:
         """
         so_far = DecodedImages()
         died_at: int | None = None
-        while not so_far.is_turn_done(wanted):
+        while not so_far.is_decoding_turn_done(wanted):
             done_before = len(so_far.images)
             try:
                 self._decode_remaining_images(wanted, so_far)
@@ -171,7 +171,7 @@ class ImageDecoder:
             )
         so_far.count = _parse_image_count(wanted, read_message(process.stdout, _SAID_BYTES))
         pixels = 1 + wanted.size * wanted.size * wanted.channels
-        while not so_far.is_turn_done(wanted):
+        while not so_far.is_decoding_turn_done(wanted):
             image_end = time.monotonic() + self._settings.predict_image_s
             if not _wait_until_readable(process.stdout, min(image_end, end)):
                 self._end_decoder_process()

@@ -70,7 +70,7 @@ class PredictionBatcher:
         """
 
     @contextlib.contextmanager
-    def announce_images_to_come(self, owner: str) -> Iterator[None]:
+    def announce_images_being_decoded(self, owner: str) -> Iterator[None]:
         """Announce, for the length of the block, that images of an owner's request are being
         decoded.
         """
@@ -81,7 +81,7 @@ class PredictionBatcher:
             self._coming[owner] -= 1
             if not self._coming[owner]:
                 del self._coming[owner]
-            self._signal_owner_change(owner)
+            self._wake_waiting_requests_of_owner(owner)
 
     async def predict_in_shared_batch(
         self, owner: str, header: bytes, manifest: bytes, pixels: Sequence[bytes]
@@ -95,12 +95,12 @@ class PredictionBatcher:
         self._last = (owner, loop.time())
         piece = _QueuedImages(header, manifest, pixels, loop.time(), loop.create_future())
         self._waiting.setdefault(owner, deque()).append(piece)
-        self._signal_owner_change(owner)
+        self._wake_waiting_requests_of_owner(owner)
         if owner not in self._asking:
             self._asking[owner] = asyncio.create_task(self._predict_waiting_of_owner(owner))
         return await piece.result
 
-    def _signal_owner_change(self, owner: str) -> None:
+    def _wake_waiting_requests_of_owner(self, owner: str) -> None:
         if owner in self._changed:
             self._changed[owner].set()
 

@@ -10,7 +10,7 @@ from anyio import to_thread
 from starlette.requests import Request
 
 from api.authentication.guard import read_declared_length
-from api.limits.fair_share import release_current_slot
+from api.limits.fair_share import release_request_slot_during_wait
 from api.predict import form, instances
 from api.predict.body import read_counted_body
 from api.predict.line import QueuePlace, compute_held_bytes_limit
@@ -98,7 +98,7 @@ async def read_request_images(
 
     declared = read_declared_length(request.headers.get("content-length"))
     # For the rest of the request, too: `place` limits how many an owner has in progress.
-    release_current_slot()
+    release_request_slot_during_wait()
     is_json = kind.kind == "json"
     body = await read_counted_body(
         request.receive, place, max_bytes, declared, settings, get_body_limit if is_json else None

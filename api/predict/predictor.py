@@ -69,7 +69,7 @@ class PredictionRequest:
         """Return a question to a version after fetching its parts. Raises StoreCorrupt or
         Unavailable.
         """
-        paths, classes = version.fetch_part_paths(blobs), version.count_classes(task)
+        paths, classes = version.fetch_part_paths(blobs), version.read_class_counts(task)
         manifest = json.dumps(version.manifest.to_json()).encode()
         return PredictionRequest(
             version.id,
@@ -153,7 +153,7 @@ class Predictor:
         asking: asyncio.Task[tuple[list[bytes | str], PredictionResult]] | None = None
         try:
             while count is None or decoded_images < count:
-                with self._gathering.announce_images_to_come(owner):
+                with self._gathering.announce_images_being_decoded(owner):
                     decoded, count = await self._decode_image_piece(
                         owner, question, images, decoded_images, count, left_s
                     )
@@ -219,7 +219,7 @@ class Predictor:
                 return DecodedImages(count, [late] * (count - begin)), count
         body, passed_over = images.body, begin
         if images.kind == "files":
-            body, passed_over = _select_files_of_turn(images.body, begin, max_images), 0
+            body, passed_over = _select_files_for_decoding_turn(images.body, begin, max_images), 0
         images_to_decode = DecodeRequest(
             images.kind,
             body,
@@ -359,7 +359,7 @@ def _mark_exception_retrieved(start: "asyncio.Future[Any]") -> None:
         start.exception()
 
 
-def _select_files_of_turn(
+def _select_files_for_decoding_turn(
     files: Sequence[bytes | bytearray | memoryview], begin: int, max_images: int
 ) -> list[bytes | bytearray | memoryview]:
     """Return the files from `begin` on for one turn."""

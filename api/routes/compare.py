@@ -95,11 +95,11 @@ async def compare_images(
             blobs, left, kind=flips.kind, label=flips.label, limit=page.limit, cursor=page.cursor
         )
 
-    def load_flips() -> ComparedImagePage:
+    def load_flipped_images() -> ComparedImagePage:
         return compared_tasks.run_without_deleted_tasks(
             db, actor, pair, flips.task, list_image_flips
         )
 
     return build_json_response(
-        await service.picture_work.run_work_in_turn(actor.owner_id, load_flips)
+        await service.picture_work.run_work_in_turn(actor.owner_id, load_flipped_images)
     )

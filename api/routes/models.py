@@ -125,15 +125,15 @@ def delete_model(
 
 
 @router.get("/v1/models/{model}/memory", response_model=MemoryOut)
-def read_memory(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) -> Response:
+def read_replay_memory(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) -> Response:
     """Return bytes and counts of the production version's replay buffer and exemplars, never
     images.
     """
-    return build_json_response(memory.read_memory(db, blobs, actor, model))
+    return build_json_response(memory.read_replay_memory(db, blobs, actor, model))
 
 
 @router.delete("/v1/models/{model}/memory", status_code=204)
-def delete_memory(
+def delete_replay_memory(
     model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
 ) -> Response:
     """Delete the stored images of all versions now.
@@ -141,5 +141,5 @@ def delete_memory(
     Versions stay: they can be downloaded and used for predictions as before. A running job restarts
     without these images, and the next version starts with an empty replay buffer.
     """
-    memory.delete_memory(db, store, blobs, actor, model)
+    memory.delete_replay_memory(db, store, blobs, actor, model)
     return Response(status_code=204)

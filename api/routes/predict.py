@@ -123,7 +123,7 @@ async def predict_labels(
     # Free the images now: a slow client may delay the end of the response.
     del images
     try:
-        place.count_only_response_bytes(len(predictions))
+        place.replace_request_bytes_by_response_bytes(len(predictions))
         # From here on, the response owns the place.
         return QueuePlaceHoldingResponse(predictions, place, settings)
     except BaseException:

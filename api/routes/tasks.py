@@ -25,7 +25,7 @@ from api.dependencies import (
     Write,
 )
 from api.description.described import make_router
-from api.limits.fair_share import release_current_slot, retake_current_slot
+from api.limits.fair_share import release_request_slot_during_wait, retake_request_slot_after_wait
 from api.problems import describe_problem_responses
 from api.schemas.common import FreeName, ModelPath
 from api.schemas.jobs import Retry
@@ -53,7 +53,7 @@ from core.contract.responses.task import Accepted, TaskOut, TaskPage
 from core.errors import Invalid, InvalidRecipe
 from core.ingest.limits import Limits
 from core.ingest.readers.registry import UPLOAD_TYPES
-from core.ingest.sniff import detect_format
+from core.ingest.sniff import detect_upload_format
 from core.requests import idempotency
 from core.requests.actor import require_visible_model
 from core.tasks import held_out_batch, settling, tasks, validations
@@ -69,7 +69,7 @@ ARCHIVE = UploadRules(
     "POST /v1/models/{model}/tasks",
     headers=("perennial-recipe",),
     fields=("recipe",),
-    look=detect_format,
+    look=detect_upload_format,
 )
 JSON = "application/json"
 
@@ -274,9 +274,9 @@ async def _process_resumable_upload(
     upload, actor = order.upload, order.actor
     db, settings = upload.db, upload.settings
     await to_thread.run_sync(require_visible_model, db, actor, order.request.model)
-    release_current_slot()
+    release_request_slot_during_wait()
     body = await read_small_body(upload.request.receive, MAX_JSON_BYTES, head.length)
-    await retake_current_slot()
+    await retake_request_slot_after_wait()
     sha256 = hashlib.sha256(body).hexdigest()
     require_announced_digest(head, sha256)
     fields = _parse_upload_reference(body)
@@ -284,7 +284,7 @@ async def _process_resumable_upload(
         _merge_batch_name(order.request, fields),
         _merge_recipe_override(order.override, fields),
     )
-    trials = _merge_trials(order.trials, fields)
+    trials = _merge_trial_options(order.trials, fields)
     order = replace(order, request=batch_request, override=override, trials=trials, is_here=True)
     async with UploadIdempotency(db, actor, ARCHIVE, upload.request, upload.key) as repeat:
         request = repeat.add_body_fingerprint(sha256, sha256)
@@ -294,7 +294,7 @@ async def _process_resumable_upload(
         await to_thread.run_sync(order.refuse_batch_by_length, None)
         whole = await to_thread.run_sync(whole_uploads.find_whole_upload, db, actor, fields.upload)
         async with join_upload_pieces(
-            db, order.store, actor, whole, detect_format, settings
+            db, order.store, actor, whole, detect_upload_format, settings
         ) as file:
             response = await _validate_or_submit_file(order, file, request, whole)
             repeat.is_done = True
@@ -325,7 +325,7 @@ def _merge_recipe_override(override: RecipePatch | None, body: FromUpload) -> Re
     return override if body.recipe is None else body.recipe
 
 
-def _merge_trials(trials: TrialsRequest | None, body: FromUpload) -> TrialsRequest | None:
+def _merge_trial_options(trials: TrialsRequest | None, body: FromUpload) -> TrialsRequest | None:
     asked = build_requested_trials(body.trials, body.choose, body.max_seconds)
     if asked is None:
         return trials

@@ -184,13 +184,13 @@ def _send_error_response(
         error = Unavailable(
             "The service has too many files and connections open. Try again in a few seconds."
         )
-    elif soundness.is_damage(error):
+    elif soundness.is_sqlite_damage_error(error):
         error = DatabaseCorrupt(soundness.DAMAGED)
     if isinstance(error, PerennialError):
         if error.status >= 500:
             log.error("request failed", path=scope["path"], code=error.code, detail=error.detail)
         return problems.convert_error_to_response(error)
-    if isinstance(error, SQLAlchemyError) and session.is_outage(error):
+    if isinstance(error, SQLAlchemyError) and session.is_database_outage(error):
         log.error("database outage", path=scope["path"], error=str(error)[:500])
         status, headers, _ = problems.convert_status_to_response(503)
         headers["Retry-After"] = str(problems.OUTAGE_RETRY_S)
@@ -198,7 +198,7 @@ def _send_error_response(
         return (
             status,
             headers,
-            problems.encode_problem("unavailable", "Temporarily unavailable", 503, detail),
+            problems.encode_problem_json("unavailable", "Temporarily unavailable", 503, detail),
         )
     # Only the log gets the exception: its text may contain private data.
     log.exception("unexpected error", method=scope["method"], path=scope["path"])
@@ -207,7 +207,7 @@ def _send_error_response(
     return (
         status,
         headers,
-        problems.encode_problem(
+        problems.encode_problem_json(
             "internal", "Internal error", 500, detail, extra={"request": request_id}
         ),
     )

@@ -40,7 +40,7 @@ class LatencyMiddleware:
             return
         began = time.perf_counter()
 
-        async def send_timed(message: Message) -> None:
+        async def send_and_measure_latency(message: Message) -> None:
             if message["type"] == "http.response.start":
                 # Never label by the path itself: it would create a time series per object.
                 route = getattr(scope.get("route"), "path", "none")
@@ -50,7 +50,7 @@ class LatencyMiddleware:
                 _get_latency_histogram(method, route, message["status"]).observe(seconds)
             await send(message)
 
-        await self.app(scope, receive, send_timed)
+        await self.app(scope, receive, send_and_measure_latency)
 
 
 @cache

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from api.limits.fair_share import release_current_slot
+from api.limits.fair_share import release_request_slot_during_wait
 from api.uploads.form import UploadFormParser
 from api.uploads.head import Look, UploadRequestHead, UploadRules
 from api.uploads.spool_file import SpoolFile
@@ -69,7 +69,7 @@ async def receive_body_into_spool(
         )
         sink = form or file
         # For the rest of the request, too: `take_upload_place` limits an owner's uploads in progress.
-        release_current_slot()
+        release_request_slot_during_wait()
         await stream_body_to_writer(
             request, DoubleBufferedWriter(sink), head.length, head.body_limit, settings
         )

@@ -22,7 +22,7 @@ from core.ingest.inspect import inspect_archive
 from core.ingest.layout import BatchReading
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions
-from core.ingest.rules.options import parse_option_texts
+from core.ingest.rules.options import parse_reading_option_texts
 from core.jobs.doorbell import WorkerNotifier
 from core.recipe.catalogue import LazyCatalogue
 from core.recipe.stored import MAX_RECIPE_BYTES
@@ -191,7 +191,7 @@ class BatchSubmissionRequest:
 def parse_reading_options(texts: Mapping[str, str]) -> ReadingOptions:
     """Return the options for reading a batch from a query or a form. Raises Invalid."""
     try:
-        return parse_option_texts(texts)
+        return parse_reading_option_texts(texts)
     except ValueError as error:
         raise Invalid(str(error)) from None
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from anyio import to_thread
 from starlette.requests import Request
 
-from api.limits.fair_share import release_current_slot
+from api.limits.fair_share import release_request_slot_during_wait
 from api.uploads.body import (
     DoubleBufferedWriter,
     open_spool_file,
@@ -20,7 +20,7 @@ from api.uploads.body import (
     stream_body_to_writer,
 )
 from api.uploads.head import UploadRequestHead
-from api.uploads.outage import suppress_outage
+from api.uploads.outage import suppress_database_outage
 from api.uploads.tus import PieceChecksum, is_last_piece
 from core.database.session import Database
 from core.errors import (
@@ -51,7 +51,7 @@ async def hold_upload_lease(
         yield writing
     # A block that succeeds has released the upload itself, by appending or explicitly.
     except BaseException:
-        with suppress_outage("upload"):
+        with suppress_database_outage("upload"):
             await to_thread.run_sync(uploads.release_upload_lease, db, writing)
         raise
     finally:
@@ -111,7 +111,7 @@ async def receive_upload_piece(
         writer = DoubleBufferedWriter(file)
         cut: PerennialError | None = None
         # For the rest of the request, too: `take_upload_place` limits an owner's uploads in progress.
-        release_current_slot()
+        release_request_slot_during_wait()
         try:
             await stream_body_to_writer(request, writer, head.length, left, settings)
         except (BodyTruncated, BodyTimeout) as error:
@@ -137,5 +137,5 @@ async def receive_upload_piece(
 async def _renew_upload_lease(db: Database, writing: LeasedUpload) -> None:
     while True:
         await asyncio.sleep(uploads.RENEW_S)
-        with suppress_outage("upload"):
+        with suppress_database_outage("upload"):
             await to_thread.run_sync(uploads.renew_upload_lease, db, writing)

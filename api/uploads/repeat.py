@@ -14,7 +14,7 @@ from starlette.responses import Response
 from api.answers import build_json_response
 from api.uploads.body import ReceivedUpload
 from api.uploads.head import UploadRequestHead, UploadRules
-from api.uploads.outage import suppress_outage
+from api.uploads.outage import suppress_database_outage
 from core.database.session import Database
 from core.requests import idempotency
 from core.requests.actor import Actor
@@ -60,7 +60,7 @@ class UploadIdempotency:
     async def _renew_idempotency_key(self, request: idempotency.IdempotentRequest) -> None:
         while True:
             await asyncio.sleep(idempotency.RENEW_S)
-            with suppress_outage("idempotency key"):
+            with suppress_database_outage("idempotency key"):
                 await to_thread.run_sync(
                     idempotency.renew_idempotent_request, self._db, self._actor, request
                 )
@@ -73,7 +73,7 @@ class UploadIdempotency:
             await self._renewing
         # The client may send a failed upload again at once, without waiting for the lease to end.
         if not self.is_done:
-            with suppress_outage("idempotency key"):
+            with suppress_database_outage("idempotency key"):
                 await to_thread.run_sync(
                     idempotency.release_idempotency_key, self._db, self._actor, self._request
                 )

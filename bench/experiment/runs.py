@@ -40,7 +40,15 @@ from core.packaged import packaged_base
 
 AGAIN = ("killed", "memory")
 """Failures that need not come again: such runs are tried again at the next start."""
-KEPT = ("update_norm", "trainable", "parameters", "steps", "images", "warnings", "environment")
+KEPT = (
+    "compute_update_norm",
+    "trainable",
+    "parameters",
+    "steps",
+    "images",
+    "warnings",
+    "environment",
+)
 """What a record takes over from a job's result, for each stage."""
 
 
@@ -237,7 +245,7 @@ def run_job_and_evaluate(
     folder = out / "result"
     result = json.loads((folder / "result.json").read_text())
     before = {_hash_file(Path(part["path"])) for part in spec["parent"]["parts"]}
-    stored = image_packs.restore_state(
+    stored = image_packs.restore_method_state(
         LocalPart(name=part["name"], type=part["type"], path=folder / part["file"])
         for part in result["parts"]
     )

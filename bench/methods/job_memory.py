@@ -141,7 +141,7 @@ def main() -> None:
                     row = (network, method, f"{peak / 1e6:.0f}", f"{estimate / 1e6:.0f}")
                     print(f"| {' | '.join(row)} | {estimate / peak:.1f} |", flush=True)
     finally:
-        zygote.end_zygote()
+        zygote.end_fork_server()
 
 
 if __name__ == "__main__":

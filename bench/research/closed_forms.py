@@ -27,7 +27,11 @@ from core.contract.architecture import Normalisation
 from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.images import decode_image
 from core.learning.analytic import balance, choice, discriminant, ridge
-from core.learning.analytic.linear import append_ones, draw_projection_matrix, project_features
+from core.learning.analytic.linear import (
+    append_column_of_ones,
+    draw_projection_matrix,
+    project_to_random_features,
+)
 from core.learning.analytic.sums import FeatureSums
 from core.learning.networks import ImageSpec, build_backbone
 from core.learning.networks.backbones.timm_names import find_pretrained_weights
@@ -253,7 +257,11 @@ def fit_ridge(
     drawn = draw_projection_matrix(columns, h.shape[1], 0) if columns else None
 
     def widen_features(features: Tensor) -> Tensor:
-        return append_ones(features) if drawn is None else project_features(features, drawn)
+        return (
+            append_column_of_ones(features)
+            if drawn is None
+            else project_to_random_features(features, drawn)
+        )
 
     sums = FeatureSums.make_empty_sums(columns or h.shape[1] + 1, classes)
     sums.add_examples(widen_features(h), labels)
@@ -261,7 +269,7 @@ def fit_ridge(
         strength = balance.RidgeLeaveOneOut(
             sums, widen_features(h).double(), labels
         ).choose_strength(balance.balance_class_sums(sums))
-        weight = ridge.solve_ridge(balance.balance_class_sums(sums), strength)
+        weight = ridge.solve_ridge_regression(balance.balance_class_sums(sums), strength)
     else:
         _, weight = ridge.choose_ridge_strength(sums)
     return lambda features: widen_features(features).double() @ weight
@@ -318,17 +326,17 @@ def choose_better_head(h: Tensor, labels: Tensor, classes: int, current: str | N
         FeatureSums.make_empty_sums(h.shape[1] + 1, classes),
     )
     plain.add_examples(h, labels)
-    sums.add_examples(append_ones(h), labels)
-    strength = balance.RidgeLeaveOneOut(sums, append_ones(h).double(), labels).choose_strength(
-        balance.balance_class_sums(sums)
-    )
+    sums.add_examples(append_column_of_ones(h), labels)
+    strength = balance.RidgeLeaveOneOut(
+        sums, append_column_of_ones(h).double(), labels
+    ).choose_strength(balance.balance_class_sums(sums))
     share = discriminant.DiscriminantLeaveOneOut(plain, h.double(), labels).choose_shrinkage()
     scores = {
         "lda": discriminant.DiscriminantLeaveOneOut(plain, h.double(), labels).compute_scores(
             share
         ),
         "balanced ridge": balance.RidgeLeaveOneOut(
-            sums, append_ones(h).double(), labels
+            sums, append_column_of_ones(h).double(), labels
         ).compute_scores(strength),
     }
     return choice.choose_better_head(scores, labels, current).head

@@ -35,9 +35,9 @@ from core.ingest.dataset import open_dataset
 from core.ingest.images import make_square_array
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
-from core.ingest.sniff import detect_format
+from core.ingest.sniff import detect_upload_format
 from core.learning.catalogue import build_catalogue
-from core.learning.evaluation.probe import compute_features
+from core.learning.evaluation.probe import compute_image_features
 from core.learning.networks import HeadSpec, ImageSpec, build_empty_network
 from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import SUSPECTS
@@ -95,14 +95,14 @@ def measure_near_duplicates(cifar: list[Data]) -> None:
     generator = np.random.default_rng(0)
     images = np.concatenate([x for x, _ in cifar])
     images = images[generator.permutation(len(images))[:10_000]]
-    hashes = near.hash_images(images)
+    hashes = near.hash_images_perceptually(images)
     for name, copy in {
         "saved again (JPEG 60 to 95)": _resave_as_jpeg,
         "resized (0.6 to 2 times)": _resize_and_restore,
     }.items():
         copies = np.stack([copy(image, generator) for image in images[:100]])
         found = near.find_duplicates_between(
-            near.hash_images(copies), hashes[:100]
+            near.hash_images_perceptually(copies), hashes[:100]
         ).near == np.arange(100)
         print(f"{name}: {found.sum()} of 100 copies found (goal ≥ 95)")
     begin = time.perf_counter()
@@ -314,7 +314,7 @@ def _compute_image_features(images: Images) -> Tensor:
     known = packaged_base.load_base_description()
     network = build_empty_network(known.architecture, ImageSpec(SIZE, 3), "class", HeadSpec())
     network.backbone.load_base_weights(load(packaged_base.load_base_weights(3)))
-    return compute_features(
+    return compute_image_features(
         network, torch.from_numpy(images), InputNormaliser(known.normalise, 3, torch.device("cpu"))
     ).clone()
 
@@ -336,7 +336,7 @@ def _read_cifar_archives(data: Path, folder: Path) -> list[Data]:
     for name in ARCHIVES:
         path = data / f"{name}.zip"
         with path.open("rb") as file:
-            media_type = detect_format(file.read(1024), None)
+            media_type = detect_upload_format(file.read(1024), None)
         made = ingest_archive(path, media_type, folder / name, IngestOptions(SIZE, 3, limits))
         images, numbers = open_dataset(made.train)
         found.append((np.array(images), np.array(numbers)))

@@ -35,12 +35,12 @@ from core.contract.gate import GateCheck, GateLimits
 from core.contract.losses import DriftCount, LossCount, Losses, TaskLoss
 from core.ingest.dataset import open_dataset
 from core.learning.analytic import discriminant, ridge
-from core.learning.analytic.linear import append_ones
+from core.learning.analytic.linear import append_column_of_ones
 from core.learning.analytic.sums import FeatureSums
 from core.learning.networks import ImageSpec, build_empty_network
 from core.learning.networks.network import HeadSpec
 from core.learning.precision import InputNormaliser, move_network_to_device
-from core.lineage.checks import CHECKS, NEW_GATE, check_losses
+from core.lineage.checks import CHECKS, NEW_GATE, check_version_losses
 from core.packaged import imagenet_base, packaged_base
 from core.statistics.flips import compute_one_sided_mcnemar
 from core.statistics.power import compute_detection_probability
@@ -166,7 +166,9 @@ def _read_photo_features(data: Path, photos: Path, cache: Path) -> dict[str, Fea
     for stream in (*closed_forms.iterate_streams(data), closed_forms.read_photo_stream(photos)):
         held = closed_forms.compute_stream_features(stream, imagenet_base.NAME, prepared, cache)
         parts = ((held.train, held.labels), (held.held_out, held.expected))
-        found[stream.name] = Features(*((append_ones(h).double(), labels) for h, labels in parts))
+        found[stream.name] = Features(
+            *((append_column_of_ones(h).double(), labels) for h, labels in parts)
+        )
     return found
 
 
@@ -391,7 +393,7 @@ def _judge_by_gate(
         "known": missing,
         "visible": {"images": 0, "loss": None, "more": None, "then": None},
     }
-    return check_losses(gate, losses, "")
+    return check_version_losses(gate, losses, "")
 
 
 def _print_stream_losses(

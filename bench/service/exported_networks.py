@@ -16,9 +16,9 @@ from core.contract.architecture import Normalisation
 from core.learning.analytic import discriminant, ridge
 from core.learning.analytic.linear import (
     LinearWeights,
-    append_ones,
+    append_column_of_ones,
     draw_projection_matrix,
-    project_features,
+    project_to_random_features,
 )
 from core.learning.analytic.sums import FeatureSums
 from core.learning.evaluation.calibration.temperature import fit_temperature
@@ -132,7 +132,7 @@ def build_analytic_case(
             h = torch.cat([built.eval().features(some) for some in images.split(20)])
         if projection:
             state["projection"] = {"matrix": draw_projection_matrix(projection, h.shape[1], seed=1)}
-            h = project_features(h, state["projection"]["matrix"])
+            h = project_to_random_features(h, state["projection"]["matrix"])
         linear, told = _solve_classifier(head, h, labels, ones=not projection)
         state["own"] = {"weight": linear.weight.float(), "bias": linear.bias.float()}
         made = build_method_with_state("analytic", state, head=head, projection=projection)
@@ -148,7 +148,7 @@ def _solve_classifier(
     """Return the classifier for columns [n, K] as the method solves for it, and its record; `ones`:
     a ridge has a bias.
     """
-    columns = append_ones(h) if ones and head == "ridge" else h
+    columns = append_column_of_ones(h) if ones and head == "ridge" else h
     sums = FeatureSums.make_empty_sums(columns.shape[1], len(CLASSES))
     sums.add_examples(columns, labels)
     if head == "lda":

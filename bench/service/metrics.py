@@ -34,14 +34,14 @@ from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import MeasuredCell
 from core.contract.manifest import Manifest
 from core.database import migrate
-from core.database.measurements import remove_figures
+from core.database.measurements import remove_figures_from_manifest
 from core.database.session import Database
 from core.database.tables import Model, Version
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.publishing.publish import publish_result
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import open_store
+from core.storage import open_object_store
 from tools import service
 
 CLIENTS = 4
@@ -165,7 +165,7 @@ def _measure_publishing(db: Database, settings: Settings, ends: list[int]) -> No
     """Print the median time of publishing on models of several sizes; on the last also with few
     cells.
     """
-    store = open_store(settings)
+    store = open_object_store(settings)
     store.create_folder_or_bucket()
     cases = [(size, 10**6) for size in ends] + [(ends[-1], ends[0] + 1)]
     taken: list[list[float]] = [[] for _ in cases]
@@ -223,7 +223,7 @@ def _make_up_job_result(folder: Path, task: int, most: int) -> None:
 def _build_job_figures(tasks: range) -> Json:
     numbers = sorted(map(str, tasks))
     return {
-        "update_norm": {"backbone": 1.2, "head": 0.8, "relative": 0.1},
+        "compute_update_norm": {"backbone": 1.2, "head": 0.8, "relative": 0.1},
         "drift": 2.5,
         "changes": {n: {"regressed": 3, "improved": 5, "total": 150} for n in numbers},
         "knn_probe": {"all": [80, 150], "tasks": {n: [80, 150] for n in numbers},
@@ -317,7 +317,7 @@ def _insert_version(session: Session, size: int, number: int) -> None:
         task_number=number or None,
         status="published",
         gate={"passed": True, "checks": []},
-        manifest=remove_figures(manifest),
+        manifest=remove_figures_from_manifest(manifest),
         bytes=988_212,
         bytes_new=12_044,
         created_at=0.0,

@@ -440,7 +440,10 @@ class BatchReport(Shape):
     near_conflicts: list[Conflict] | None = None
     near_conflicts_count: int | None = None
     conflicts_not_compared: list[int] | None = None
-    settled: list[Literal["balance", "conflicts", "near_duplicates", "suspects", "shift", "would_say"]] | None = None
+    settled: (
+        list[Literal["balance", "conflicts", "near_duplicates", "suspects", "shift", "would_say"]]
+        | None
+    ) = None
     notes: list[str] | None = None
     data: DataReport | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -1530,7 +1533,7 @@ class Manifest(Shape):
     code_version: str | None = None
     environment: Environment | None = None
     parts: list[ManifestPart] | None = None
-    update_norm: UpdateNorm | None = None
+    compute_update_norm: UpdateNorm | None = None
     drift: float | None = None
     changes: dict[str, AnswerChanges] | None = None
     knn_probe: KnnProbe | None = None
@@ -2009,7 +2012,19 @@ class NewWebhook(Shape):
     owner: str
     url: str
     format: Literal["standard", "slack", "teams"]
-    events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
+    events: list[
+        Literal[
+            "job.succeeded",
+            "job.failed",
+            "job.rejected",
+            "job.cancelled",
+            "version.published",
+            "version.held",
+            "alias.moved",
+            "task.data_deleted",
+            "export.ready",
+        ]
+    ]
     model: str | None
     model_name: str | None
     state: Literal["enabled", "failing", "disabled"]
@@ -2720,7 +2735,7 @@ class Summary(Shape):
     gap_to_joint: float | None
     gap_by_stage: list[float | None] | None
     fwt_probe: float | None
-    update_norm: list[float | None]
+    compute_update_norm: list[float | None]
     update_norm_head: list[float | None]
     update_norm_relative: list[float | None]
     drift: list[float | None]
@@ -3170,7 +3185,19 @@ class Webhook(Shape):
     owner: str
     url: str
     format: Literal["standard", "slack", "teams"]
-    events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
+    events: list[
+        Literal[
+            "job.succeeded",
+            "job.failed",
+            "job.rejected",
+            "job.cancelled",
+            "version.published",
+            "version.held",
+            "alias.moved",
+            "task.data_deleted",
+            "export.ready",
+        ]
+    ]
     model: str | None
     model_name: str | None
     state: Literal["enabled", "failing", "disabled"]

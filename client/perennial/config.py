@@ -52,7 +52,7 @@ class ServiceConnection:
             )
 
 
-def find_connection(
+def find_service_connection(
     url: str | None = None, key: str | None = None, profile: str | None = None
 ) -> ServiceConnection:
     """Return the service to connect to.

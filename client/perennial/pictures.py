@@ -58,11 +58,13 @@ def convert_to_numbers(images: Any) -> Any:
 
 def _is_image_file(image: Any) -> bool:
     return (
-        isinstance(image, (str, bytes, os.PathLike)) or _is_picture(image) or hasattr(image, "read")
+        isinstance(image, (str, bytes, os.PathLike))
+        or _is_image_file_start(image)
+        or hasattr(image, "read")
     )
 
 
-def _is_picture(image: Any) -> bool:
+def _is_image_file_start(image: Any) -> bool:
     """Return True for a PIL image, without importing PIL."""
     # If PIL was never imported, no object can be one of its images.
     pil = sys.modules.get("PIL.Image")
@@ -77,7 +79,7 @@ def _read_named_image(image: Any, number: int) -> tuple[str, bytes]:
         return unnamed, image
     if isinstance(image, (str, os.PathLike)):
         return Path(image).name, Path(image).read_bytes()
-    if _is_picture(image):
+    if _is_image_file_start(image):
         return _get_last_path_part(
             getattr(image, "filename", None)
         ) or unnamed, _encode_picture_as_png(image)

@@ -59,9 +59,9 @@ class Shape:
 
     def _repr_html_(self) -> str | None:
         """Return HTML for notebooks, or None for types that have none."""
-        from perennial.notebook import render_response
+        from perennial.notebook import render_response_as_html
 
-        return render_response(self)
+        return render_response_as_html(self)
 
 
 class Table(Shape):
@@ -75,9 +75,9 @@ class Table(Shape):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import build_frame_of_response
+        from perennial.frames import build_data_frame_of_response
 
-        return build_frame_of_response(self)
+        return build_data_frame_of_response(self)
 
 
 def convert_to_json(value: Any) -> Any:
@@ -114,7 +114,7 @@ def _get_json_reader(kind: Any) -> Read:
 def _build_json_reader(kind: Any) -> Read:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return _build_shape_reader(kind)
+        return _build_object_reader(kind)
     # `Union[X, Y]` and `X | Y` have different origins.
     if origin in (Union, types.UnionType):
         return _build_union_reader(arguments)
@@ -172,19 +172,19 @@ def _build_union_reader(kinds: tuple[Any, ...]) -> Read:
     scalars = tuple(one for kind in kinds for one in _get_scalar_types(kind))
     allowed = (*scalars, *by_type, *((dict,) if shapes else ()))
 
-    def read_union(value: Any) -> Any:
+    def read_union_value(value: Any) -> Any:
         # The JSON does not say which shape it is, so its keys decide.
         if isinstance(value, dict) and shapes:
-            return _get_json_reader(max(shapes, key=lambda kind: _rank_shape_fit(kind, value)))(
-                value
-            )
+            return _get_json_reader(
+                max(shapes, key=lambda kind: _rank_response_class_fit(kind, value))
+            )(value)
         read_typed = by_type.get(type(value))
         return _require_any_type(allowed, value) if read_typed is None else read_typed(value)
 
-    return read_union
+    return read_union_value
 
 
-def _rank_shape_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
+def _rank_response_class_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int]:
     """Return a sort key of an object's fit to a shape.
 
     It is (all required fields are present, minus the number of unknown fields, number of required
@@ -198,7 +198,7 @@ def _rank_shape_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool, int, int
     return required <= value.keys(), -len(value.keys() - names), len(required)
 
 
-def _build_shape_reader(kind: type[Any]) -> Read:
+def _build_object_reader(kind: type[Any]) -> Read:
     plan: list[tuple[str, str, Read]] = []
 
     def build_dataclass_from_json(value: Any) -> Any:

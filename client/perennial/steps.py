@@ -1,7 +1,7 @@
 """Requests that advice names, in three forms: an HTTP request, a command of the terminal, a button.
 
 A sentence of the service names a request as `str(Step(…))` writes it. The command line and the
-pages find it and replace it by their own form (`replace_requests`), so that each reader gets a form
+pages find it and replace it by their own form (`replace_requests_in_sentence`), so that each reader gets a form
 that works there, from one source. `OPERATIONS` has every request that a sentence may name.
 
 `client/perennial/steps.py` is a copy of this module, made by `python -m tools.client_sync`.
@@ -256,17 +256,17 @@ def _name_merged_classes(body: Mapping[str, Any]) -> Mapping[str, Any]:
     return body
 
 
-def replace_requests(text: str, render: Callable[[ApiStep], str | None]) -> str:
+def replace_requests_in_sentence(text: str, render: Callable[[ApiStep], str | None]) -> str:
     """Replace each request in a sentence by another form; one without that form stays unchanged."""
     done, at = "", 0
-    for start, end, step in find_requests(text):
+    for start, end, step in find_requests_in_sentence(text):
         rendered = render(step)
         done += text[at:start] + (text[start:end] if rendered is None else rendered)
         at = end
     return done + text[at:]
 
 
-def find_requests(text: str) -> Iterator[tuple[int, int, ApiStep]]:
+def find_requests_in_sentence(text: str) -> Iterator[tuple[int, int, ApiStep]]:
     """Yield start, end and value of each request in a sentence."""
     at = 0
     while match := _REQUEST.search(text, at):

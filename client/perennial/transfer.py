@@ -212,9 +212,9 @@ def _encode_reading_options(options: Mapping[str, Any]) -> dict[str, str]:
         return {}
     from perennial.pack.rules.options import (
         OPTIONS,
-        build_option_texts,
+        build_reading_option_texts,
         convert_option_values,
-        parse_option_texts,
+        parse_reading_option_texts,
     )
 
     unknown = sorted(set(options) - {*OPTIONS, "known_classes"})
@@ -223,7 +223,9 @@ def _encode_reading_options(options: Mapping[str, Any]) -> dict[str, str]:
             f"An archive has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}."
         )
     try:
-        return build_option_texts(parse_option_texts(convert_option_values(options)))
+        return build_reading_option_texts(
+            parse_reading_option_texts(convert_option_values(options))
+        )
     except ValueError as error:
         raise ConfigError(str(error)) from error
 

@@ -13,9 +13,9 @@ from perennial.steps import (
     ApiStep,
     keep_command_options,
     replace_query_parameters,
-    replace_requests,
+    replace_requests_in_sentence,
 )
-from perennial.text import format_count, make_one_line
+from perennial.text import format_count, make_text_one_line
 
 if TYPE_CHECKING:
     from perennial._types import (
@@ -101,7 +101,7 @@ def describe_held_version(
         url: of the service.
     """
     production = model.aliases.get("production")
-    first = make_one_line(
+    first = make_text_one_line(
         f"Version {version.number} of {model.name} is held by the gate; production stays at "
         f"version {production}."
     )
@@ -133,7 +133,7 @@ def explain_missing_base(job: Job) -> str | None:
     """Return why a job cannot get its base's weights and what to do; None if they may still
     arrive."""
     why = job.waiting_for
-    return make_one_line(why.detail) if why is not None and why.failed else None
+    return make_text_one_line(why.detail) if why is not None and why.failed else None
 
 
 def describe_attention_item(model: str, entry: Attention | None) -> list[str]:
@@ -149,7 +149,7 @@ def describe_attention_item(model: str, entry: Attention | None) -> list[str]:
 
 def _format_attention_commands(model: str, entry: Attention) -> list[str]:
     return [
-        f"  {format_action_command(action, model)}\n      {make_one_line(action.title)}"
+        f"  {format_action_command(action, model)}\n      {make_text_one_line(action.title)}"
         for action in entry.actions
     ]
 
@@ -158,7 +158,7 @@ def describe_failed_checks(version: Version) -> Iterator[str]:
     """Yield the checks that a version did not pass, each in words with its numbers."""
     for check in version.gate.checks:
         if not check.passed:
-            yield make_one_line(
+            yield make_text_one_line(
                 f"{CHECKS.get(check.name, check.name)}{_format_check_numbers(check)}"
             )
 
@@ -205,7 +205,9 @@ def format_action_command(action: Action, model: str) -> str:
     """Return the command for a request; a request without a command stays a request."""
     body = {} if action.body is None else action.body.to_dict()
     step = ApiStep(action.method, action.path, body=body)
-    return _find_command_of_request(step, model) or make_one_line(f"{action.method} {action.path}")
+    return _find_command_of_request(step, model) or make_text_one_line(
+        f"{action.method} {action.path}"
+    )
 
 
 def replace_task_requests(text: str, model: str, task: int | None) -> str:
@@ -230,7 +232,7 @@ def replace_requests_by_commands(text: str) -> str:
     A command that makes a model moves to a line of its own at the end, so that it can be copied.
     """
     # Cleaned first, because parts of it become commands that a person copies.
-    text = keep_command_options(make_one_line(text).replace(*ATTENTION))
+    text = keep_command_options(make_text_one_line(text).replace(*ATTENTION))
     # Before other requests are replaced, because the same request also finishes a move.
     text = _BACK.sub(_format_rollback_command, text)
     for pattern, typed in SAID:
@@ -240,7 +242,7 @@ def replace_requests_by_commands(text: str) -> str:
         pattern = _find_command_of_request(step, None)
         return None if pattern is None else f"`{pattern}`"
 
-    text = replace_requests(text, render_command)
+    text = replace_requests_in_sentence(text, render_command)
     text = replace_query_parameters(
         text, lambda name, value: f"-o {name}={quote_shell_word(value)}"
     )

@@ -299,7 +299,7 @@ def _suggest_smaller_job(estimate: JobMemoryEstimate) -> str:
     return "Take a smaller architecture, image.size or recipe.batch_size, or another method."
 
 
-def compute_workload(session: Session, model: Model, task: int, images: int = 0) -> JobWorkload:
+def compute_job_workload(session: Session, model: Model, task: int, images: int = 0) -> JobWorkload:
     """Return the number of images, classes and earlier tasks that a job for a model's task works
     on.
 

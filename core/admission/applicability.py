@@ -104,7 +104,7 @@ def warn_of_recipe_after(
         InvalidRecipe: the method makes another kind of network than the task starts from, or
             changes a hyper-parameter that shapes the network.
     """
-    start = _find_starting_point(session, catalogue, before, recipe["method"]["name"])
+    start = _find_next_task_start(session, catalogue, before, recipe["method"]["name"])
     return [] if start is None else warn_of_start(catalogue, start, recipe, model.scenario)
 
 
@@ -175,7 +175,7 @@ def _require_all_classes_kept(
         )
 
 
-def _find_starting_point(
+def _find_next_task_start(
     session: Session, catalogue: Catalogue, before: NextTaskPredecessors, after: str
 ) -> NextTaskStart | None:
     """Return the version and method that the next task starts from; None for version 0, which has

@@ -171,7 +171,7 @@ def _add_small_resnet_size(
     size.count_layer_output(width * pixels**2, 2)
     inputs = width
     for stage, count in enumerate(blocks):
-        outputs, area = width * 2**stage, _halve_side(pixels, stage) ** 2
+        outputs, area = width * 2**stage, _halve_feature_map_side(pixels, stage) ** 2
         for block in range(count):
             source = inputs if block == 0 else outputs
             size.parameters += 9 * (source + outputs) * outputs + 4 * outputs
@@ -193,10 +193,10 @@ def _add_resnet_size(
 ) -> None:
     """Add the size of a residual network of torchvision's family."""
     size.parameters += (9 if small else 49) * channels * 64 + 2 * 64
-    side = pixels if small else _halve_side(pixels, 1)
+    side = pixels if small else _halve_feature_map_side(pixels, 1)
     size.count_layer_output(64 * side**2, 2)
     if not small:
-        side = _halve_side(side, 1)
+        side = _halve_feature_map_side(side, 1)
         size.count_layer_output(
             64 * side**2, 3
         )  # the pooled values, and their source indices as int64
@@ -204,8 +204,8 @@ def _add_resnet_size(
     for stage, count in enumerate(blocks):
         width, area, before = (
             64 * 2**stage,
-            _halve_side(side, stage) ** 2,
-            _halve_side(side, max(0, stage - 1)) ** 2,
+            _halve_feature_map_side(side, stage) ** 2,
+            _halve_feature_map_side(side, max(0, stage - 1)) ** 2,
         )
         outputs = width * expansion
         for block in range(count):
@@ -300,7 +300,7 @@ def _choose_patch_size(architecture: Hyper, pixels: int, large: int) -> int:
     return min(pixels, architecture.get("patch") or chosen)
 
 
-def _halve_side(side: int, times: int) -> int:
+def _halve_feature_map_side(side: int, times: int) -> int:
     """Return the side of a feature map after halving it `times` times, rounding up."""
     for _ in range(times):
         side = (side + 1) // 2

@@ -99,7 +99,7 @@ def find_fitting_architecture(
         return None
     wrong = {name for name in shapes if list(shapes[name]) != list(expected[name])}
     if family in _STEMS and wrong == {_STEMS[family][0]}:
-        return _advise_on_stem(family, architecture, image, shapes, expected)
+        return _advise_on_network_stem(family, architecture, image, shapes, expected)
     if family == "vit" and wrong and wrong <= {_PATCHES, _POSITIONS}:
         return _advise_on_patch_size(architecture, image, shapes)
     return None
@@ -213,7 +213,7 @@ def _format_channels(count: int) -> str:
     return "1 channel" if count == 1 else f"{count} channels"
 
 
-def _advise_on_stem(
+def _advise_on_network_stem(
     kind: str, architecture: ArchitectureChoice, image: ImageOut, shapes: Shapes, expected: Shapes
 ) -> FittingBaseAdvice | None:
     name, stems = _STEMS[kind]

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.base import PRETRAINED, ModelBase
 from core.contract.catalogue import Catalogue
-from core.contract.pretrained import PretrainedWeights, build_pretrained
+from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
 from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
@@ -92,7 +92,7 @@ def find_pretrained_weights(
         raise _make_base_error(
             f"There are no pretrained weights {name!r}; {near}GET /v1/architectures has the names."
         )
-    weights = build_pretrained(name, pretrained_rows[name])
+    weights = describe_pretrained_weights(name, pretrained_rows[name])
     if not weights.repository:
         raise _make_base_error(
             f"The weights of timm/{name} are not on the Hub: upload them as a base, POST /v1/bases."

@@ -84,7 +84,9 @@ def compare_versions(blobs: BlobStorage, pair: VersionPair) -> CompareOut:
                 *class_flips[number].tolist()
             )
         for counter, predicted in zip(confused, (predictions.a, predictions.b), strict=True):
-            counter.update(_count_pairs(predictions.truth, predicted, len(words.names)))
+            counter.update(
+                _count_true_and_predicted_labels(predictions.truth, predicted, len(words.names))
+            )
     classes = _build_class_flips(words, by_class)
     return {
         "model": pair.model,
@@ -122,7 +124,7 @@ def list_compared_images(
         Invalid: no compared image has this label, or the cursor belongs to another list.
         StoreCorrupt: a file is missing or damaged.
     """
-    after = _parse_cursor(cursor)
+    after = _parse_image_cursor(cursor)
     if label is not None and all(label not in task.labels for task in pair.tasks):
         unknown = [{"field": "class", "message": "unknown"}]
         raise Invalid(
@@ -215,7 +217,9 @@ def _build_class_flips(
     ]
 
 
-def _count_pairs(truth: np.ndarray, answer: np.ndarray, size: int) -> dict[tuple[int, int], int]:
+def _count_true_and_predicted_labels(
+    truth: np.ndarray, answer: np.ndarray, size: int
+) -> dict[tuple[int, int], int]:
     """Return the number of images by (true label, predicted label)."""
     # One number for each pair, because numpy counts numbers much faster than Python counts pairs.
     codes, counts = np.unique(truth * size + answer, return_counts=True)
@@ -316,7 +320,7 @@ def _build_compared_image(
     }
 
 
-def _parse_cursor(cursor: str | None) -> tuple[int, int]:
+def _parse_image_cursor(cursor: str | None) -> tuple[int, int]:
     """Return the (task, image) in a cursor, after which the next page begins."""
     if cursor is None:
         return (0, -1)

@@ -23,7 +23,7 @@ from core.errors import Gone, NotFound, PredictionsMissing, StoreCorrupt
 from core.ingest.answers import StoredTaskPredictions, read_encrypted_predictions
 from core.ingest.dataset import open_dataset
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
-from core.requests.class_only import require_classes
+from core.requests.class_only import require_classification_model
 from core.requests.times import format_rfc3339
 from core.retention import damage
 from core.storage import BlobStorage
@@ -150,9 +150,11 @@ def find_version_pair(
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
-        require_classes(owner, "Comparisons image by image")
-        sides = [_build_side(find_version(session, owner, version)) for version in (a, b)]
-        cells = [_find_digests(session, owner, side.number, task) for side in sides]
+        require_classification_model(owner, "Comparisons image by image")
+        sides = [
+            _describe_compared_version(find_version(session, owner, version)) for version in (a, b)
+        ]
+        cells = [_find_prediction_digests(session, owner, side.number, task) for side in sides]
         # The requested task too, so that a refusal can say why it is not compared.
         numbers = set(cells[0]) | set(cells[1]) | ({task} if task is not None else set())
         query = select(Task).where(Task.model_id == owner.id, Task.number.in_(numbers))
@@ -268,11 +270,11 @@ def _list_classes(pair: VersionPair, side: ComparisonSide, task: ComparedTask) -
     return list(side.manifest.classes or pair.classes)
 
 
-def _build_side(row: Version) -> ComparisonSide:
+def _describe_compared_version(row: Version) -> ComparisonSide:
     return ComparisonSide(row.number, row.parent, row.task_number, row.status, row.manifest)
 
 
-def _find_digests(
+def _find_prediction_digests(
     session: Session, model: Model, version: int, task: int | None
 ) -> dict[int, str | None]:
     """Return task → digest of a version's stored predictions, for all tasks it was measured on."""

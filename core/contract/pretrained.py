@@ -91,6 +91,6 @@ class PretrainedTable(TypedDict):
     refused: dict[str, str]
 
 
-def build_pretrained(name: str, row: PretrainedRow) -> PretrainedWeights:
+def describe_pretrained_weights(name: str, row: PretrainedRow) -> PretrainedWeights:
     """Describe pretrained weights by their name and their row of the catalogue."""
     return PretrainedWeights(name=name, **row)

@@ -140,7 +140,7 @@ def write_recorded_deliveries(session: Session) -> None:
     owners = {hook.owner_id for hook in hooks}
     room = {owner: MAX_PENDING - count_pending_deliveries(session, owner) for owner in owners}
     names = _read_model_names(session, {one.model_id for one in recorded})
-    payloads = [_build_payload(one, names.get(one.model_id, "")) for one in recorded]
+    payloads = [_build_webhook_payload(one, names.get(one.model_id, "")) for one in recorded]
     for hook in hooks:
         for one, payload in zip(recorded, payloads, strict=True):
             if not _is_subscribed(hook, one):
@@ -182,7 +182,7 @@ def add_webhook_delivery(
 
 def build_test_payload(hook: Webhook, now: float) -> str:
     """Return the payload of a test delivery."""
-    return _encode_payload(
+    return _encode_webhook_payload(
         {"type": TEST, "timestamp": _format_rfc3339(now), "data": {"webhook": hook.id}}
     )
 
@@ -222,19 +222,19 @@ def _read_model_names(session: Session, models: set[str]) -> dict[str, str]:
     }
 
 
-def _build_payload(event: _RecordedEvent, name: str) -> str:
+def _build_webhook_payload(event: _RecordedEvent, name: str) -> str:
     """Return the payload of an event as JSON."""
     data: WebhookData = {"model": event.model_id, "name": name, **event.data}
     if event.version is not None:
         gate = event.version.gate
         large = len(json.dumps(gate).encode()) > MAX_GATE_BYTES
         data["gate"] = {"passed": gate["passed"], "checks": []} if large else gate
-    return _encode_payload(
+    return _encode_webhook_payload(
         {"type": event.type, "timestamp": _format_rfc3339(event.at), "data": data}
     )
 
 
-def _encode_payload(payload: WebhookPayload) -> str:
+def _encode_webhook_payload(payload: WebhookPayload) -> str:
     return json.dumps(payload, separators=(",", ":"))
 
 

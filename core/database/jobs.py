@@ -18,7 +18,7 @@ from core.database.tables import Event, Job, TrialFile
 from core.errors import BatchHeldForFindings
 
 
-def is_unfinished(state: Any) -> ColumnElement[bool]:
+def build_unfinished_condition(state: Any) -> ColumnElement[bool]:
     """Return the condition that a column of job states is unfinished, as literals so that
     `ix_jobs_unfinished` can be used.
     """

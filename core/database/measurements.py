@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.figures import VersionFigures
 from core.contract.manifest import Manifest
-from core.database.bulk import aggregate_columns, parse_aggregated_lists
+from core.database.bulk import build_column_aggregates, parse_aggregated_lists
 from core.database.tables import VersionMeasurement
 
 NAMES = tuple(VersionFigures.model_fields)
@@ -52,7 +52,7 @@ _CURVES = "adp"
 _TASKS = dict.fromkeys(("knn_probe", "forecast", "baseline_ncm", "baseline_lda"), "tasks")
 """Key of the part by task in each document; `adp` is given by step and task."""
 _VALUE = {
-    "update_norm": "backbone",
+    "compute_update_norm": "backbone",
     "forecast": "predicted",
     "rollback": "first",
     "calibration": "error",
@@ -90,11 +90,13 @@ def build_measurement_rows(
         by_task = {task: of_task for task, of_task in by_task.items() if int(task) not in without}
         detail = summary if isinstance(summary, dict) else None
         result.append(
-            MeasurementRow(name, ALL_TASKS, _extract_number(summary, _VALUE.get(name)), detail)
+            MeasurementRow(
+                name, ALL_TASKS, _extract_figure_number(summary, _VALUE.get(name)), detail
+            )
         )
         if name == _CURVES:
             result += [
-                MeasurementRow(name, int(task), _extract_number(of_task, "mean"), of_task)
+                MeasurementRow(name, int(task), _extract_figure_number(of_task, "mean"), of_task)
                 for task, of_task in by_task.items()
             ]
         elif by_task:
@@ -114,13 +116,13 @@ def build_measurement_documents(rows: Iterable[MeasurementRow]) -> dict[str, Any
         else:
             by_task.setdefault(row.name, {})[str(row.task)] = row.detail
     return {
-        name: _join_document(name, summaries[name], by_task.get(name, {}))
+        name: _join_measurement_document(name, summaries[name], by_task.get(name, {}))
         for name in NAMES
         if name in summaries
     }
 
 
-def remove_figures(manifest: Manifest) -> Manifest:
+def remove_figures_from_manifest(manifest: Manifest) -> Manifest:
     """Return a manifest as it is stored beside its rows: with null in place of each figure."""
     # Only fields that are set, so that a figure that was never there does not become null.
     return manifest.model_copy(update=dict.fromkeys(manifest.model_fields_set & set(NAMES)))
@@ -150,7 +152,7 @@ def read_version_measurements(
     for version, *row in session.execute(of_all.where(*of_these, table.task == ALL_TASKS)):
         rows_by_version[version].append(MeasurementRow(*row))
     # Parts by task come as one text: a row for each would dominate the time (`core.database.bulk`).
-    by_task = select(table.version, table.name, *aggregate_columns(table.task, table.detail))
+    by_task = select(table.version, table.name, *build_column_aggregates(table.task, table.detail))
     by_task = by_task.where(*of_these, table.task != ALL_TASKS).group_by(table.version, table.name)
     for version, name, *texts in session.execute(by_task):
         details = zip(*parse_aggregated_lists(texts), strict=True)
@@ -184,7 +186,7 @@ def _split_measurements_by_task(name: str, document: Any) -> tuple[Any, dict[str
     return document, {}
 
 
-def _join_document(name: str, summary: Any, by_task: Mapping[str, Any]) -> Any:
+def _join_measurement_document(name: str, summary: Any, by_task: Mapping[str, Any]) -> Any:
     """Put a document together from the part about all tasks and the parts by task."""
     ordered = {task: by_task[task] for task in sorted(by_task)}  # as the job writes them
     if name in _BY_TASK:
@@ -206,7 +208,7 @@ def _join_document(name: str, summary: Any, by_task: Mapping[str, Any]) -> Any:
     return {**summary, _TASKS[name]: ordered} if name in _TASKS else summary
 
 
-def _extract_number(figure: Any, key: str | None) -> float | None:
+def _extract_figure_number(figure: Any, key: str | None) -> float | None:
     """Return a figure as a number: the value itself, or the one under `key`."""
     value = figure.get(key) if isinstance(figure, dict) else figure
     return float(value) if isinstance(value, int | float) else None

@@ -36,7 +36,7 @@ _REVISION = re.compile(
 
 
 @cache
-def _read_revisions() -> dict[str, str | None]:
+def _read_migration_revisions() -> dict[str, str | None]:
     """Return every revision in the folder with its predecessor; the files are read as text."""
     predecessors: dict[str, str | None] = {}
     for path in (_FOLDER / "versions").glob("*.py"):
@@ -53,20 +53,20 @@ def find_head_revision() -> str:
     Raises:
         RuntimeError: the folder has no single newest migration.
     """
-    revisions = _read_revisions()
+    revisions = _read_migration_revisions()
     heads = sorted(set(revisions) - set(revisions.values()))
     if len(heads) != 1:
         raise RuntimeError(f"{_FOLDER} must have one newest migration, not {len(heads)}.")
     return heads[0]
 
 
-def read_revision(db: Database) -> str | None:
+def read_schema_revision(db: Database) -> str | None:
     """Return the schema revision of a database, or None for an empty one."""
     with db.engine.connect() as connection:
-        return _read_revision(connection)
+        return _read_current_revision(connection)
 
 
-def _read_revision(connection: Connection) -> str | None:
+def _read_current_revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
     revision = connection.execute(
@@ -128,7 +128,7 @@ def prepare_upgrade(connection: Connection, backups: Path | None) -> Path | None
     The arguments, the result and the exceptions are those of `upgrade_schema`. The connection has
     begun an exclusive transaction, so that nothing is written between copy and upgrade.
     """
-    revision = _read_revision(connection)
+    revision = _read_current_revision(connection)
     if revision in (None, find_head_revision()):
         return None
     _require_upgradable_schema(revision)
@@ -146,7 +146,7 @@ def require_current_schema(db: Database) -> None:
     Raises:
         SchemaOutdated: the schema is older, missing, or of a newer release.
     """
-    revision, needed = read_revision(db), find_head_revision()
+    revision, needed = read_schema_revision(db), find_head_revision()
     if revision == needed:
         return
     if revision is not None:
@@ -170,7 +170,7 @@ def _require_upgradable_schema(revision: str | None) -> None:
             f"{FORMER_COMMIT}, run its `perennial migrate`, and then this one's."
         )
     # A revision that this code does not know can only come from a later release.
-    if revision != FORMER[-1] and revision not in _read_revisions():
+    if revision != FORMER[-1] and revision not in _read_migration_revisions():
         raise SchemaOutdated(
             f"The database schema {revision} is newer than this code ({find_head_revision()}): "
             "run the release that made it, or a later one, and its `perennial migrate`."

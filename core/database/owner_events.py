@@ -31,7 +31,7 @@ def record_job_event(session: Session, job: Job, data: StateData, now: float) ->
         data: data of the job's own event.
     """
     version = data.get("version", job.version)
-    _record_event(
+    _add_owner_event(
         session,
         (job.owner_id, job.model_id, job.id),
         "job",
@@ -61,13 +61,13 @@ def record_version_event(session: Session, model: Model, version: Version, now: 
         "task": version.task_number,
         "status": version.status,
     }
-    _record_event(session, (model.owner_id, model.id, version.job_id), "version", data, now)
+    _add_owner_event(session, (model.owner_id, model.id, version.job_id), "version", data, now)
     deliveries.record_version_outcome(session, model, version, now)
 
 
 def record_alias_event(session: Session, model: Model, moved: AliasMoved, now: float) -> None:
     """Record among an owner's events that an alias was moved or deleted."""
-    _record_event(session, (model.owner_id, model.id, None), "alias", moved, now)
+    _add_owner_event(session, (model.owner_id, model.id, None), "alias", moved, now)
     deliveries.record_webhook_event(session, "alias.moved", model.owner_id, model.id, moved, now)  # type: ignore[arg-type]
 
 
@@ -90,7 +90,7 @@ def write_recorded_events(session: Session) -> None:
     deliveries.write_recorded_deliveries(session)
 
 
-def _record_event(
+def _add_owner_event(
     session: Session,
     of: tuple[str, str, str | None],
     type: OwnerEventType,

@@ -397,7 +397,7 @@ class SqliteReader:
             return self._connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             await self.close()
-            if soundness.is_damage(error):
+            if soundness.is_sqlite_damage_error(error):
                 raise DatabaseCorrupt(soundness.DAMAGED) from error
             raise Unavailable("The database does not answer.", retry_after_s=1) from error
 

@@ -157,7 +157,7 @@ def build_clock_expression(session: Session) -> ColumnElement[float]:
     return literal_column(CLOCK[session.get_bind().dialect.name], Float)
 
 
-def is_outage(error: BaseException) -> bool:
+def is_database_outage(error: BaseException) -> bool:
     """Return True if a database error means that the database is not reachable now, and not that a
     statement is wrong.
     """

@@ -18,7 +18,7 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.recipe import RecipeOut
 from core.contract.responses.task_image import Split
 from core.database import job_log
-from core.database.jobs import is_unfinished, record_job_creation
+from core.database.jobs import build_unfinished_condition, record_job_creation
 from core.database.kinds import JobKind
 from core.database.tables import Edit, Job, Model, Part, Task, Version
 from core.edits import listing
@@ -31,7 +31,7 @@ from core.ids import new_id
 from core.jobs.jobs import build_queued_taskless_job, copy_recipe_resources
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.standing import read_standings
+from core.lineage.standing import read_task_standings
 from core.requests import idempotency
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -167,7 +167,7 @@ def accept_edit(
 def read_taught_tasks(session: Session, model: Model, manifest: Manifest) -> dict[int, TaughtTask]:
     """Return the tasks of a model by number: first those that a version was taught, in order."""
     rows = list(session.scalars(select(Task).where(Task.model_id == model.id)))
-    standings = read_standings(session, model.id, rows)
+    standings = read_task_standings(session, model.id, rows)
     by_number = {row.number: row for row in rows}
     taught = list_taught_tasks(manifest)
     others = sorted(by_number.keys() - set(taught))
@@ -225,7 +225,7 @@ def _require_no_open_edit(session: Session, model: Model) -> None:
     open_edit = session.execute(
         select(Edit.number, Job.id, Job.state)
         .join(Job, Job.id == Edit.job_id)
-        .where(Edit.model_id == model.id, is_unfinished(Job.state))
+        .where(Edit.model_id == model.id, build_unfinished_condition(Job.state))
         .limit(1)
     ).one_or_none()
     if open_edit is not None:

@@ -10,7 +10,7 @@ from core.contract.edit import ClassAliasOut, EditedFiles, EditJournal, EditOut,
 from core.contract.responses.audit import AuditData
 from core.database.session import Database
 from core.database.tables import ClassAlias, Edit, Job, Model
-from core.edits.holding import find_holding_parts
+from core.edits.holding import find_parts_with_edited_images
 from core.errors import NotFound
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -106,7 +106,7 @@ def _list_edited_files(journal: EditJournal) -> list[EditedFiles]:
 def _list_versions_to_purge(session: Session, edit: Edit) -> list[int]:
     if edit.journal is None or not edit.journal.removed:
         return []
-    return sorted({number for _, number in find_holding_parts(session, edit)})
+    return sorted({number for _, number in find_parts_with_edited_images(session, edit)})
 
 
 def list_class_aliases(db: Database, actor: Actor, model: str) -> list[ClassAliasOut]:

@@ -13,11 +13,11 @@ from core.contract.edit import EditedCell, EditedTask, EditJournal, EditResult, 
 from core.contract.reports.report import BatchReport
 from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Task, VersionTaskResult
 from core.edits.listing import forget_class_aliases
-from core.edits.reports import ReportChanges, edit_report
-from core.edits.texts import remove_paths
+from core.edits.reports import ReportChanges, update_report_after_edit
+from core.edits.texts import remove_image_paths
 from core.errors import Invalid
 from core.lineage.lineage import DAY_S
-from core.lineage.standing import TaskStanding, set_standing
+from core.lineage.standing import TaskStanding, set_task_standing
 from core.retention.answers import remove_predictions
 
 FILE = "edit.json"
@@ -81,8 +81,8 @@ def record_edit(
     former = [
         _replace_cell_counts(session, model, cell, keep_answers=False) for cell in result.cells
     ]
-    reports = _edit_reports(session, model, result)
-    remove_paths(session, model.id, result.removed_paths)
+    reports = _update_task_reports(session, model, result)
+    remove_image_paths(session, model.id, result.removed_paths)
     _record_class_aliases(session, model, edit, result, now)
     edit.version, edit.undo_until = number, until
     # The line may have moved on since the edit was accepted; an undo returns to this version.
@@ -118,14 +118,14 @@ def apply_edited_task(task: Task, edited: EditedTask) -> None:
 def _discard_edited_task(session: Session, task: Task, now: float) -> None:
     """Mark a task as discarded and its data as deleted."""
     remove_predictions(session, task.model_id, task.number)
-    set_standing(task, TaskStanding.DISCARDED, now)
+    set_task_standing(task, TaskStanding.DISCARDED, now)
     task.data_deleted_at = now
     task.train_deleted_at = task.train_deleted_at or now
     task.held_out_deleted_at = task.held_out_deleted_at or now
     task.content_sha256 = task.content_turn = None
 
 
-def _edit_reports(session: Session, model: Model, result: EditResult) -> list[FormerReport]:
+def _update_task_reports(session: Session, model: Model, result: EditResult) -> list[FormerReport]:
     """Change the reports of all tasks that the edit concerns; return them as they were."""
     changes = ReportChanges(result.classes, result.removed_paths, result.reports)
     former: list[FormerReport] = []
@@ -134,7 +134,7 @@ def _edit_reports(session: Session, model: Model, result: EditResult) -> list[Fo
         # Other tasks' reports may refer to removed images alone.
         query = query.where(Task.number.in_(list(result.reports)))
     for task in session.scalars(query):
-        edited = edit_report(task.report, task.number, changes)
+        edited = update_report_after_edit(task.report, task.number, changes)
         if edited != task.report:
             former.append(FormerReport(task=task.number, report=cast(JsonObject, task.report)))
             task.report = edited

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from core.contract.manifest import FEATURES, ORDER, REST
 from core.edits.checks import ImageEdits
 from core.ingest.dataset import Images, open_dataset, write_dataset
-from core.ingest.findings.traces import ImageTraces, read_traces, write_traces
+from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
 
 _BLOCK_BYTES = 16 << 20
 KEY_BYTES = 16
@@ -73,7 +73,7 @@ class EditedLabels:
         return relabelled, sum(label is None for label in self.after)
 
 
-def edit_labels(
+def apply_edit_to_labels(
     labels: Sequence[str], edits: ImageEdits, classes: Mapping[str, str | None]
 ) -> EditedLabels:
     """Return the labels of a part's images after an edit.
@@ -116,7 +116,7 @@ def write_edited_dataset(
 
 def read_removed_paths(path: Path, train: EditedLabels, held_out: EditedLabels) -> list[str]:
     """Return the paths of removed images that traces have; none if they belong to other parts."""
-    traces = read_traces(path)
+    traces = read_image_traces(path)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return []
     labels = [*train.after, *held_out.after]
@@ -129,7 +129,7 @@ def read_traced_labels(path: Path) -> tuple[list[str], list[str]]:
     """Return the labels of training and held-out images from a trace file; none if it has no
     labels.
     """
-    traces = read_traces(path)
+    traces = read_image_traces(path)
     if traces.labels is None:
         return [], []
     labels = [traces.classes[number] for number in traces.labels.tolist()]
@@ -143,7 +143,7 @@ def write_edited_traces(
 
     Return False and write nothing if the number of hashes in `source` does not match the parts.
     """
-    traces = read_traces(source)
+    traces = read_image_traces(source)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):
         return False
     rows = np.concatenate([train.kept_rows, len(train.after) + held_out.kept_rows])
@@ -160,7 +160,7 @@ def write_edited_traces(
         else np.array([number[label] for label in labels], traces.labels.dtype),
         classes if traces.labels is not None else [],
     )
-    write_traces(target, edited)
+    write_image_traces(target, edited)
     return True
 
 

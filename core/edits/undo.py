@@ -5,7 +5,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.edit import EditedTask, EditOut
 from core.contract.responses.audit import AuditData
-from core.database.jobs import is_unfinished
+from core.database.jobs import build_unfinished_condition
 from core.database.session import Database
 from core.database.tables import ClassAlias, Edit, EditedPart, Job, Model, Task, Version
 from core.edits import listing, record
@@ -81,7 +81,7 @@ def _require_undoable(session: Session, model: Model, edit: Edit, now: float) ->
             Edit.model_id == model.id,
             Edit.number > edit.number,
             Edit.undone_at.is_(None),
-            Edit.version.is_not(None) | is_unfinished(Job.state),
+            Edit.version.is_not(None) | build_unfinished_condition(Job.state),
         )
     )
     if later is not None:

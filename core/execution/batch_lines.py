@@ -63,7 +63,7 @@ def list_rejection_log_lines(report: Mapping[str, Any]) -> list[Line]:
     return log_lines
 
 
-def log_report(session: Session, job_id: str, report: Mapping[str, Any], now: float) -> None:
+def log_batch_report(session: Session, job_id: str, report: Mapping[str, Any], now: float) -> None:
     """Write the lines of a report to the log, in the caller's transaction."""
     for log_line in list_rejection_log_lines(report):
         job_log.add_log_line(session, job_id, log_line, now)

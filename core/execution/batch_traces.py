@@ -16,9 +16,9 @@ from core.ingest.findings.batch_data import EarlierTaskTraces, add_earlier_dupli
 from core.ingest.findings.contradictions import (
     LabelContradictions,
     add_earlier_contradictions,
-    describe_conflicts,
+    describe_label_conflicts,
 )
-from core.ingest.findings.traces import ImageTraces, read_traces
+from core.ingest.findings.traces import ImageTraces, read_image_traces
 from core.ingest.ingest import IngestedBatch, make_pixel_reader
 from core.lineage.standing import TaskStanding
 from core.storage import BlobStorage
@@ -55,7 +55,7 @@ def compare_with_earlier(
         before: number of the batch's own task; None if it has none, so that all tasks are earlier.
         near: look for near duplicates, too.
     """
-    batch_traces = read_traces(made.traces)
+    batch_traces = read_image_traces(made.traces)
     contradictions, not_compared = LabelContradictions.from_report(made.report), list[int]()
 
     def load_earlier_picture(row: int) -> Images:
@@ -90,7 +90,7 @@ def compare_with_earlier(
         if together:
             add_earlier_contradictions(contradictions, batch_traces, together, load_earlier_picture)
 
-    earlier = iterate_earlier_tasks(_iterate_tasks(db, model.id, before))
+    earlier = iterate_earlier_tasks(_iterate_traced_tasks(db, model.id, before))
     data = made.report["data"]
     if near:
         data = {
@@ -110,14 +110,16 @@ def compare_with_earlier(
         # Contradictions are found while the tasks are iterated.
         "conflicts_not_compared": sorted(not_compared),
     }
-    summary = describe_conflicts(report)
-    other_warnings = [text for text in made.warnings if text != describe_conflicts(made.report)]
+    summary = describe_label_conflicts(report)
+    other_warnings = [
+        text for text in made.warnings if text != describe_label_conflicts(made.report)
+    ]
     return replace(
         made, report=report, warnings=[summary, *other_warnings] if summary else other_warnings
     )
 
 
-def _iterate_tasks(db: Database, model_id: str, before: int | None) -> Iterator[_TracedTask]:
+def _iterate_traced_tasks(db: Database, model_id: str, before: int | None) -> Iterator[_TracedTask]:
     """Yield tasks that still have images or hashes, the newest first."""
     has_data = or_(Task.traces_sha256.is_not(None), Task.held_out_sha256.is_not(None))
     query = select(Task).where(
@@ -145,6 +147,6 @@ def _try_read_traces(blobs: BlobStorage, sha256: str) -> ImageTraces | None:
     Return None if they are gone or damaged, since the batch is learned all the same.
     """
     try:
-        return read_traces(blobs.fetch_verified_file(sha256))
+        return read_image_traces(blobs.fetch_verified_file(sha256))
     except (StoreCorrupt, ValueError):
         return None

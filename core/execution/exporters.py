@@ -62,7 +62,7 @@ def take_export_turn(db: Database, claim: JobClaim, limit: int) -> None:
         session.execute(update(ExportJob).where(mine).values(fence=claim.fence))
 
 
-def end_export_turn(db: Database, claim: JobClaim) -> None:
+def end_export_and_release_waiting(db: Database, claim: JobClaim) -> None:
     """Mark the job's export as ended, and let waiting exports look again at once."""
     with db.write() as session:
         session.execute(

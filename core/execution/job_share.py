@@ -78,9 +78,9 @@ def estimate_phase_costs(session: Session, job: Job, phase: str) -> tuple[dict[s
     if last is None:
         return {name: usual[name] for name in phases}, False
     costs, recipe, images = last
-    by_images = _limit_ratio(_count_task_images(session, job.task_id), images)
+    by_images = _limit_speed_ratio(_count_task_images(session, job.task_id), images)
     ratios = dict.fromkeys(BY_IMAGES, by_images)
-    ratios["train"] = _limit_ratio(
+    ratios["train"] = _limit_speed_ratio(
         by_images * float(job.recipe.get("epochs", 1)), float(recipe.get("epochs", 1))
     )
     expected = {name: costs.get(name, 0.0) * ratios.get(name, 1.0) for name in phases}
@@ -96,7 +96,7 @@ def _is_closed_form(recipe: Mapping[str, Any]) -> bool:
     return method.get("name") == "analytic" and not method.get("adapt")
 
 
-def _limit_ratio(now: float, then: float) -> float:
+def _limit_speed_ratio(now: float, then: float) -> float:
     """Return now / then, limited to [1 / MOST_RATIO, MOST_RATIO]; 1 if either is 0."""
     return min(MOST_RATIO, max(1 / MOST_RATIO, now / then)) if now and then else 1.0
 
@@ -151,7 +151,7 @@ def add_phase_costs(
     return newest.model_copy(update={"costs": costs, "heard_at": now, "fence": fence})
 
 
-def add_share_and_time(before: JobProgress, newest: JobProgress) -> JobProgress:
+def add_share_done_and_time_left(before: JobProgress, newest: JobProgress) -> JobProgress:
     """Add the finished share of the whole job and the time left to its progress.
 
     Args:
@@ -165,11 +165,11 @@ def add_share_and_time(before: JobProgress, newest: JobProgress) -> JobProgress:
     spent, cost = costs.get(phase, 0.0), expected[phase]
     counted = newest.step is not None and bool(newest.total_steps)
     # A phase without counted steps comes near its end without reaching it, however long it takes.
-    of_phase = _compute_counted_share_done(newest) if counted else 1 - math.exp(-spent / cost)
+    of_phase = _compute_share_done_by_counts(newest) if counted else 1 - math.exp(-spent / cost)
     share = (sum(expected[name] for name in past) + cost * of_phase) / sum(expected.values())
     # Progress never goes back, even if a phase takes longer than expected.
     done = max(before.done or 0.0, min(MOST_DONE, share))
-    pace = _compute_slowdown(newest, past, phase if counted else None, of_phase)
+    pace = _compute_job_slowdown(newest, past, phase if counted else None, of_phase)
     left = None
     if pace is not None:
         if not counted:
@@ -184,12 +184,12 @@ def add_share_and_time(before: JobProgress, newest: JobProgress) -> JobProgress:
     return newest.model_copy(update={"done": round(done, 4), "left_s": left})
 
 
-def _compute_counted_share_done(progress: JobProgress) -> float:
+def _compute_share_done_by_counts(progress: JobProgress) -> float:
     assert progress.step is not None and progress.total_steps
     return min(1.0, max(0.0, progress.step / progress.total_steps))
 
 
-def _compute_slowdown(
+def _compute_job_slowdown(
     newest: JobProgress, past: list[str], phase: str | None, of_phase: float
 ) -> float | None:
     """Return actual seconds per expected second of a job so far; None if unknown.

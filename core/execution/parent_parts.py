@@ -44,7 +44,7 @@ def read_parts_of_earlier_tasks(session: Session, parent: Version) -> list[Part]
         by_number.setdefault(version, []).append(part)
     if not by_number:
         return []
-    ancestors = _read_ancestors(session, parent)
+    ancestors = _read_lineage_versions(session, parent)
     # An edit stores the sums of its tasks again: the newest part of a name is the valid one.
     known = {part.name for part in by_number.get(parent.number, [])}
     if not known and not ancestors[parent.number].goes_on:
@@ -79,7 +79,7 @@ class _LineageVersion:
     goes_on: bool
 
 
-def _read_ancestors(session: Session, version: Version) -> dict[int, _LineageVersion]:
+def _read_lineage_versions(session: Session, version: Version) -> dict[int, _LineageVersion]:
     """Return the versions of a model up to one of them, by number."""
     query = (
         select(Version.number, Version.parent, Edit.way)

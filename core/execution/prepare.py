@@ -40,7 +40,7 @@ from core.execution.parent_parts import list_own_parts, list_parts_to_continue
 from core.execution.totals import digest_covered_parts as make_totals_key
 from core.execution.totals import is_covered_by_totals
 from core.ingest.answers import StoredTaskPredictions, decrypt_prediction_file
-from core.ingest.findings.traces import read_traces
+from core.ingest.findings.traces import read_image_traces
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.class_numbers import AS_STORED, AncestorClassNumbers, read_class_numbers
@@ -138,7 +138,7 @@ def write_job_inputs(
     # After the transaction, which must not stay open during downloads.
     snapshot = snapshots.fetch_snapshot(db, store, claim, folder / "snapshot")
 
-    with damage.reword_damage_errors(db, model.id):
+    with damage.explain_damage_errors_of_model(db, model.id):
         # The parent's predictions on all tasks are one blob, or a few.
         answers_files = {
             sha256: fetch_blob_if_sound(blobs, sha256)
@@ -177,7 +177,7 @@ def write_job_inputs(
             data=report.get("data"),
             settled=_list_settled_findings(report),
             sure_from=None if promise is None else promise["threshold"],
-            **(_fetch_selection(blobs, [*tasks, task]) if is_trial else {}),
+            **(_fetch_selection_images(blobs, [*tasks, task]) if is_trial else {}),
             out=folder / "out",
             threads=settings.threads,
             device=settings.device if claim.device == "auto" else claim.device,
@@ -309,7 +309,7 @@ def _fetch_learned_task(
     )
 
 
-def _fetch_selection(blobs: BlobStorage, tasks: list[Task]) -> dict[str, Any]:
+def _fetch_selection_images(blobs: BlobStorage, tasks: list[Task]) -> dict[str, Any]:
     """Return the fields of a trial's specification: the images that it is compared on, by task."""
     parts = {
         task.number: SelectionPart(
@@ -423,7 +423,7 @@ def _write_training_paths(traces: Path | None, folder: Path) -> Path | None:
     if traces is None:
         return None
     try:
-        stored_traces = read_traces(traces)
+        stored_traces = read_image_traces(traces)
     except ValueError:
         return None
     path = folder / "paths.json"

@@ -92,7 +92,7 @@ def record_process_events(db: Database, claim: JobClaim, events: Sequence[JobEve
             if isinstance(event, ProgressEvent) and _is_epoch_logged(event):
                 rows.append(event)
         if newest is not before:
-            newest = _add_speed(before, newest, now)
+            newest = _add_speed_and_time_left(before, newest, now)
         if newest.phase is not None and (rows or _is_heartbeat_write_due(before, now)):
             newest = _complete_progress(session, job, claim, before, newest, now)
             if progress_data is None and newest.done != before.done:
@@ -139,7 +139,7 @@ def _complete_progress(
         assert newest.phase is not None
         expected, is_measured = job_share.estimate_phase_costs(session, job, newest.phase)
         newest = newest.model_copy(update={"expected": expected, "is_measured": is_measured})
-    return job_share.add_share_and_time(before, newest)
+    return job_share.add_share_done_and_time_left(before, newest)
 
 
 def _store_image_findings(session: Session, claim: JobClaim, event: DataReportEvent) -> None:
@@ -189,7 +189,7 @@ def _update_progress_by_event(
     return progress.model_copy(update=changed)
 
 
-def _add_speed(before: JobProgress, newest: JobProgress, now: float) -> JobProgress:
+def _add_speed_and_time_left(before: JobProgress, newest: JobProgress, now: float) -> JobProgress:
     """Return the newest progress with its speed and the time left."""
     images, step, total = newest.images, newest.step, newest.total_steps
     speed = newest.images_per_s
@@ -234,7 +234,9 @@ SLACK_S = 3600.0
 _LEASED, _TERMINAL = (frozenset(str(state) for state in states) for states in (LEASED, TERMINAL))
 
 
-def count_claimed_seconds(session: Session, job_id: str, now: float, most_s: float) -> float:
+def count_seconds_claimed_by_workers(
+    session: Session, job_id: str, now: float, most_s: float
+) -> float:
     """Return the seconds in which a worker had the job, by its events.
 
     Time before the job last ended is not counted.

@@ -38,7 +38,7 @@ class ResultFolder(Generic[_Said]):
     folder: Path
 
 
-def read_result(folder: Path) -> ResultFolder[JobResult]:
+def read_result_folder(folder: Path) -> ResultFolder[JobResult]:
     """Read and check the result of a finished job.
 
     Raises:

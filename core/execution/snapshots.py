@@ -83,7 +83,9 @@ def _digest_job_inputs(job: Job, **made_by: str | int) -> str:
 
 
 @contextmanager
-def delete_unregistered(store: ObjectStorage, key: str, files: Collection[str]) -> Iterator[None]:
+def delete_unregistered_uploads(
+    store: ObjectStorage, key: str, files: Collection[str]
+) -> Iterator[None]:
     """Delete uploaded files if the block finds that another worker has the job now."""
     try:
         yield
@@ -112,7 +114,7 @@ def register_snapshot(
     files = store_files_under_key(store, key, sorted(path.iterdir()))
     hit_failpoint("snapshot-stored")
     where = {"stage": event.stage, "epoch": event.epoch, "step": event.step}
-    with delete_unregistered(store, key, files), db.write() as session:
+    with delete_unregistered_uploads(store, key, files), db.write() as session:
         job = lock_claimed_job(session, claim)
         job.snapshot = StoredSnapshot(
             key=key,

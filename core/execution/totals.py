@@ -64,7 +64,7 @@ def store_result_totals(
     return StoredTaskTotals(*blobs.put_file(path, link=True), path)
 
 
-def record_totals(
+def record_feature_totals(
     model: Model, stored: StoredTaskTotals, parts: Iterable[Part], numbers: AncestorClassNumbers
 ) -> int:
     """Record stored sums over all tasks in the model's row, in place of older ones.

@@ -19,7 +19,7 @@ from core.database.session import Database
 from core.database.states import JobAction
 from core.database.tables import Job, Trial, TrialFile
 from core.execution import snapshots
-from core.execution.progress import count_claimed_seconds
+from core.execution.progress import count_seconds_claimed_by_workers
 from core.failpoints import hit_failpoint
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.retention import references, retention
@@ -28,8 +28,8 @@ from core.trials.rows import (
     TrialState,
     delete_trial_files,
     find_best_trial,
+    forget_trial_measurements,
     read_trials,
-    reset_trial,
 )
 from core.usage import stored_bytes
 
@@ -62,7 +62,7 @@ class ClaimedJobTrials:
             job = lock_claimed_job(session, self.claim)
             trials = read_trials(session, job.id)
             if any(trial.parent not in (None, job.parent_version) for trial in trials):
-                _forget_outdated(session, job, trials)
+                _requeue_outdated_trials(session, job, trials)
             if job.chosen_trial is not None:
                 return None
             first = {trial.state: trial for trial in reversed(trials)}
@@ -71,8 +71,8 @@ class ClaimedJobTrials:
             if TrialState.WAITING not in first:
                 return None
             trial, now = first[TrialState.WAITING], self.db.now(session)
-            began_s = count_claimed_seconds(session, job.id, now, self.max_job_s)
-            if TrialState.MEASURED in first and is_budget_used_up(job, began_s):
+            began_s = count_seconds_claimed_by_workers(session, job.id, now, self.max_job_s)
+            if TrialState.MEASURED in first and is_trial_time_used_up(job, began_s):
                 _skip_waiting_trials(session, job, trials, now)
                 return None
             trial.state, trial.parent = str(TrialState.RUNNING), job.parent_version
@@ -98,15 +98,15 @@ class ClaimedJobTrials:
             now = self.db.now(session)
             trial = session.get_one(Trial, (job.id, number))
             trial.state, trial.figures = str(TrialState.MEASURED), figures
-            used = count_claimed_seconds(session, job.id, now, self.max_job_s)
+            used = count_seconds_claimed_by_workers(session, job.id, now, self.max_job_s)
             trial.seconds = round(max(0.0, used - (trial.began_s or 0.0)), 3)
             session.add_all(
                 TrialFile(job_id=job.id, trial=number, name=name, sha256=sha256, bytes=size)
                 for name, (sha256, size) in stored.items()
             )
             # Its snapshot is of no use to the next trial.
-            _forget_states(job)
-            text = f"Trial {number} is measured: {_describe_figures(figures)}."
+            _forget_trial_states(job)
+            text = f"Trial {number} is measured: {_describe_trial_figures(figures)}."
             job_log.add_log_line(session, job.id, ("info", text), now)
             session.flush()
             size = sum(size for _, size in stored.values())
@@ -176,7 +176,7 @@ def has_trials(db: Database, claim: JobClaim) -> bool:
         return session.scalar(select(Job.choose).where(Job.id == claim.job_id)) is not None
 
 
-def is_budget_used_up(job: Job, seconds: float) -> bool:
+def is_trial_time_used_up(job: Job, seconds: float) -> bool:
     """Return True if a job that has run for some seconds begins no further trial."""
     return job.trial_budget_s is not None and seconds >= job.trial_budget_s
 
@@ -198,25 +198,25 @@ def _assign_trial_recipe(job: Job, trial: Trial) -> None:
     """Give the job the recipe of a trial, and let its progress begin again."""
     job.recipe, job.recipe_override = trial.recipe, trial.recipe_override
     job.progress = {}
-    _forget_states(job)
+    _forget_trial_states(job)
 
 
-def _forget_states(job: Job) -> None:
+def _forget_trial_states(job: Job) -> None:
     """Forget the states of the trial before; strikes count per trial."""
     job.snapshot = job.anytime = job.resume_on = None
     job.strikes = job.out_of_memory = 0
     job.revision += 1
 
 
-def _forget_outdated(session: Session, job: Job, trials: list[Trial]) -> None:
+def _requeue_outdated_trials(session: Session, job: Job, trials: list[Trial]) -> None:
     """Let the trials be learned again, since the job continues another version than they did."""
     delete_trial_files(session, job.id)
     job.chosen_trial = None
     for trial in trials:
-        reset_trial(trial)
+        forget_trial_measurements(trial)
 
 
-def _describe_figures(figures: TrialFigures) -> str:
+def _describe_trial_figures(figures: TrialFigures) -> str:
     score = figures.score
     found = (
         "no image compares it"

@@ -46,7 +46,7 @@ from core.ingest.layout import FormerNames, parse_stored_reading
 from core.ingest.limits import Limits
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.packaged import imagenet_base, packaged_base
-from core.recipe.passes import find_base_pass
+from core.recipe.passes import find_pass_duration_of_base
 from core.retention import damage, references
 from core.retention.damage import DatabaseDamageMarks
 from core.settings import Settings
@@ -206,8 +206,8 @@ def suggest_small_base(base: ModelBase, size: int, made: IngestedBatch) -> list[
         return []
     small_size = packaged_base.load_base_description().size
     saved = (
-        find_base_pass(base, size).forward_s
-        - find_base_pass(packaged_base.PACKAGED, small_size).forward_s
+        find_pass_duration_of_base(base, size).forward_s
+        - find_pass_duration_of_base(packaged_base.PACKAGED, small_size).forward_s
     )
     return [
         f"{small:,} of {images:,} images have fewer than {SMALL_SIDE} pixels on their longer side, "
@@ -287,7 +287,7 @@ def fetch_archive(
         StoreCorrupt: it is missing or damaged: not the batch's fault.
     """
     path, key = folder / "archive", archive.key
-    with damage.reword_damage_errors(db, model_id):
+    with damage.explain_damage_errors_of_model(db, model_id):
         try:
             local = store.get_local_path(key)
             if local is not None:

@@ -16,7 +16,7 @@ WAIT_S = 10.0
 _LEASED = sorted(str(state) for state in LEASED)
 
 
-def find_weights_or_take_turn(
+def find_weights_or_claim_fetching(
     db: Database, blobs: BlobStorage, claim: JobClaim, repository: str, limit: int
 ) -> FetchedWeights | None:
     """Return the weights if they are stored; None if this job must fetch them, and no other will.

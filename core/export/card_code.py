@@ -23,7 +23,7 @@ _USUAL_SIDE = (
 _MODELS = "from core.export.loading.backbones.torchvision import models"
 
 
-def find_family(manifest: Manifest, catalogue: Catalogue) -> str | None:
+def find_architecture_family(manifest: Manifest, catalogue: Catalogue) -> str | None:
     """Return the family of the manifest's architecture, or None if it is not in the catalogue."""
     entry = catalogue["architectures"].get(manifest.architecture.name)
     return None if entry is None else entry["family"]
@@ -34,8 +34,8 @@ def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
 
     None means that no file in `loading` covers the architecture or the network.
     """
-    backbone = _read_backbone_code(find_family(manifest, catalogue) or "unknown")
-    network = _read_optional_card_part(f"networks/{_choose_inference(manifest, catalogue)}")
+    backbone = _read_backbone_code(find_architecture_family(manifest, catalogue) or "unknown")
+    network = _read_optional_card_part(f"networks/{_choose_inference_code(manifest, catalogue)}")
     if backbone is None or network is None:
         return None
     plain = _read_required_card_part("networks/plain")
@@ -78,7 +78,7 @@ def _replace_single_occurrence(code: str, old: str, new: str) -> str:
     return code.replace(old, new)
 
 
-def _choose_inference(manifest: Manifest, catalogue: Catalogue) -> str:
+def _choose_inference_code(manifest: Manifest, catalogue: Catalogue) -> str:
     """Return the name of the inference code.
 
     It is the method's own if its state is stored, else the network's.

@@ -11,7 +11,7 @@ from core.contract.jobs.export_job import INPUT, OPSET, get_output_name, get_sur
 from core.contract.manifest import BaseOrigin, Manifest
 from core.contract.responses.versions.sure import SureOut
 from core.export.image_reader import FIRST, get_decoding_version
-from core.export.model_card import escape_inline
+from core.export.model_card import escape_markdown_inline
 
 _CODE = Path(__file__).parent / "loading" / "onnx_run.py"
 _SECOND_CODE = _CODE.with_name("onnx_run_2.py")
@@ -56,13 +56,13 @@ def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) ->
     }
 
 
-def render_readme(manifest: Manifest) -> str:
+def render_onnx_readme(manifest: Manifest) -> str:
     """Return the download's `README.md`."""
     image, outputs = manifest.image, collect_output_labels(manifest)
     title = f"{manifest.name or manifest.model} version {manifest.version}"
     by_task = manifest.scenario == "task"
     readme_lines = [
-        f"# {escape_inline(title)} as ONNX",
+        f"# {escape_markdown_inline(title)} as ONNX",
         "",
         "A version of an image classifier, exported by Perennial. It runs wherever ONNX Runtime "
         "does.",
@@ -152,7 +152,9 @@ def _build_origin_row(base: BaseOrigin | None) -> list[str]:
         return []
     source = f"{base.name} of {base.repository}" if base.repository else base.name
     licence = base.licence or "not named by their publisher"
-    return [f"| began from | {escape_inline(source)}; licence: {escape_inline(licence)} |"]
+    return [
+        f"| began from | {escape_markdown_inline(source)}; licence: {escape_markdown_inline(licence)} |"
+    ]
 
 
 def _replace_single_occurrence(text: str, old: str, new: str) -> str:

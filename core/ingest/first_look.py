@@ -136,7 +136,7 @@ def check_sample_images(
         len(rows),
         (
             ImageHead(members.names[number], data, is_whole=len(data) == members.sizes[number])
-            for number, data in _fetch_images(contents, rows, fetch, in_order=in_order)
+            for number, data in _read_image_starts(contents, rows, fetch, in_order=in_order)
         ),
         limits,
     )
@@ -161,7 +161,7 @@ def check_image_heads(images: int, heads: Iterable[ImageHead], limits: Limits) -
     return FirstLook(images, looked, unreadable, tuple(first))
 
 
-def _fetch_images(
+def _read_image_starts(
     contents: Contents, rows: npt.NDArray[np.int64], fetch: Fetch, *, in_order: bool
 ) -> Iterator[tuple[int, bytes]]:
     """Yield number and first bytes of images to look at while time remains; damaged ones are left

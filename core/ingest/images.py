@@ -82,7 +82,7 @@ def make_square_array(
     return np.asarray(image).reshape(size, size, channels)
 
 
-def harden_process(memory_bytes: int, cpu_s: int) -> None:
+def restrict_decoding_process(memory_bytes: int, cpu_s: int) -> None:
     """Limit this process before it handles untrusted images.
 
     A warning of a decompression bomb becomes an error; core dumps and truncated images are off.

@@ -26,7 +26,7 @@ from core.ingest.decoding.resizing import USUAL, SquareResizing
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates, measure_class_balance
 from core.ingest.findings.equal_images import find_equal_images
-from core.ingest.findings.traces import ImageTraces, write_traces
+from core.ingest.findings.traces import ImageTraces, write_image_traces
 from core.ingest.inspect import check_archive_size, open_file_read_only
 from core.ingest.layout import USUAL as USUAL_READING
 from core.ingest.layout import BatchReading
@@ -197,7 +197,7 @@ def _write_datasets(
     if decoded.test.any():
         warn_of_leaked_images(decoded, good, warnings)
     is_held_out = _choose_held_out_rows(decoded, good, labels, options.held_out_share, options.seed)
-    is_selected = draw_selection(
+    is_selected = draw_selection_images(
         labels, decoded.digests, good & ~is_held_out, options.selection_share, options.seed
     )
     train, held_out, selection = out_dir / TRAIN, out_dir / HELD_OUT, out_dir / SELECTION
@@ -225,7 +225,7 @@ def _write_datasets(
         out_dir, decoded, good & ~is_selected, is_held_out, class_list, report
     )
     # After the data report, which adds the conflicts to the report.
-    conflict = contradictions.describe_conflicts(report)
+    conflict = contradictions.describe_label_conflicts(report)
     if conflict:
         warnings.insert(0, conflict)
     report["data"] |= measure_class_balance(
@@ -303,7 +303,7 @@ def draw_held_out_rows(
     return chosen
 
 
-def draw_selection(
+def draw_selection_images(
     labels: npt.NDArray[np.int64],
     digests: npt.NDArray[np.uint8],
     candidates: npt.NDArray[np.bool_],
@@ -354,12 +354,12 @@ def _build_data_report(
     # The order of the datasets: the training part first.
     rows = np.concatenate([np.flatnonzero(good & ~is_held_out), np.flatnonzero(good & is_held_out)])
     parts = [open_dataset(out_dir / part) for part in (TRAIN, HELD_OUT)]
-    train, held_out = (near.hash_images(images) for images, _ in parts)
-    pixels = np.concatenate([contradictions.digest_pixels(images) for images, _ in parts])
+    train, held_out = (near.hash_images_perceptually(images) for images, _ in parts)
+    pixels = np.concatenate([contradictions.digest_image_pixels(images) for images, _ in parts])
     labels = np.concatenate([part_labels for _, part_labels in parts]).astype(np.int64)
     names = [decoded.names(row) for row in rows.tolist()]
     traces = ImageTraces(train, held_out, names, pixels, labels, class_list)
-    write_traces(out_dir / TRACES, traces)
+    write_image_traces(out_dir / TRACES, traces)
     # Without classes and parts: bytes that are repeated anywhere are no near duplicates.
     nothing = np.zeros(len(rows), np.int64)
     same = find_equal_images(

@@ -26,7 +26,7 @@ class RetainedTableFiles:
 
     def can_retain_table(self, name: str, size: int) -> bool:
         """Return whether a file is a possible label table that is to be retained."""
-        if _is_own_label_table(name):
+        if _is_labels_csv_name(name):
             return self._own_bytes + size <= MAX_TABLE_BYTES
         return (
             may_be_table_name(name)
@@ -39,7 +39,7 @@ class RetainedTableFiles:
 
     def retain_file(self, number: int, name: str, data: bytes) -> None:
         """Retain a possible label table for which `can_retain_table` is true."""
-        if _is_own_label_table(name):
+        if _is_labels_csv_name(name):
             self._own_bytes += len(data)
             self._data[number] = data
             return
@@ -63,7 +63,7 @@ class RetainedTableFiles:
         return self._data[number]
 
 
-def _is_own_label_table(name: str) -> bool:
+def _is_labels_csv_name(name: str) -> bool:
     return name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1
 
 

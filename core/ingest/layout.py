@@ -22,11 +22,16 @@ from core.ingest.names import normalise_label, quote_name
 from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
 from core.ingest.rules.levels import Known
 from core.ingest.rules.names import CSV_NAME
-from core.ingest.rules.options import build_option_texts, parse_option_texts
-from core.ingest.rules.plan import IGNORED, get_no_labels, plan_batch, require_training
+from core.ingest.rules.options import build_reading_option_texts, parse_reading_option_texts
+from core.ingest.rules.plan import (
+    IGNORED,
+    make_empty_label_finder,
+    plan_batch_reading,
+    require_training_images,
+)
 from core.text.steps import convert_options_to_parameters
 
-__all__ = ["IGNORED", "BatchReading", "ArchiveLayout", "build_layout"]
+__all__ = ["IGNORED", "BatchReading", "ArchiveLayout", "build_archive_layout"]
 
 _ERRORS = {
     "archive": ArchiveInvalid,
@@ -41,7 +46,7 @@ FormerNames = Mapping[str, str | None]
 """Former class name → the class that it stands for; None: that class was dropped."""
 
 
-def get_no_former_names() -> FormerNames:
+def make_empty_former_names() -> FormerNames:
     """Return an empty mapping of former class names."""
     return {}
 
@@ -59,9 +64,9 @@ class BatchReading:
     """
 
     options: ReadingOptions = field(default_factory=ReadingOptions)
-    known_classes: Known = get_no_labels
+    known_classes: Known = make_empty_label_finder
     is_old: bool = False
-    former_names: Callable[[], FormerNames] = get_no_former_names
+    former_names: Callable[[], FormerNames] = make_empty_former_names
 
     def build_reading_options(self, names: Sequence[str]) -> ReadingOptions:
         """Return the options for reading a batch with the files `names`; an old batch without
@@ -83,7 +88,7 @@ def build_stored_reading(options: ReadingOptions, layout: "ArchiveLayout") -> St
     again.
     """
     stored: StoredReading = {
-        "options": build_option_texts(options),
+        "options": build_reading_option_texts(options),
         "known": sorted(layout.decided_by),
     }
     # Absent where there are none, as in batches of earlier releases.
@@ -103,7 +108,7 @@ def parse_stored_reading(
         return BatchReading(known_classes=lambda: classes, is_old=True)
     known_classes = stored.get("known", [])
     names = {**former_names, **stored.get("former_names", {})}
-    options = parse_option_texts(stored.get("options", {}))
+    options = parse_reading_option_texts(stored.get("options", {}))
     return BatchReading(options, lambda: known_classes, former_names=lambda: names)
 
 
@@ -188,10 +193,10 @@ class ArchiveLayout:
                 f"accepted."
             )
         with _convert_rule_errors():
-            require_training(self.classes, self.of, self.test, held_out_alone)
+            require_training_images(self.classes, self.of, self.test, held_out_alone)
 
 
-def build_layout(
+def build_archive_layout(
     names: Sequence[str],
     limits: Limits,
     read: Callable[[int], bytes],
@@ -207,7 +212,7 @@ def build_layout(
         ArchiveTooLarge: there are too many classes.
     """
     with _convert_rule_errors():
-        plan = plan_batch(
+        plan = plan_batch_reading(
             names,
             reading.build_reading_options(names),
             read,

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from core.errors import ArchiveHostile
 from core.ingest.formats import UploadFormat
-from core.ingest.layout import USUAL, ArchiveLayout, BatchReading, build_layout
+from core.ingest.layout import USUAL, ArchiveLayout, BatchReading, build_archive_layout
 from core.ingest.limits import Limits
 from core.ingest.members import (
     ArchiveMembers,
@@ -62,11 +62,11 @@ class Contents:
     def assign_classes(self, limits: Limits, reading: BatchReading = USUAL) -> "Contents":
         """Return the contents of an archive with a class for each file.
 
-        Raises as `core.ingest.layout.build_layout`.
+        Raises as `core.ingest.layout.build_archive_layout`.
         """
         if self.read is None:
             return self
-        layout = build_layout(self.members.names, limits, self.read, reading)
+        layout = build_archive_layout(self.members.names, limits, self.read, reading)
         layout.notes += self.members.notes
         # `read` needs the open archive, so it must not outlive this call.
         return replace(self, layout=layout, read=None)

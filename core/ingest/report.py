@@ -83,7 +83,7 @@ def report_decoded_batch(
     dropped = equal.repeated if policy == "drop" else np.zeros(len(good), np.bool_)
     report: BatchReport = {
         **_build_batch_report(rejected, len(bad), layout, notes),
-        **equal_images.report_duplicates(equal, decoded.names, layout.classes, decoded.labels),
+        **equal_images.build_duplicate_report(equal, decoded.names, layout.classes, decoded.labels),
         "duplicates_policy": policy,
         "duplicates_dropped": int(dropped.sum()),
         "small": int((decoded.verdicts == GOOD_SMALL).sum()),

@@ -137,12 +137,13 @@ def choose_likely_encoding(raw_names: Iterable[bytes]) -> str:
     if all(_is_decodable(raw, "utf-8") for raw in names):
         return "utf-8"
     candidates = [
-        (_rate_encoding(names, encoding), -at, encoding) for at, encoding in enumerate(_GUESSED)
+        (_rate_name_encoding(names, encoding), -at, encoding)
+        for at, encoding in enumerate(_GUESSED)
     ]
     return max(candidates)[2]
 
 
-def _rate_encoding(names: list[bytes], encoding: str) -> float:
+def _rate_name_encoding(names: list[bytes], encoding: str) -> float:
     """Return how much the characters beyond ASCII look like those of names, 0 to 1."""
     total = characters = 0.0
     for raw in names:
@@ -154,12 +155,12 @@ def _rate_encoding(names: list[bytes], encoding: str) -> float:
             continue
         for at, character in enumerate(text):
             if not character.isascii():
-                total += _rate_character_likelihood(text, at, encoding)
+                total += _rate_name_character_likelihood(text, at, encoding)
                 characters += 1
     return total / characters if characters else 0.0
 
 
-def _rate_character_likelihood(text: str, at: int, encoding: str) -> float:
+def _rate_name_character_likelihood(text: str, at: int, encoding: str) -> float:
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
     if encoding not in ("gbk", "cp932"):
         return _rate_western_character(text[at], before, after)

@@ -92,7 +92,7 @@ def get_best_state_download(
     if file is None:
         with _building:
             # Look again: another thread may have built it while this one waited for the lock.
-            file = _find_stored_download(store, state.key, filename) or _build_download(
+            file = _find_stored_download(store, state.key, filename) or _build_anytime_download(
                 store, catalogue, state, filename, spool
             )
     return file
@@ -151,7 +151,7 @@ def _find_stored_download(store: ObjectStorage, key: str, filename: str) -> Anyt
     return None
 
 
-def _build_download(
+def _build_anytime_download(
     store: ObjectStorage,
     catalogue: Catalogue,
     state: StoredAnytimeState,

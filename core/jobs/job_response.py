@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.contract.error import JobError
 from core.contract.reports.report import BatchCheck, ExportReport
 from core.contract.responses.job import JobOut, Progress, WaitingFor
-from core.database.jobs import is_unfinished
+from core.database.jobs import build_unfinished_condition
 from core.database.polling import JobRow
 from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
@@ -201,7 +201,7 @@ def job_to_json(job: JobLike, facts: JobResponseFacts = JobResponseFacts()) -> J
         "error": job.error,
         "version": job.version,
         "outcome": facts.outcome,
-        "waiting_for": _describe_waiting(facts),
+        "waiting_for": _describe_job_wait(facts),
         "warnings": list(job.warnings or []),
         "recipe": job.recipe,
         "retry_of": job.retry_of,
@@ -297,7 +297,9 @@ def find_response_facts(
         )
         # By the model too, with which the index of unfinished jobs begins.
         again = exists().where(
-            Job.task_id == Task.id, Job.model_id == Task.model_id, is_unfinished(Job.state)
+            Job.task_id == Task.id,
+            Job.model_id == Task.model_id,
+            build_unfinished_condition(Job.state),
         )
         tasks = select(Task.model_id, Task.number, Task.standing, newest, again).where(
             Task.model_id.in_(sorted(waiting)), Task.stops
@@ -357,7 +359,7 @@ def _find_missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, Mi
 
 def _build_progress_response(state: str, stored: Mapping[str, Any]) -> Progress:
     return {
-        "done": _read_share_done(state, stored),
+        "done": _read_job_share_done(state, stored),
         "left_s": None if state in _TERMINAL else stored.get("left_s"),
         "phase": stored.get("phase"),
         "epoch": stored.get("epoch"),
@@ -368,7 +370,7 @@ def _build_progress_response(state: str, stored: Mapping[str, Any]) -> Progress:
     }
 
 
-def _read_share_done(state: str, stored: Mapping[str, Any]) -> float | None:
+def _read_job_share_done(state: str, stored: Mapping[str, Any]) -> float | None:
     """Return the share done of the whole job: 0 before its first phase; None if older code wrote
     it."""
     if state == JobState.SUCCEEDED:
@@ -385,7 +387,7 @@ def _waits_for_its_turn(job: Job) -> bool:
     return _has_queue_place(job) and not job.again
 
 
-def _describe_waiting(facts: JobResponseFacts) -> WaitingFor | None:
+def _describe_job_wait(facts: JobResponseFacts) -> WaitingFor | None:
     if facts.base is not None:
         return _explain_wait_for_base(facts.base)
     if facts.stop is not None:
@@ -404,7 +406,7 @@ def _explain_wait_for_base(base: BaseFetchingJob) -> WaitingFor:
         else explain_waiting_for_base(base.id),
         "job": base.id,
         "failed": ended,
-        "done": _read_share_done(base.state, base.progress),
+        "done": _read_job_share_done(base.state, base.progress),
     }
 
 

@@ -91,10 +91,12 @@ def read_job_page_data(db: Database, actor: Actor, job_id: str) -> JobWithReport
         if isinstance(value, int | float)
     ]
     last = newest[0].id if newest else 0
-    return JobWithReports(job, name, scenario, last, log, thin_curve(loss, POINTS), best)
+    return JobWithReports(job, name, scenario, last, log, thin_out_curve_points(loss, POINTS), best)
 
 
-def thin_curve(points: Sequence[tuple[int, float]], most: int) -> list[tuple[int, float]]:
+def thin_out_curve_points(
+    points: Sequence[tuple[int, float]], most: int
+) -> list[tuple[int, float]]:
     """Reduce a curve to at most `most` points.
 
     The lowest and the highest point of each stretch remain, so that no peak is lost.

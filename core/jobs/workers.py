@@ -58,7 +58,7 @@ def record_worker_presence(
     )
 
 
-def read_database_up_since(session: Session, seen_from: float, now: float) -> float | None:
+def read_database_available_since(session: Session, seen_from: float, now: float) -> float | None:
     """Return the time since when the database has responded, by workers seen from a time on.
 
     Return None if none knows.

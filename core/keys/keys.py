@@ -48,7 +48,7 @@ def parse_key_prefix(secret: str) -> str | None:
     return match.group(1) if match else None
 
 
-def digest_secret(secret: str) -> str:
+def digest_key_secret(secret: str) -> str:
     """Return the digest to store of a key: the SHA-256 of its text, in hexadecimal."""
     # A slow hash is not needed: 256 random bits cannot be guessed, and each request computes this.
     return hashlib.sha256(secret.encode()).hexdigest()
@@ -56,10 +56,10 @@ def digest_secret(secret: str) -> str:
 
 def is_key_of_digest(secret: str, stored_hash: str) -> bool:
     """Return True if a key's text belongs to a stored digest; takes constant time."""
-    return hmac.compare_digest(digest_secret(secret), stored_hash)
+    return hmac.compare_digest(digest_key_secret(secret), stored_hash)
 
 
-def create_secret() -> tuple[str, str]:
+def generate_key_secret() -> tuple[str, str]:
     """Return the text of a new random key, and its prefix."""
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX_LENGTH))
     return f"pk_{prefix}_{secrets.token_urlsafe(32)}", prefix
@@ -224,13 +224,13 @@ def _add_key(
     session: Session, owner: Owner, *, name: str, scope: str, expires: float | None, now: float
 ) -> tuple[Key, str]:
     """Add a key and return it with its text."""
-    secret, prefix = create_secret()
+    secret, prefix = generate_key_secret()
     key = Key(
         id=new_id("key"),
         owner_id=owner.id,
         name=name,
         prefix=prefix,
-        hash=digest_secret(secret),
+        hash=digest_key_secret(secret),
         scope=scope,
         expires_at=expires,
         revoked_at=None,

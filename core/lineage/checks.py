@@ -24,7 +24,7 @@ from core.lineage.features import (
     compute_feature_loss,
     find_best_ancestor,
     find_last_good_ancestor,
-    format_accuracies,
+    format_feature_accuracies,
 )
 from core.statistics.flips import compute_one_sided_mcnemar
 from core.statistics.power import SIGNIFICANT
@@ -74,7 +74,7 @@ class _GateCheckOutcome:
     text: str
 
 
-def check_losses(
+def check_version_losses(
     limits: GateLimits | GateOut,
     losses: Losses | None,
     model_id: str,
@@ -96,7 +96,7 @@ def check_losses(
             continue
         # Judged by counts of its own, which exist even if no images were compared one by one.
         if name == "features_collapsed":
-            checks.append(_judge_features(features, limit))
+            checks.append(_judge_feature_accuracy(features, limit))
             continue
         check = (
             _build_unmeasured_check(name, limit, _BEFORE)
@@ -196,7 +196,7 @@ def _judge_lost_classes(losses: Losses, limit: float) -> GateCheck:
     }
 
 
-def _judge_drift(losses: Losses, limit: float) -> GateCheck:
+def _judge_accuracy_drift(losses: Losses, limit: float) -> GateCheck:
     """Judge the net loss on each earlier task against the best of the last versions on it."""
     count = losses["drifted"]
     if count["missing"] is not None:
@@ -324,7 +324,7 @@ def _count_known_class_correct(losses: Losses) -> tuple[int, tuple[int, int] | N
     return right_now, (right, images) if is_known and is_enough else None
 
 
-def _judge_features(count: FeatureCount | None, limit: float) -> GateCheck:
+def _judge_feature_accuracy(count: FeatureCount | None, limit: float) -> GateCheck:
     """Judge the accuracy of a linear discriminant on the features against that of ancestors."""
     name: Check = "features_collapsed"
     if count is None:
@@ -333,7 +333,7 @@ def _judge_features(count: FeatureCount | None, limit: float) -> GateCheck:
     one = collapsed or find_best_ancestor(count)
     if one is None:
         return _build_unmeasured_check(name, limit, str(count["missing"]))
-    now, before = format_accuracies(one)
+    now, before = format_feature_accuracies(one)
     label = "the last good version" if collapsed else "the best of the last versions"
     subject = "a linear discriminant on its features"
     if collapsed:
@@ -357,7 +357,7 @@ _JUDGES: Mapping[ImageCheck, _Judge] = {
     "forgotten": _judge_forgetting,
     "confused": _judge_class_confusion,
     "class_lost": _judge_lost_classes,
-    "drifted": _judge_drift,
+    "drifted": _judge_accuracy_drift,
     "learned_nothing": _judge_learning,
 }
 

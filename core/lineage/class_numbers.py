@@ -56,7 +56,7 @@ def read_class_numbers(session: Session, version: Version) -> AncestorClassNumbe
         if maps:
             by_version[key] = len(maps) - 1
         if changed is not None:
-            maps.append(renumber_map(changed, maps[-1]) if maps else changed)
+            maps.append(compose_class_maps(changed, maps[-1]) if maps else changed)
     return AncestorClassNumbers(maps, by_version)
 
 
@@ -74,6 +74,6 @@ def number_former_classes(sources: Sequence[Sequence[int]], former: int) -> list
     return numbers
 
 
-def renumber_map(earlier: Sequence[int], later: Sequence[int]) -> list[int]:
+def compose_class_maps(earlier: Sequence[int], later: Sequence[int]) -> list[int]:
     """Return the map of classes that leads through an earlier one, and then through a later one."""
     return [GONE if number == GONE else later[number] for number in earlier]

@@ -12,7 +12,12 @@ from sqlalchemy.orm import Session
 
 from core.contract.manifest import Manifest
 from core.database.tables import Model, Task
-from core.lineage.standing import DEMANDED, TaskStanding, derive_standing, read_open_task_states
+from core.lineage.standing import (
+    DEMANDED,
+    TaskStanding,
+    derive_task_standing,
+    read_open_task_states,
+)
 
 S = TaskStanding
 
@@ -30,7 +35,7 @@ def list_taught_tasks(manifest: Manifest) -> list[int]:
     return list(manifest.tasks)
 
 
-def knows_one_class(manifest: Manifest) -> bool:
+def is_one_class_version(manifest: Manifest) -> bool:
     """Return True if a version knows only one class, and so always predicts it."""
     heads = [head.classes for head in manifest.heads or []]
     return sum(map(len, heads or [manifest.classes or []])) == 1
@@ -63,8 +68,8 @@ def find_lost_tasks(
     if not missing:
         return MissingTasks()
     labels_of_missing, known_labels = (
-        _read_classes(session, model, missing),
-        _merge_class_names(_read_classes(session, model, tasks)),
+        _read_task_classes(session, model, missing),
+        _merge_class_names(_read_task_classes(session, model, tasks)),
     )
     if model.scenario == "data":
         labels_of_missing = {
@@ -98,10 +103,12 @@ def select_missing_tasks(
     missing = [task for task in passed_over if task.number not in tasks]
     # Most versions lack nothing, which costs no further query.
     unfinished = read_open_task_states(session, model.id) if missing else {}
-    return [(task, derive_standing(task, unfinished.get(task.number))) for task in missing]
+    return [(task, derive_task_standing(task, unfinished.get(task.number))) for task in missing]
 
 
-def _read_classes(session: Session, model: Model, numbers: Collection[int]) -> dict[int, set[str]]:
+def _read_task_classes(
+    session: Session, model: Model, numbers: Collection[int]
+) -> dict[int, set[str]]:
     """Return the classes of each task by task number."""
     query = select(Task.number, Task.classes).where(
         Task.model_id == model.id, Task.number.in_(sorted(numbers))

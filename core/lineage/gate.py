@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from core.contract.features import FeatureCount
 from core.contract.gate import GateCheck, GateLimits, GateOut, Limit, Verdict
 from core.contract.losses import Losses
-from core.lineage.checks import check_losses
+from core.lineage.checks import check_version_losses
 from core.lineage.coverage import MissingTasks
 from core.lineage.visible_losses import describe_visible_losses
 
@@ -90,7 +90,9 @@ class GateMetrics:
         )
 
 
-def judge_metrics(gate: GateLimits | GateOut, metrics: GateMetrics, place: LineagePlace) -> Verdict:
+def judge_gate_metrics(
+    gate: GateLimits | GateOut, metrics: GateMetrics, place: LineagePlace
+) -> Verdict:
     """Judge a version by the limits of a gate."""
     values: dict[Limit, float | None] = {
         "max_forgetting": metrics.forgetting,
@@ -119,7 +121,9 @@ def judge_metrics(gate: GateLimits | GateOut, metrics: GateMetrics, place: Linea
                 "images": production.images,
             }
         checks.append(check)
-    checks += check_losses(gate, metrics.losses, place.model, metrics.features, metrics.doubt)
+    checks += check_version_losses(
+        gate, metrics.losses, place.model, metrics.features, metrics.doubt
+    )
     lacking = place.lacking
     checks.append(
         {

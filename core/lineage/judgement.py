@@ -12,7 +12,12 @@ from core.database.kinds import JobKind
 from core.database.measurements import ALL_TASKS, FEATURES, LOSSES, NEGATIVE_FLIPS
 from core.database.tables import Job, Model, Task, Version, VersionMeasurement
 from core.lineage.coverage import find_lost_tasks, list_taught_tasks
-from core.lineage.gate import GateMetrics, GateProductionComparison, LineagePlace, judge_metrics
+from core.lineage.gate import (
+    GateMetrics,
+    GateProductionComparison,
+    LineagePlace,
+    judge_gate_metrics,
+)
 from core.lineage.labels import find_label_doubt
 from core.lineage.row import read_matrix_row
 from core.lineage.sure import choose_sure_threshold
@@ -48,7 +53,7 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     replaces = job is not None and job.kind == JobKind.EDIT
     parent = (job.parent_version if job is not None and replaces else version.parent) or 0
     place = LineagePlace(parent, model.head, lacks, model.allow_lost_classes, model.id)
-    return judge_metrics(limits or {}, metrics, place)
+    return judge_gate_metrics(limits or {}, metrics, place)
 
 
 def get_gate_limits(model: Model, job: Job | None) -> GateOut:

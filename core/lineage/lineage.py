@@ -14,13 +14,13 @@ from sqlalchemy.orm import Session, defer
 
 from core.contract.responses.owner_event import AliasMoved
 from core.database import owner_events
-from core.database.jobs import is_unfinished
+from core.database.jobs import build_unfinished_condition
 from core.database.states import JobState
 from core.database.tables import Alias, AliasMove, AuditEntry, Job, Model, Task, Version
 from core.lineage import words
-from core.lineage.coverage import knows_one_class, list_taught_tasks
+from core.lineage.coverage import is_one_class_version, list_taught_tasks
 from core.lineage.judgement import judge_version
-from core.lineage.standing import ENDED, TaskStanding, read_open_task_states, set_standing
+from core.lineage.standing import ENDED, TaskStanding, read_open_task_states, set_task_standing
 
 PRODUCTION, LATEST = "production", "latest"
 DAY_S = 86_400.0
@@ -103,18 +103,20 @@ def publish_version(
     owner_events.record_version_event(session, model, version, now)
     # Even if production stays where it is, the lineage continues from this version.
     model.head = version.number
-    set_standing(task, TaskStanding.LEARNED, now)
-    _extend_retention(model, task, now)
+    set_task_standing(task, TaskStanding.LEARNED, now)
+    _extend_image_retention(model, task, now)
     _move_latest_alias(session, model, version, now)
-    if model.production_follows and not is_promotion_withheld(session, model, version):
+    if model.production_follows and not is_promotion_withheld_for_one_class(
+        session, model, version
+    ):
         point_alias(session, model, PRODUCTION, version.number, now, move_origin)
 
 
-def is_promotion_withheld(session: Session, model: Model, version: Version) -> bool:
+def is_promotion_withheld_for_one_class(session: Session, model: Model, version: Version) -> bool:
     """Return True if a version is not promoted, since it knows one class and production none."""
     production = session.get(Alias, (model.id, PRODUCTION))
     has_none = production is None or production.version == 0
-    return has_none and version.number > 0 and knows_one_class(version.manifest)
+    return has_none and version.number > 0 and is_one_class_version(version.manifest)
 
 
 def record_held_version(session: Session, model: Model, task: Task, now: float) -> None:
@@ -126,7 +128,7 @@ def record_held_version(session: Session, model: Model, task: Task, now: float) 
     if task.number in list_taught_tasks(find_lineage_head(session, model).manifest):
         return
     if model.on_held == STOP:
-        set_standing(task, TaskStanding.HELD, now, stops=True)
+        set_task_standing(task, TaskStanding.HELD, now, stops=True)
     elif task.standing != TaskStanding.ROLLED_BACK:
         skip_held_task(model, task, now)
 
@@ -136,20 +138,20 @@ def skip_held_task(model: Model, task: Task, now: float) -> None:
 
     Its training images are retained for the model's period from now on.
     """
-    set_standing(task, TaskStanding.SKIPPED, now)
-    _extend_retention(model, task, now)
+    set_task_standing(task, TaskStanding.SKIPPED, now)
+    _extend_image_retention(model, task, now)
 
 
 def discard_task(model: Model, task: Task, now: float) -> None:
     """Discard a task that nobody needs."""
     # Images of a held task are retained without an end, so their period begins only now.
     dated = task.standing == TaskStanding.HELD
-    set_standing(task, TaskStanding.DISCARDED, now)
+    set_task_standing(task, TaskStanding.DISCARDED, now)
     if dated:
-        _extend_retention(model, task, now)
+        _extend_image_retention(model, task, now)
 
 
-def _extend_retention(model: Model, task: Task, now: float) -> None:
+def _extend_image_retention(model: Model, task: Task, now: float) -> None:
     """Retain the training images for the model's period from now on, or longer if promised
     before.
     """
@@ -174,7 +176,7 @@ def update_standing_after_job(session: Session, job: Job, now: float) -> None:
             TaskStanding.REJECTED: model.on_rejected,
             TaskStanding.FAILED: model.on_failed,
         }.get(to)
-        set_standing(task, to, now, stops=reaction == STOP)
+        set_task_standing(task, to, now, stops=reaction == STOP)
     session.flush()
     rejudge_held_versions(session, model, now)
 
@@ -202,7 +204,10 @@ def rejudge_held_versions(session: Session, model: Model, now: float) -> list[in
             version.gate = gate
         if gate["passed"]:
             publish_version(session, model, task, version, now)
-            version.warnings = [*version.warnings, words.describe_publication(version, model)]
+            version.warnings = [
+                *version.warnings,
+                words.describe_published_held_version(version, model),
+            ]
             record_publish_in_audit(session, model, version, now, judged="again")
             passed.append(version.number)
     session.flush()
@@ -232,7 +237,7 @@ def promote_version(
     """
     is_held, head = target.status == "held", model.head
     settles = is_held and _is_held_task_version(session, target)
-    if target.number < head and not is_held and _is_forward_move(session, model, target):
+    if target.number < head and not is_held and _is_forward_production_move(session, model, target):
         point_alias(session, model, PRODUCTION, target.number, now, move_origin)
         return []
     # A move back pins production: the next version would otherwise undo it within minutes.
@@ -339,7 +344,7 @@ def _move_latest_alias(session: Session, model: Model, version: Version, now: fl
         point_alias(session, model, LATEST, version.number, now, PUBLISH)
 
 
-def _is_forward_move(session: Session, model: Model, target: Version) -> bool:
+def _is_forward_production_move(session: Session, model: Model, target: Version) -> bool:
     """Return True if pinned production would move forward to `target`, an ancestor of the lineage
     head or the head itself.
     """
@@ -376,13 +381,13 @@ def _update_standings_after_move(
     for task in session.scalars(query.with_for_update()):
         if task.number in covered:
             if task.standing != TaskStanding.LEARNED:
-                set_standing(task, TaskStanding.LEARNED, now)
-                _extend_retention(model, task, now)
+                set_task_standing(task, TaskStanding.LEARNED, now)
+                _extend_image_retention(model, task, now)
         # If the lineage goes on without them, rolled-back tasks are not required any more either.
         elif task.standing == TaskStanding.LEARNED or (
             task.standing == TaskStanding.ROLLED_BACK and lost_as == TaskStanding.SKIPPED
         ):
-            set_standing(task, lost_as, now)
+            set_task_standing(task, lost_as, now)
             lost_tasks.append(task)
     session.flush()
     return lost_tasks
@@ -396,7 +401,7 @@ def find_waiting_job(session: Session, model: Model) -> str | None:
     query = select(Job.id).where(
         Job.model_id == model.id,
         # Implied by the next condition, but needed for the index of unfinished jobs.
-        is_unfinished(Job.state),
+        build_unfinished_condition(Job.state),
         Job.state == str(JobState.QUEUED),
         Job.place.is_not(None),
     )

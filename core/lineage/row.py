@@ -45,7 +45,7 @@ def find_best_earlier_accuracies(
     ):
         row = read_matrix_row(session, ancestor.model_id, ancestor.number)
         best_by_task |= {
-            task: row[task].get_best_including_own() for task in remaining & row.keys()
+            task: row[task].get_best_accuracy_up_to_own_version() for task in remaining & row.keys()
         }
         # A cell carries the best value before it, so the newest one suffices.
         remaining -= row.keys()

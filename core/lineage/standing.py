@@ -11,7 +11,7 @@ from enum import StrEnum
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.database.jobs import is_unfinished
+from core.database.jobs import build_unfinished_condition
 from core.database.states import LEASED, JobState
 from core.database.tables import Job, Task
 
@@ -44,7 +44,7 @@ ENDED = {JobState.REJECTED: S.REJECTED, JobState.FAILED: S.FAILED, JobState.CANC
 def read_open_task_states(session: Session, model_id: str) -> dict[int, JobState]:
     """Return the state of the unfinished job of each task that has one, by task number."""
     query = select(Job.task_number, Job.state).where(
-        Job.model_id == model_id, is_unfinished(Job.state)
+        Job.model_id == model_id, build_unfinished_condition(Job.state)
     )
     # Jobs beside the lineage have no task.
     return {
@@ -52,7 +52,7 @@ def read_open_task_states(session: Session, model_id: str) -> dict[int, JobState
     }
 
 
-def derive_standing(task: Task, unfinished: JobState | None) -> TaskStanding:
+def derive_task_standing(task: Task, unfinished: JobState | None) -> TaskStanding:
     """Return the standing of a task.
 
     Args:
@@ -63,15 +63,15 @@ def derive_standing(task: Task, unfinished: JobState | None) -> TaskStanding:
     return S(task.standing) if task.standing is not None else S.QUEUED
 
 
-def read_standings(
+def read_task_standings(
     session: Session, model_id: str, tasks: Collection[Task]
 ) -> dict[int, TaskStanding]:
     """Return the standing of each given task of one model, by task number."""
     unfinished = read_open_task_states(session, model_id) if tasks else {}
-    return {task.number: derive_standing(task, unfinished.get(task.number)) for task in tasks}
+    return {task.number: derive_task_standing(task, unfinished.get(task.number)) for task in tasks}
 
 
-def set_standing(task: Task, to: TaskStanding, now: float, *, stops: bool = False) -> None:
+def set_task_standing(task: Task, to: TaskStanding, now: float, *, stops: bool = False) -> None:
     """Store the standing of a task.
 
     Args:

@@ -72,11 +72,18 @@ def find_noticed_class_loss(
         A number of images from 1 to `images`; None: no check notices even the loss of all.
     """
     return next(
-        (lost for lost in range(1, images + 1) if _is_noticed(limits, losses, images, lost)), None
+        (
+            lost
+            for lost in range(1, images + 1)
+            if _is_class_loss_noticed(limits, losses, images, lost)
+        ),
+        None,
     )
 
 
-def _is_noticed(limits: GateLimits | GateOut, losses: Losses, images: int, lost: int) -> bool:
+def _is_class_loss_noticed(
+    limits: GateLimits | GateOut, losses: Losses, images: int, lost: int
+) -> bool:
     """Return True if a check fails when one class loses `lost` of its images."""
     class_lost, drifted = limits.get("class_lost"), limits.get("drifted")
     forgotten = limits.get("forgotten")

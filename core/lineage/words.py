@@ -51,7 +51,7 @@ def can_relearn(task: Task) -> bool:
     return task.data_deleted_at is None and (decoded or task.archive_key is not None)
 
 
-def describe_retention(model: Model, task: Task) -> str:
+def describe_image_retention(model: Model, task: Task) -> str:
     """Return a clause about the retention of a task's training images, or about their deletion."""
     if task.data_deleted_at is not None:
         return f"its images were deleted on {format_date(task.data_deleted_at)}"
@@ -62,7 +62,7 @@ def describe_retention(model: Model, task: Task) -> str:
     return f"its training images are kept until {format_date(task.train_until)}"
 
 
-def find_retention_end(model: Model, task: Task) -> float | None:
+def find_training_image_deletion_time(model: Model, task: Task) -> float | None:
     """Return when a task's training part will be deleted, in seconds since 1970; None if it is not
     scheduled."""
     undecided = model.keep_training_data or task.stops or not can_relearn(task)
@@ -75,11 +75,11 @@ def describe_settling_requests(model: Model, task: Task) -> str:
     if can_relearn(task):
         again = _build_task_request(model, task.number, "relearn")
         return (
-            f"Learn it again with {again} ({describe_retention(model, task)}), or discard it "
+            f"Learn it again with {again} ({describe_image_retention(model, task)}), or discard it "
             f"with {discard}."
         )
     return (
-        f"It cannot be learned again, since {describe_retention(model, task)}: send the batch "
+        f"It cannot be learned again, since {describe_image_retention(model, task)}: send the batch "
         f"again as a new task if its classes are wanted, and discard this one with {discard}."
     )
 
@@ -134,10 +134,10 @@ def describe_late_publication(version: int) -> str:
 
 def explain_held_version(version: int, gate: Verdict) -> str:
     """Return `Version 3 is held by its gate: forgetting is 0.42, at most 0.1 is allowed.`"""
-    return f"Version {version} is held by its gate: {explain_checks(gate)}."
+    return f"Version {version} is held by its gate: {explain_failed_gate_checks(gate)}."
 
 
-def explain_checks(gate: Verdict) -> str:
+def explain_failed_gate_checks(gate: Verdict) -> str:
     """Return the reasons of a verdict that did not pass, as clauses.
 
     For example `forgetting is 0.42, at most 0.1 is asked for`. Several checks see one loss in
@@ -325,7 +325,7 @@ def explain_pinned_production(model: Model, production: int) -> str:
     )
 
 
-def describe_publication(version: Version, model: Model) -> str:
+def describe_published_held_version(version: Version, model: Model) -> str:
     """Return a sentence saying that a version which was held is now published."""
     where = "it is in production" if model.production_follows else "production does not follow it"
     return f"Version {version.number} is published now, and {where}."

@@ -139,7 +139,7 @@ def store_adopted_parts(
     if adopted is None:
         yield None
         return
-    stored = _store_parts(resources.blobs, adopted)
+    stored = _store_version_one_parts(resources.blobs, adopted)
     try:
         yield stored
     finally:
@@ -147,7 +147,7 @@ def store_adopted_parts(
         delete_unreferenced_blobs(resources.db, resources.blobs, digests)
 
 
-def _store_parts(blobs: BlobStorage, adopted: AdoptedClassifier) -> AdoptedClassifier:
+def _store_version_one_parts(blobs: BlobStorage, adopted: AdoptedClassifier) -> AdoptedClassifier:
     """Store the parts of version 1, and return the classifier with them."""
     source = blobs.fetch_verified_file(adopted.sha256)
     present = {tensor.name for tensor in read_safetensors_header(source)}

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, aliased, defer
 from core.bases import pretrained
 from core.contract.gate import CheckPicture, Verdict
 from core.contract.responses.attention import ActionBody, ActionOut, AttentionOut
-from core.database.jobs import is_held_for_data, is_unfinished
+from core.database.jobs import build_unfinished_condition, is_held_for_data
 from core.database.states import JobState
 from core.database.tables import Job, Model, Task, Version
 from core.lineage import words
@@ -74,9 +74,9 @@ def list_attention_items(
     versions, jobs = _find_held_versions(session, tasks), _find_newest_jobs(session, tasks)
     answering, learned = (
         _find_published_numbers(session, tasks),
-        _find_tasks_learned_since(session, versions),
+        _find_tasks_missing_in_held_versions(session, versions),
     )
-    pictures = _find_pictures(session, versions)
+    pictures = _find_check_pictures(session, versions)
     # Collected first, since the actions of an item may concern another waiting task.
     waits: dict[str, dict[int, Task]] = {id: {} for id in by_id}
     for task in tasks:
@@ -104,7 +104,7 @@ def _list_waiting_tasks(session: Session, models: list[str]) -> list[Task]:
         .label("place")
     )
     unfinished = select(Job.id).where(
-        Job.model_id == Task.model_id, Job.task_id == Task.id, is_unfinished(Job.state)
+        Job.model_id == Task.model_id, Job.task_id == Task.id, build_unfinished_condition(Job.state)
     )
     # Ranked by the database, so that a model with many waiting tasks does not load them all.
     ranked = (
@@ -168,7 +168,7 @@ def _find_published_numbers(session: Session, tasks: Sequence[Task]) -> dict[tup
     }
 
 
-def _find_tasks_learned_since(
+def _find_tasks_missing_in_held_versions(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], set[int]]:
     """Return (model, task) → tasks that its held version lacks and the head has been taught
@@ -189,14 +189,14 @@ def _find_tasks_learned_since(
     }
 
 
-def _find_pictures(
+def _find_check_pictures(
     session: Session, held_versions: Mapping[tuple[str, int], Version]
 ) -> dict[tuple[str, int], list[CheckPicture]]:
     """Return (model, task) → a few pictures of the failed checks of its held version.
 
     Only images that are still retained are used.
     """
-    chosen = {key: _choose_pictures(version.gate) for key, version in held_versions.items()}
+    chosen = {key: _choose_check_pictures(version.gate) for key, version in held_versions.items()}
     named = {(key[0], picture["task"]) for key, pictures in chosen.items() for picture in pictures}
     if not named:
         return {}
@@ -213,7 +213,7 @@ def _find_pictures(
     }
 
 
-def _choose_pictures(gate: Verdict) -> list[CheckPicture]:
+def _choose_check_pictures(gate: Verdict) -> list[CheckPicture]:
     """Return the pictures of all checks, each image once: the first of each check, then the second
     …"""
     by_check = [check.get("pictures", []) for check in gate["checks"]]
@@ -242,7 +242,7 @@ def _build_attention_item(waiting: WaitingTask) -> AttentionOut:
         "version": waiting.answering if held_version is None else held_version.number,
         "task": task.number,
         "since": format_rfc3339(task.standing_at),
-        "training_data_until": format_rfc3339(words.find_retention_end(model, task)),
+        "training_data_until": format_rfc3339(words.find_training_image_deletion_time(model, task)),
         "detail": detail,
         "actions": actions,
         "reasons": [] if held_version is None else words.list_failed_checks(held_version.gate),
@@ -288,7 +288,7 @@ def _describe_held_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
 
 def _describe_rolled_back_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
     model, task, answering = waiting.model, waiting.task, waiting.answering
-    until = words.describe_retention(model, task)
+    until = words.describe_image_retention(model, task)
     detail = (
         f"Production was rolled back over {words.describe_task(task)}: version {model.head}, from "
         f"which the next batch starts, was not taught it, and {words.describe_gate_rule_for_missing_task(model)}. "

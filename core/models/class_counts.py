@@ -32,7 +32,7 @@ class ClassCounts:
     classes: list[ClassCount]
 
 
-def count_classes(db: Database, actor: Actor, model: str) -> ClassCounts:
+def read_class_counts(db: Database, actor: Actor, model: str) -> ClassCounts:
     """Return the classes that the lineage head was taught.
 
     Raises:

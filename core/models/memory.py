@@ -45,7 +45,7 @@ _STOPPED = frozenset({JobState.RUNNING, JobState.PAUSING})
 """States in which a job holds its parent's memory and may still store it."""
 
 
-def read_memory(db: Database, blobs: BlobStorage, actor: Actor, model: str) -> MemoryOut:
+def read_replay_memory(db: Database, blobs: BlobStorage, actor: Actor, model: str) -> MemoryOut:
     """Return the memory of the version that `production` points to, by type of part.
 
     Raises:
@@ -124,7 +124,7 @@ def _find_feature_parts(session: Session, version: Version) -> list[Part]:
     return parts
 
 
-def delete_memory(
+def delete_replay_memory(
     db: Database, store: ObjectStorage, blobs: BlobStorage, actor: Actor, model: str
 ) -> None:
     """Delete the stored images of every version of a model.

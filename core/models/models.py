@@ -13,7 +13,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.admission.admission import ANY, AdmissionLimits, compute_workload
+from core.admission.admission import ANY, AdmissionLimits, compute_job_workload
 from core.admission.applicability import warn_of_next_task
 from core.contract.catalogue import Catalogue
 from core.contract.gate import GateLimits
@@ -197,10 +197,12 @@ def change_model(
         row = find_model(session, actor, model, lock=True)
         warnings: list[str] = []
         if "recipe" in patch:
-            warnings = _change_recipe(session, catalogue, row, patch["recipe"], admission)
+            warnings = _apply_recipe_patch_to_model(
+                session, catalogue, row, patch["recipe"], admission
+            )
         if "answers" in patch:
             row.answers = patch["answers"]
-            _forget_downloads(session, row)
+            _unregister_model_downloads(session, row)
         # A limit on coverage needs a promised precision, so the two are checked together.
         if "gate" in patch or "answers" in patch:
             limits = patch["gate"] if "gate" in patch else GateLimits()
@@ -237,7 +239,7 @@ def change_model(
         return response
 
 
-def _change_recipe(
+def _apply_recipe_patch_to_model(
     session: Session,
     catalogue: Catalogue,
     row: Model,
@@ -254,7 +256,7 @@ def _change_recipe(
     if given is None or any(
         given.get(name, "") is None for name in ("method", "optimizer", "preset")
     ):
-        recipe = start.complete_start_recipe(catalogue, recipe, row.base)
+        recipe = start.complete_recipe_for_base(catalogue, recipe, row.base)
     if start.BALANCED.keys() <= row.recipe.keys():
         recipe = {**start.BALANCED, **recipe}  # a null resets to what the model was created with
     resolved = resolve_recipe(
@@ -263,7 +265,7 @@ def _change_recipe(
     warnings = warn_of_next_task(
         session, catalogue, row, lineage.find_next_start(session, row), resolved.recipe
     )
-    work = compute_workload(session, row, row.next_task)
+    work = compute_job_workload(session, row, row.next_task)
     admission.check_job(catalogue, row.architecture, row.image, resolved.recipe, work)
     row.recipe, row.warnings = recipe, resolved.warnings
     return warnings
@@ -348,7 +350,7 @@ def model_to_json(
     }
 
 
-def _forget_downloads(session: Session, model: Model) -> None:
+def _unregister_model_downloads(session: Session, model: Model) -> None:
     """Unregister the downloads of a model, so that they are built again on request.
 
     A download states the threshold of confident predictions, which has changed.

@@ -130,7 +130,7 @@ def add_model(
     session.flush()
     action, data = audit
     record_audit_entry(session, actor, AuditedChange(action, model.id, data, model=model.id), now)
-    recipe = asked.resolved.recipe
+    recipe = asked.resolved_recipe.recipe
     seed = int(recipe.get("seed", 0))
     if asked.adopted is not None:
         adoption.add_adopted_versions(transaction, blobs, model, asked.adopted, seed)
@@ -172,7 +172,7 @@ def _build_model_row(asked: CheckedModelRequest, owner_id: str, now: float) -> M
             *asked.notes,
             *odd_size,
             *describe_data_retention(request),
-            *asked.resolved.warnings,
+            *asked.resolved_recipe.warnings,
         ],
         description=request.get("description") or None,
         tags=request.get("tags") or None,

@@ -30,11 +30,13 @@ def list_trial_choices(session: Session, models: Collection[str]) -> dict[str, l
         trials[trial.job_id].append(trial)
     items: dict[str, list[AttentionOut]] = {}
     for job, task in waiting:
-        items.setdefault(task.model_id, []).append(_build_choice_item(job, task, trials[job.id]))
+        items.setdefault(task.model_id, []).append(
+            _build_trial_choice_item(job, task, trials[job.id])
+        )
     return items
 
 
-def _build_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> AttentionOut:
+def _build_trial_choice_item(job: Job, task: Task, trials: Sequence[Trial]) -> AttentionOut:
     best = find_best_trial(trials)
     measured = [trial.number for trial in trials if trial.state == TrialState.MEASURED]
     # The first action is the usual choice.

@@ -98,7 +98,7 @@ def post_guarded_request(
         problem = str(error)[:200] or "it closed the connection"
         raise RequestNotSentError(f"The receiver speaks no HTTP: {problem.rstrip('.')}.") from None
     except OSError as error:
-        raise RequestNotSentError(_describe_error(error)) from None
+        raise RequestNotSentError(_describe_network_error(error)) from None
 
 
 def _read_first_bytes(pieces: Iterable[bytes]) -> str:
@@ -115,7 +115,7 @@ def _read_first_bytes(pieces: Iterable[bytes]) -> str:
     )
 
 
-def _describe_error(error: OSError) -> str:
+def _describe_network_error(error: OSError) -> str:
     """Return a sentence about a failure of the network or of TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"The receiver's certificate is not trusted: {error.verify_message}."

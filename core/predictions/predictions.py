@@ -19,7 +19,7 @@ from core.errors import Invalid, StoreCorrupt, WrongState
 from core.ids import is_id
 from core.lineage.sure import choose_sure_threshold
 from core.requests.actor import Actor, find_model
-from core.requests.class_only import require_classes
+from core.requests.class_only import require_classification_model
 from core.retention import damage
 from core.storage.blobs import BlobStorage
 from core.versions.versions import LATEST, find_version
@@ -59,7 +59,7 @@ class PredictableVersion:
         """
         return {name: str(blobs.fetch_verified_file(sha256)) for name, sha256 in self.parts}
 
-    def count_classes(self, task: int | None) -> int:
+    def read_class_counts(self, task: int | None) -> int:
         """Return the number of classes that the version, or its head of a task, tells apart."""
         head = None if task is None else self.manifest.find_head_entry(task)
         return len(head.classes if head is not None else self.manifest.classes or [])
@@ -82,7 +82,7 @@ def find_version_to_predict(
     """
     with db.read() as session:
         owner = find_model(session, actor, model)
-        require_classes(owner, "Predictions by this service")
+        require_classification_model(owner, "Predictions by this service")
         row = find_version(session, owner, version)
         parts = session.scalars(
             select(Part).where(Part.version_id == row.id).order_by(Part.position)

@@ -23,7 +23,7 @@ from core.lineage.lineage import read_numbered_tasks
 from core.lineage.row import read_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
-from core.recipe.passes import BASE_SIZE, find_base_pass
+from core.recipe.passes import BASE_SIZE, find_pass_duration_of_base
 from core.text.steps import ApiStep
 
 FAR = Fraction(1, 10)
@@ -269,7 +269,7 @@ def _advise_rebase(session: Session, model: Model, tasks: Sequence[Task]) -> str
             f"and let production move with POST {path}/finish."
         )
     images = sum((task.n_train or 0) + (task.n_held_out or 0) for task in tasks)
-    seconds = images * find_base_pass(imagenet_base.NAME, BASE_SIZE).forward_s
+    seconds = images * find_pass_duration_of_base(imagenet_base.NAME, BASE_SIZE).forward_s
     begin = ApiStep("POST", f"/v1/models/{model.name}/rebase", body={"base": imagenet_base.NAME})
     return (
         f"Move the model to the base for photos, whose features tell more classes apart: "

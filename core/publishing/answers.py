@@ -104,7 +104,9 @@ def _read_prediction_keys(session: Session, model_id: str, tasks: set[int]) -> d
     return {task: key for task, key in session.execute(query) if key is not None}
 
 
-def filter_retained_cells(session: Session, model: Model, cells: StoredCells) -> StoredCells:
+def select_cells_with_retained_images(
+    session: Session, model: Model, cells: StoredCells
+) -> StoredCells:
     """Return the entries of tasks whose held-out images are still there.
 
     Predictions are retained as long as these.
@@ -127,7 +129,7 @@ def store_prediction_keys(
         )
 
 
-def fill_parent_cells(
+def store_predictions_in_parent_cells(
     session: Session, model: Model, parent: int, cells: StoredCells, result: JobResult
 ) -> None:
     """Fill the parent's cells without predictions, if their count of correct ones still holds."""
@@ -152,7 +154,7 @@ def fill_parent_cells(
         )
 
 
-def count_added_bytes(session: Session, model: Model, cells: StoredCells) -> int:
+def count_bytes_added_by_predictions(session: Session, model: Model, cells: StoredCells) -> int:
     """Return the bytes that the blob adds to the model; 0 if the model has it.
 
     Call this before cells refer to it.

@@ -70,7 +70,7 @@ def register_best_state(db: Database, store: ObjectStorage, claim: JobClaim, pat
     # Last, since it lists the digests of the parts.
     (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))
     files |= snapshots.store_files_under_key(store, key, [path / MANIFEST])
-    with snapshots.delete_unregistered(store, key, files), db.write() as session:
+    with snapshots.delete_unregistered_uploads(store, key, files), db.write() as session:
         job = lock_claimed_job(session, claim)
         job.anytime = StoredAnytimeState(
             key=key,

@@ -48,7 +48,7 @@ def compare_features_with_ancestors(
     """Compare the version that a job has learned with its ancestors."""
     if not trains_backbone(job.recipe):
         return _build_missing_comparison("the batch leaves the features as they were")
-    numbers = _list_ancestors(session, model, job.parent_version or 0)
+    numbers = _list_published_ancestors(session, model, job.parent_version or 0)
     if not numbers:
         return _build_missing_comparison("it is the first version of its line")
     if result.baseline_lda is None:
@@ -56,7 +56,7 @@ def compare_features_with_ancestors(
             "the features of the version were not measured: too few held-out images, or too many "
             "features"
         )
-    ancestors = _read_ancestors(session, model, numbers)
+    ancestors = _read_measured_ancestors(session, model, numbers)
     if not ancestors:
         return _build_missing_comparison("the features of no version before it were measured")
     shares = [
@@ -71,7 +71,7 @@ def compare_features_with_ancestors(
     return {"ancestors": shares, "missing": None if shares else why}
 
 
-def _list_ancestors(session: Session, model: Model, number: int) -> list[int]:
+def _list_published_ancestors(session: Session, model: Model, number: int) -> list[int]:
     """Return the numbers of the last published ancestors, newest first, without version 0, which
     was taught nothing.
     """
@@ -88,7 +88,9 @@ def _list_ancestors(session: Session, model: Model, number: int) -> list[int]:
     return numbers
 
 
-def _read_ancestors(session: Session, model: Model, numbers: list[int]) -> list[MeasuredAncestor]:
+def _read_measured_ancestors(
+    session: Session, model: Model, numbers: list[int]
+) -> list[MeasuredAncestor]:
     """Return the ancestors that were measured, newest first."""
     of_these = (VersionMeasurement.model_id == model.id, VersionMeasurement.version.in_(numbers))
     by_task = select(VersionMeasurement.version, VersionMeasurement.detail).where(

@@ -73,7 +73,7 @@ class _ComparisonRows:
     best: Mapping[int, _ComparedVersion]
 
 
-def count_losses(
+def count_version_losses(
     db: Database,
     blobs: BlobStorage,
     claim: JobClaim,

@@ -70,8 +70,8 @@ def publish_measurement(
         version = lineage.find_numbered_version(session, model, ADOPTED_VERSION)
         assert version is not None, "the version came with the model"
         now = db.now(session)
-        cells = answers.filter_retained_cells(session, model, sealed.cells)
-        size = answers.count_added_bytes(session, model, cells)
+        cells = answers.select_cells_with_retained_images(session, model, sealed.cells)
+        size = answers.count_bytes_added_by_predictions(session, model, cells)
         deleted = {task.number} if task.data_deleted_at is not None else set()
         measured = NewVersionMeasurements(
             result.results, VersionFigures(calibration=result.calibration), cells

@@ -30,7 +30,7 @@ from core.lineage.gate import GateProductionComparison
 from core.lineage.judgement import get_gate_limits
 from core.lineage.lineage import PRODUCTION
 from core.publishing.features import compare_features_with_ancestors
-from core.publishing.losses import count_losses
+from core.publishing.losses import count_version_losses
 from core.statistics import flips
 from core.statistics.flips import FlipStatistics, Mask
 from core.storage import BlobStorage
@@ -105,7 +105,7 @@ def compare_with_production(
         features = compare_features_with_ancestors(
             session, session.get_one(Model, job.model_id), job, result.document
         )
-    losses = count_losses(db, blobs, claim, result, comparison.production)
+    losses = count_version_losses(db, blobs, claim, result, comparison.production)
     return replace(comparison, losses=losses, features=features)
 
 

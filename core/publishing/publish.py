@@ -22,7 +22,7 @@ from core.database.states import JobAction
 from core.database.tables import Model, Task, Version
 from core.execution import snapshots
 from core.execution.parent_parts import list_parts_to_continue
-from core.execution.totals import record_totals
+from core.execution.totals import record_feature_totals
 from core.failpoints import hit_failpoint
 from core.jobs.fence import JobClaim
 from core.lineage import lineage, words
@@ -36,7 +36,7 @@ from core.publishing.version_rows import (
     begin_publishing,
     delete_unnamed_objects,
     store_result_files,
-    write_version,
+    write_version_rows,
 )
 from core.publishing.version_warnings import (
     VersionFindings,
@@ -122,14 +122,14 @@ def _publish_in_transaction(
         # The gate compares with production: counts against a replaced version are void.
         if negative_flips.find_production_number(session, model.id) != comparison.production:
             return None
-        version, size = write_version(publishing, made, comparison)
+        version, size = write_version_rows(publishing, made, comparison)
         findings = VersionFindings(document, comparison, made.confused)
         warned = find_version_warnings(session, model, job, version, findings)
         version.warnings = [*describe_missing_tasks(session, model, version), *warned]
         job.warnings = [*(job.warnings or []), *warned]
         if version.gate["passed"]:
             if made.totals is not None:  # the next job continues this version
-                size += record_totals(
+                size += record_feature_totals(
                     model,
                     made.totals,
                     list_parts_to_continue(session, version),

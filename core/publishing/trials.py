@@ -22,7 +22,7 @@ from core.publishing.version_rows import (
     begin_publishing,
     delete_unnamed_objects,
     store_result_files,
-    write_version,
+    write_version_rows,
 )
 from core.retention.damage import DatabaseDamageMarks
 from core.statistics.matrix_row import compute_row_figures
@@ -75,11 +75,11 @@ def _judge_version(
     model = publishing.model
     if negative_flips.find_production_number(session, model.id) != comparison.production:
         return None
-    version, size = write_version(publishing, made, comparison)
-    return _describe_version(session, model, version, made, size)
+    version, size = write_version_rows(publishing, made, comparison)
+    return _describe_trial_version(session, model, version, made, size)
 
 
-def _describe_version(
+def _describe_trial_version(
     session: Session, model: Model, version: Version, made: StoredResult, size: int
 ) -> TrialFigures:
     """Return the figures of a version that is judged."""
@@ -90,18 +90,18 @@ def _describe_version(
     return TrialFigures(
         score=made.folder.document.score,
         passed=gate["passed"],
-        held=None if gate["passed"] else words.explain_checks(gate),
+        held=None if gate["passed"] else words.explain_failed_gate_checks(gate),
         accuracy={str(task): [cell.correct, cell.total] for task, cell in sorted(row.items())},
         acc=figures.acc,
         forgetting=figures.forgetting,
         # JSON has no infinity.
         forecast=rise if rise is not None and math.isfinite(rise) else None,
         bytes=size,
-        images=_count_images(made),
+        images=_count_images_in_memory(made),
     )
 
 
-def _count_images(made: StoredResult) -> int:
+def _count_images_in_memory(made: StoredResult) -> int:
     """Return the number of training images in the memory of a version.
 
     The first part of a type lists them; the others are packs of their pixels.

@@ -14,7 +14,7 @@ from core.contract.edit import EditResult
 from core.contract.jobs.job_result import JobResult
 from core.contract.manifest import StoredPart
 from core.database import measurements
-from core.database.measurements import remove_figures
+from core.database.measurements import remove_figures_from_manifest
 from core.database.session import Database
 from core.database.states import JobAction, find_next_state
 from core.database.tables import Job, Model, Part, Task, Version
@@ -26,7 +26,7 @@ from core.execution.held_out_features import (
     record_stored_features,
     store_result_features,
 )
-from core.execution.result import ResultFolder, ResultPartFile, read_result
+from core.execution.result import ResultFolder, ResultPartFile, read_result_folder
 from core.execution.totals import StoredTaskTotals, store_result_totals
 from core.failpoints import hit_failpoint
 from core.ids import new_id
@@ -97,7 +97,7 @@ def store_result_files(
     db: Database, blobs: BlobStorage, claim: JobClaim, result: Path
 ) -> StoredResult:
     """Store the files of a result: parts, predictions, features and totals."""
-    result_folder = read_result(result)
+    result_folder = read_result_folder(result)
     stored = []
     for file in result_folder.parts:
         # With the link, this machine need not download the parts for the next task.
@@ -136,7 +136,7 @@ def begin_publishing(
     return PublishingTransaction(session, model, task, job, db.now(session))
 
 
-def write_version(
+def write_version_rows(
     publishing: PublishingTransaction, made: StoredResult, comparison: ProductionComparison
 ) -> tuple[Version, int]:
     """Write the rows of the version and judge it; return it with the bytes that it adds."""
@@ -191,8 +191,8 @@ def _store_measurements(
     Return the added bytes of predictions and features.
     """
     document = made.folder.document
-    cells = answers.filter_retained_cells(session, model, made.predictions.cells)
-    size = answers.count_added_bytes(session, model, cells)
+    cells = answers.select_cells_with_retained_images(session, model, made.predictions.cells)
+    size = answers.count_bytes_added_by_predictions(session, model, cells)
     measured = NewVersionMeasurements(document.results, document, cells)
     store_version_measurements(
         session, model, version, measured, _find_deleted_tasks(session, model)
@@ -200,7 +200,7 @@ def _store_measurements(
     answers.store_prediction_keys(session, model, made.predictions, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
     size += record_stored_features(session, model, backbone, made.features)
-    answers.fill_parent_cells(session, model, version.parent or 0, cells, document)
+    answers.store_predictions_in_parent_cells(session, model, version.parent or 0, cells, document)
     measurements.insert_measurement_rows(
         session, model.id, version.number, comparison.build_flip_rows()
     )
@@ -251,7 +251,7 @@ def _add_version(
         gate={"passed": False, "checks": []},
         created_at=publishing.now,
         # Figures are rows of their own (`_store_measurements`), and would be stored twice.
-        manifest=remove_figures(content),
+        manifest=remove_figures_from_manifest(content),
         class_numbers=None if edit is None else edit.class_numbers,
         bytes=sum(part.bytes for part in stored),
         bytes_new=sum(size for sha256, size in sizes.items() if sha256 not in existing),
@@ -279,7 +279,7 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
         .join(Version, Version.id == Part.version_id)
         .where(
             Version.model_id == model.id,
-            references.build_unindexed_digest(Part.sha256).in_(digests),
+            references.build_digest_expression_without_index(Part.sha256).in_(digests),
             Part.deleted_at.is_(None),
         )
     )

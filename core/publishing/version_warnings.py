@@ -10,7 +10,7 @@ from core.contract.jobs.job_result import JobResult
 from core.database.tables import Job, Model, Version
 from core.lineage import lineage, words
 from core.lineage.coverage import find_missing_tasks, list_taught_tasks
-from core.lineage.features import find_last_good_ancestor, format_accuracies
+from core.lineage.features import find_last_good_ancestor, format_feature_accuracies
 from core.publishing import biased_head
 from core.publishing.advice import advise_on_new_problems
 from core.publishing.confused_pairs import ConfusedPair
@@ -54,7 +54,7 @@ def find_version_warnings(
     stays = (
         passed
         and model.production_follows
-        and lineage.is_promotion_withheld(session, model, version)
+        and lineage.is_promotion_withheld_for_one_class(session, model, version)
     )
     moves = passed and model.production_follows and not stays
     production = version.number if moves else findings.comparison.production
@@ -88,7 +88,7 @@ def warn_of_feature_collapse(
     good = find_last_good_ancestor(count)
     if good is None:
         return None
-    now, before = format_accuracies(good)
+    now, before = format_feature_accuracies(good)
     number, path = good["version"], f"/v1/models/{model.name}/aliases/production"
     return (
         f"The features of version {version.number} have collapsed: a linear discriminant on them "

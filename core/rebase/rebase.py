@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from core.admission.admission import AdmissionLimits, compute_workload
+from core.admission.admission import AdmissionLimits, compute_job_workload
 from core.bases.base_advice import get_base_architecture
 from core.contract.base import ADOPTED, PRETRAINED, ModelBase
 from core.contract.catalogue import Catalogue
@@ -49,7 +49,7 @@ from core.recipe import start
 from core.recipe.resolve import complete_stored_recipe
 from core.requests import idempotency
 from core.requests.actor import Actor, UseCaseTransaction, find_model
-from core.requests.class_only import require_classes
+from core.requests.class_only import require_classification_model
 from core.requests.resources import UseCaseResources
 from core.retention import references
 from core.storage import BlobStorage
@@ -92,11 +92,11 @@ def begin_rebase(
     db = resources.db
     with db.read() as session:
         old = find_model(session, actor, model)
-        require_classes(old, "Rebases")
+        require_classification_model(old, "Rebases")
         fields = _build_new_model_request(session, actor, old, given)
         size = _sum_task_bytes(old, _list_retained_tasks(session, old))
     checked = _check_rebased_model(resources.catalogue, fields, old, limits.admission)
-    requested = _keep_old_decoding(checked, old)
+    requested = _keep_decoding_of_old_model(checked, old)
     # With other images, the new model takes over no data, and batches are sent again.
     if size and requested.images.image == old.image:
         quota.require_storage_room(db, old.owner_id, limits.terms.max_owner_bytes, size)
@@ -193,10 +193,12 @@ def _build_new_model_request(
             "classes": old.classes if old.scenario == "data" else None,
         },
     )
-    return cast(NewModel, {**fields, **_build_starting_fields(session, actor, old, given.base)})
+    return cast(
+        NewModel, {**fields, **_build_rebased_model_fields(session, actor, old, given.base)}
+    )
 
 
-def _build_starting_fields(
+def _build_rebased_model_fields(
     session: Session, actor: Actor, old: Model, base: ModelBase
 ) -> dict[str, object]:
     """Return base, architecture and image of the new model, as fields of a request.
@@ -264,7 +266,7 @@ def _check_rebased_model(
     except (InvalidRecipe, JobTooLarge) as error:
         seed = complete_stored_recipe(catalogue, old.scenario, old.recipe).get("seed", 0)
         checked = check_model_request(catalogue, {**given, "recipe": {"seed": seed}}, admission)
-        method = checked.resolved.recipe["method"]["name"]
+        method = checked.resolved_recipe.recipe["method"]["name"]
         note = (
             f"The recipe of {old.name} does not work on this base ({error.detail.rstrip('.')}): "
             f"the new model learns by the default, {method}."
@@ -272,7 +274,7 @@ def _check_rebased_model(
         return replace(checked, request=given, notes=[*checked.notes, note])
 
 
-def _keep_old_decoding(asked: CheckedModelRequest, old: Model) -> CheckedModelRequest:
+def _keep_decoding_of_old_model(asked: CheckedModelRequest, old: Model) -> CheckedModelRequest:
     """Return the new model with the old decoding, so that stored images have the same pixels."""
     image: ImageOut = {**asked.images.image}
     image.pop("decoding", None)
@@ -309,7 +311,7 @@ def _add_model_and_jobs(
     new.rebased_from = old.id
     session.flush()
     job_ids = [] if new.base_job is None else [new.base_job]
-    job_ids += _queue_retained_tasks(order, old, new, requested.resolved.recipe)
+    job_ids += _queue_retained_tasks(order, old, new, requested.resolved_recipe.recipe)
     session.flush()
     response = comparison_to_json(RebaseComparison(make_rebase_plan(session, old, new), {}))
     response["warnings"] += new.warnings
@@ -349,7 +351,7 @@ def _queue_retained_tasks(
         job_ids.append(job.id)
     if job_ids:
         # The last of these jobs needs most memory, so that one check covers all.
-        work = compute_workload(session, new, len(job_ids))
+        work = compute_job_workload(session, new, len(job_ids))
         limits.admission.check_job(
             order.resources.catalogue, new.architecture, new.image, recipe, work
         )

@@ -17,7 +17,7 @@ from core.database.session import Database
 from core.errors import StoreCorrupt
 from core.ingest.answers import read_encrypted_predictions, read_ranked_predictions
 from core.ingest.dataset import open_dataset
-from core.ingest.findings.traces import read_traces
+from core.ingest.findings.traces import read_image_traces
 from core.rebase.rebase_plan import (
     MeasuredTask,
     PlannedTask,
@@ -112,8 +112,8 @@ def comparison_to_json(comparison: RebaseComparison) -> RebaseOut:
         "new": plan.new,
         "tasks": tasks,
         "totals": {
-            "old": _build_share(both + total.negative, total.n),
-            "new": _build_share(both + total.positive, total.n),
+            "old": _build_accuracy_share(both + total.negative, total.n),
+            "new": _build_accuracy_share(both + total.positive, total.n),
             "flips": flips_to_json(total),
         },
         "ready": plan.is_nothing_missing,
@@ -171,7 +171,7 @@ def _count_flips(
     if (
         old.traces is not None
         and new.traces is not None
-        and _read_paths(blobs, old) != _read_paths(blobs, new)
+        and _read_held_out_paths(blobs, old) != _read_held_out_paths(blobs, new)
     ):
         return _OTHER_IMAGES, None
     return "", flips.count_flips(correct, new_correct)
@@ -212,11 +212,11 @@ def _make_corrupt_error(side: MeasuredTask, what: str) -> StoreCorrupt:
     return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
 
 
-def _read_paths(blobs: BlobStorage, side: MeasuredTask) -> list[str]:
+def _read_held_out_paths(blobs: BlobStorage, side: MeasuredTask) -> list[str]:
     """Return the paths of the held-out images in their archive, in the order of the dataset."""
     assert side.traces is not None
     try:
-        traces = read_traces(blobs.fetch_verified_file(side.traces))
+        traces = read_image_traces(blobs.fetch_verified_file(side.traces))
     except ValueError as error:
         raise StoreCorrupt(
             str(error), extra={"object": BlobStorage.make_blob_key(side.traces)}
@@ -246,10 +246,10 @@ def _rebase_task_to_json(task: PlannedTask, task_flips: FlipStatistics | None) -
 
 
 def _build_measured_share(measured: MeasuredTask | None) -> Share | None:
-    return None if measured is None else _build_share(measured.correct, measured.total)
+    return None if measured is None else _build_accuracy_share(measured.correct, measured.total)
 
 
-def _build_share(correct: int, total: int) -> Share | None:
+def _build_accuracy_share(correct: int, total: int) -> Share | None:
     """Return the share of correct predictions with its confidence interval; None without images."""
     interval = flips.compute_wilson_interval(correct, total)
     if interval is None:

@@ -71,7 +71,7 @@ def finish_rebase(
         with db.write() as session:
             old, new = _lock_rebase_pair(session, actor, model)
             plan = make_rebase_plan(session, old, new)
-            _require_comparison_current(comparison.plan, plan, decision.seen_versions)
+            _require_rebase_comparison_current(comparison.plan, plan, decision.seen_versions)
             is_back = plan.finished_at is not None
             is_old = find_model(session, actor, model).id == old.id
             if is_back:
@@ -99,7 +99,7 @@ def _lock_rebase_pair(session: Session, actor: Actor, model: str) -> tuple[Model
     return find_rebase(session, actor, model)
 
 
-def _require_comparison_current(
+def _require_rebase_comparison_current(
     before: RebasePlan, now: RebasePlan, seen: tuple[int, int] | None
 ) -> None:
     """Check that the compared versions and tasks are still current, and those the person saw."""

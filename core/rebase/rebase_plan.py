@@ -19,7 +19,7 @@ from core.ingest.answers import StoredTaskPredictions
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
 from core.lineage.lineage import PRODUCTION, find_numbered_version, read_numbered_tasks
-from core.lineage.standing import TaskStanding, read_open_task_states, read_standings
+from core.lineage.standing import TaskStanding, read_open_task_states, read_task_standings
 from core.requests.actor import Actor, find_model
 
 _UNDER_WAY = (TaskStanding.QUEUED, TaskStanding.RUNNING)
@@ -180,7 +180,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
     twins = _find_tasks_by_archive(
         session, new, {task.sha256 for task in tasks}, _list_taught_tasks(new_version)
     )
-    standings = read_standings(session, new.id, list(twins.values()))
+    standings = read_task_standings(session, new.id, list(twins.values()))
     cells = (
         _find_measured_results(session, old, old_version),
         _find_measured_results(session, new, new_version),

@@ -12,7 +12,12 @@ from core.recipe.pretrained import (
     find_named_weights,
     find_unfit_image_settings,
 )
-from core.recipe.schema import FieldError, describe_errors, find_schema_errors, list_error_fields
+from core.recipe.schema import (
+    FieldError,
+    describe_recipe_errors,
+    find_schema_errors,
+    list_error_fields,
+)
 from core.text.nearest import list_schema_paths
 from core.text.plain import describe_allowed_names
 
@@ -62,4 +67,4 @@ def _expand_architecture_name(asked: str) -> Mapping[str, str]:
 
 
 def _build_error(errors: list[FieldError], what: str) -> Invalid:
-    return Invalid(describe_errors(errors, what), fields=list_error_fields(errors))
+    return Invalid(describe_recipe_errors(errors, what), fields=list_error_fields(errors))

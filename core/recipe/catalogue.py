@@ -83,7 +83,7 @@ class LazyCatalogue:
         self._value: Content | None = None
 
     @property
-    def loaded_content(self) -> Content | None:
+    def content_if_loaded(self) -> Content | None:
         """The catalogue if it is loaded already, else None. Does not wait."""
         return self._value
 

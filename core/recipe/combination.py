@@ -10,7 +10,7 @@ from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.catalogue import Accepts, ArchitectureEntry, MethodEntry
 from core.contract.responses.recipe import RecipeOut
 from core.recipe.schema import FieldError
-from core.text.plain import format_value
+from core.text.plain import format_value_as_json
 
 _ANYTIME_NEEDS = (
     "must be above 0 with anytime, which deploys the best validated state: 0.05, for example"
@@ -161,5 +161,5 @@ def _find_hyper_parameter_errors(
             )
     for hyper, value in accepts.get("refused", {}).get(scenario, {}).items():
         if method.get(hyper) == value:
-            text = f"{format_value(value, quoted=True)} does not work in the {scenario} scenario"
+            text = f"{format_value_as_json(value, quoted=True)} does not work in the {scenario} scenario"
             yield f"recipe.method.{hyper}", text

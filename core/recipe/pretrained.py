@@ -4,7 +4,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from core.contract.catalogue import Catalogue
-from core.contract.pretrained import PretrainedWeights, build_pretrained
+from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.errors import Invalid
 
@@ -30,7 +30,7 @@ def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWei
         return None
     row = catalogue["pretrained"].get(name)
     if row is not None:
-        return build_pretrained(name, row)
+        return describe_pretrained_weights(name, row)
     refused = catalogue["unusable"].get(name)
     if refused is not None:
         raise _build_error(f"The network of {name} cannot be used here: {refused}.", refused)

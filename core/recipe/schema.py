@@ -73,7 +73,7 @@ def list_error_fields(errors: Sequence[FieldError]) -> list[dict[str, str]]:
     return [{"field": field, "message": message} for field, message in errors[:MAX_ERRORS]]
 
 
-def describe_errors(errors: Sequence[FieldError], what: str) -> str:
+def describe_recipe_errors(errors: Sequence[FieldError], what: str) -> str:
     """Describe errors of a recipe in a sentence: `what`, the first, and the number of others."""
     field, message = errors[0]
     more = f" ({len(errors) - 1} more in errors)" if len(errors) > 1 else ""

@@ -93,11 +93,13 @@ def record_audit_entry(session: Session, actor: Actor, entry: AuditedChange, now
     # A session can be ended after its key has ended, and without authentication there is no key.
     if entry.action == LOG_OUT or actor.key_id is None:
         session.add(AuditEntry(**row))
-    elif not _add_if_key_valid(session, row, is_valid_key(actor.key_id, now)):
+    elif not _add_audit_row_if_key_valid(session, row, is_valid_key(actor.key_id, now)):
         raise make_expired_key_error()
 
 
-def _add_if_key_valid(session: Session, row: dict[str, Any], is_valid: ColumnElement[bool]) -> bool:
+def _add_audit_row_if_key_valid(
+    session: Session, row: dict[str, Any], is_valid: ColumnElement[bool]
+) -> bool:
     """Add a row if its key is valid, in one statement; return False if it is not."""
     values = [literal(value, AuditEntry.__table__.c[name].type) for name, value in row.items()]
     with_key = select(*values).select_from(Key).where(is_valid)

@@ -105,7 +105,7 @@ def make_reused_key_error() -> IdempotencyMismatch:
     )
 
 
-def build_in_flight_error() -> IdempotencyInFlight:
+def build_request_in_progress_error() -> IdempotencyInFlight:
     """Return the error for a repeated request while the first one is under way."""
     return IdempotencyInFlight(
         "The first request with this Idempotency-Key has not been answered yet: try again shortly.",
@@ -131,7 +131,7 @@ def find_earlier_response(
         # `begin_idempotent_request` has added this row for the very same request.
         if row.headers.get(_TOKEN) == request.token:
             return None
-        raise build_in_flight_error()
+        raise build_request_in_progress_error()
     if row.fingerprint != request.fingerprint:
         raise make_reused_key_error()
     return _build_earlier_response(row)
@@ -165,7 +165,7 @@ def store_idempotent_response(
     # A row without a token has a response already; it is not equal to any token.
     is_own = IdempotencyRecord.headers[_TOKEN].as_string() == request.token
     if not _write_idempotency_row(session, actor, request, values, is_own):
-        raise build_in_flight_error()
+        raise build_request_in_progress_error()
 
 
 def begin_idempotent_request(
@@ -192,7 +192,7 @@ def begin_idempotent_request(
             return None
         row = _find_unexpired_row(session, actor, request)
         if row is None or row.status is None:
-            raise build_in_flight_error()
+            raise build_request_in_progress_error()
         return _build_earlier_response(row)
 
 

@@ -35,7 +35,7 @@ Kind = Literal["missing", "digest"]
 _BLOBS = "blobs/"
 
 
-def mark_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -> list[str]:
+def mark_object_damaged(session: Session, key: str, kind: Kind, tag: str, now: float) -> list[str]:
     """Mark an object as damaged or missing, and delete the downloads that depend on it.
 
     Args:
@@ -91,7 +91,7 @@ class DatabaseDamageMarks:
             with self._db.write() as session:
                 # An empty tag differs from that of any stored object, so that the scrub hashes it
                 # again.
-                mark_damaged(session, key, "digest", "", self._db.now(session))
+                mark_object_damaged(session, key, "digest", "", self._db.now(session))
         except IntegrityError:
             pass  # another process marked it at the same moment
         except SQLAlchemyError as error:
@@ -190,7 +190,7 @@ def explain_damaged_object(session: Session, model_id: str, error: StoreCorrupt)
         return error
     query = select(Version, Part.name).join(Part, Part.version_id == Version.id)
     # The concatenation keeps the planner from the index of digests: a base may be a part of
-    # thousands of models (`core.retention.references.build_unindexed_digest`).
+    # thousands of models (`core.retention.references.build_digest_expression_without_index`).
     query = query.where(
         Version.model_id == model_id, Part.sha256 + "" == _parse_digest_from_key(key)
     )
@@ -237,7 +237,7 @@ def _build_damaged_upload_error(key: str, job: str) -> StoreCorrupt:
 
 
 @contextmanager
-def reword_damage_errors(db: Database, model_id: str) -> Iterator[None]:
+def explain_damage_errors_of_model(db: Database, model_id: str) -> Iterator[None]:
     """Reword errors about damaged objects while a model's files are used, as
     `explain_damaged_object` does.
 

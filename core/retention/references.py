@@ -68,7 +68,7 @@ def _build_reference_queries() -> list[Select[Any]]:
     ]
 
 
-def build_unindexed_digest(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
+def build_digest_expression_without_index(digest: InstrumentedAttribute[str]) -> ColumnElement[str]:
     """Return a part's digest as an expression, so that no index of digests is used.
 
     A base's blob may be part of versions of thousands of models, while the model's own versions are

@@ -85,7 +85,7 @@ def _choose_job_device(job: Job, offer: WorkerResources) -> str:
     return "cpu" if "cpu" in (job.device, job.resume_on) else offer.device
 
 
-def _leave_query_unlocked(query: Select[Job]) -> Select[Job]:
+def _return_query_without_row_locks(query: Select[Job]) -> Select[Job]:
     """Return the query unchanged: on SQLite, a writing transaction is alone."""
     return query
 
@@ -100,7 +100,7 @@ def _lock_selected_rows(query: Select[Job]) -> Select[Job]:
     return query.with_for_update(skip_locked=True, key_share=True, of=Job)
 
 
-_HELD = {"sqlite": _leave_query_unlocked, "postgresql": _lock_selected_rows}
+_HELD = {"sqlite": _return_query_without_row_locks, "postgresql": _lock_selected_rows}
 
 
 def claim_job(
@@ -378,7 +378,7 @@ def reject_job(db: Database, claim: JobClaim, problem: PerennialError) -> JobSta
     with _open_claimed_job(db, claim) as (session, job, now):
         report = problem.extra.get("report")
         if report is not None:
-            batch_lines.log_report(session, job.id, report, now)
+            batch_lines.log_batch_report(session, job.id, report, now)
         if job.task_id is None:
             findings = {} if report is None else {"checked": report["checked"], "report": report}
             job.report = cast(BatchCheck, {**(job.report or {}), "valid": False, **findings})

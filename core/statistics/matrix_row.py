@@ -35,7 +35,7 @@ class MatrixCellCounts(NamedTuple):
         """The accuracy in [0, 1]; None without images."""
         return self.correct / self.total if self.total else None
 
-    def get_best_including_own(self) -> float | None:
+    def get_best_accuracy_up_to_own_version(self) -> float | None:
         """Return `best` of the next version's cell, if this version was taught the task."""
         return max((a for a in (self.best, self.accuracy) if a is not None), default=None)
 

@@ -52,9 +52,9 @@ class BatchInModel:
     repeats: Repeats | None
 
     @property
-    def resolved(self) -> ResolvedRecipe:
+    def resolved_recipe(self) -> ResolvedRecipe:
         """The resolved recipe, with its warnings."""
-        return self.plan.resolved
+        return self.plan.resolved_recipe
 
     @property
     def owner_id(self) -> str:
@@ -108,7 +108,7 @@ def read_model_and_tasks(
     before = NextTaskPredecessors(None if row.base_job is not None else version, job)
     mine = Task.model_id == row.id
     sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
-    is_same = repeats.build_same_batch_condition(row, sent)
+    is_same = repeats.build_equal_task_condition(row, sent)
     # An outer join, since the sums are needed even if no task matters.
     matters = and_(mine, or_(is_same, build_next_task_condition()))
     rows = session.execute(

@@ -57,7 +57,9 @@ def estimate_plan_seconds(
     Args:
         images: number of images to learn, and of held-out images that the job predicts.
     """
-    recipes = [trial.resolved.recipe for trial in plan.trials] or [plan.resolved.recipe]
+    recipes = [trial.resolved_recipe.recipe for trial in plan.trials] or [
+        plan.resolved_recipe.recipe
+    ]
     total = 0.0
     for recipe in recipes:
         seconds = estimate_job_seconds(session, catalogue, model, recipe, *images)
@@ -89,6 +91,6 @@ def _summarise_trials(trials: Sequence[PlannedTrial]) -> ResolvedRecipe:
     warnings = [
         f"Trial {number}: {text}"
         for number, trial in enumerate(trials, start=1)
-        for text in trial.resolved.warnings
+        for text in trial.resolved_recipe.warnings
     ]
-    return ResolvedRecipe(trials[0].resolved.recipe, warnings)
+    return ResolvedRecipe(trials[0].resolved_recipe.recipe, warnings)

@@ -13,7 +13,7 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.task import Accepted
 from core.database import job_log
 from core.database import jobs as job_rows
-from core.database.jobs import is_unfinished
+from core.database.jobs import build_unfinished_condition
 from core.database.kinds import JobKind
 from core.database.session import Database
 from core.database.states import JobState
@@ -58,7 +58,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
         raise Invalid(
             "A batch with held-out images alone is not learned, so that it has no trials."
         )
-    in_model = submission.place_batch_in_model()
+    in_model = submission.plan_batch_in_current_model()
     report = submission.build_batch_report(in_model)
     override = build_stored_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
@@ -116,7 +116,11 @@ def _require_task_unmeasured(session: Session, model: Model) -> None:
     Raises:
         WrongState: something has, or one was.
     """
-    mine = Job.model_id == model.id, Job.kind == str(JobKind.MEASURE), is_unfinished(Job.state)
+    mine = (
+        Job.model_id == model.id,
+        Job.kind == str(JobKind.MEASURE),
+        build_unfinished_condition(Job.state),
+    )
     open_job = session.scalar(select(Job.id).where(*mine).limit(1))
     if open_job is not None:
         raise WrongState(

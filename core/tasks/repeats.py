@@ -22,7 +22,7 @@ from core.database.kinds import JobKind
 from core.database.tables import Job, Model, Task, Version
 from core.ingest.inspect import ArchiveDirectory
 from core.lineage import words
-from core.lineage.standing import TaskStanding, read_standings
+from core.lineage.standing import TaskStanding, read_task_standings
 from core.tasks import retries
 
 ANSWERS = (TaskStanding.RUNNING, TaskStanding.QUEUED, TaskStanding.LEARNED, TaskStanding.HELD)
@@ -56,7 +56,7 @@ class EqualTask:
     is_held: bool
 
     @property
-    def answers_repeat(self) -> bool:
+    def is_answer_to_repeat(self) -> bool:
         """True where a repeated batch is answered with this task."""
         return self.standing in ANSWERS or self.is_held
 
@@ -68,13 +68,13 @@ def find_same_batches(session: Session, model: Model, sent: BatchIdentity) -> li
     # Read again: rows from before the lock may have changed while this request waited for it.
     query = (
         select(Task)
-        .where(build_same_batch_condition(model, sent))
+        .where(build_equal_task_condition(model, sent))
         .execution_options(populate_existing=True)
     )
     return rank_equal_tasks(session, model, sent, session.scalars(query).all())
 
 
-def build_same_batch_condition(model: Model, sent: BatchIdentity) -> ColumnElement[bool]:
+def build_equal_task_condition(model: Model, sent: BatchIdentity) -> ColumnElement[bool]:
     """Build the SQL condition on tasks of a model that may have the same content as a batch.
 
     Older tasks have no digest of their content and match by their archive; `rank_equal_tasks` then
@@ -99,7 +99,7 @@ def rank_equal_tasks(
         for one in candidates
         if one.content_sha256 is not None or _has_same_reading_options(one.report, sent)
     ]
-    where = read_standings(session, model.id, tasks)
+    where = read_task_standings(session, model.id, tasks)
     held_numbers = {number for number, standing in where.items() if standing is TaskStanding.HELD}
     held_numbers |= _find_held_versions(
         session, model, [n for n, standing in where.items() if standing is TaskStanding.SKIPPED]
@@ -112,7 +112,7 @@ def _rank_earlier_task(same: EqualTask) -> int:
     if same.standing in ANSWERS:
         return ANSWERS.index(same.standing)
     # A skipped task with a held version is an answer too, after all others.
-    return len(ANSWERS) + (not same.answers_repeat)
+    return len(ANSWERS) + (not same.is_answer_to_repeat)
 
 
 def _find_held_versions(session: Session, model: Model, numbers: Sequence[int]) -> set[int]:
@@ -138,7 +138,7 @@ def _has_same_reading_options(report: BatchReport, sent: BatchIdentity) -> bool:
 
 def choose_answering_task(same: Sequence[EqualTask]) -> EqualTask | None:
     """Return the task that a batch is answered with; None: it is learned."""
-    return same[0] if same and same[0].answers_repeat else None
+    return same[0] if same and same[0].is_answer_to_repeat else None
 
 
 def find_current_task_job(session: Session, same: EqualTask) -> Job:
@@ -167,7 +167,7 @@ def repeated_task_to_json(same: EqualTask, job: Job) -> Repeats:
     return {"task": same.task.number, "standing": str(same.standing), "version": job.version}
 
 
-def count_up_repeat_number(same: Sequence[EqualTask], content: str | None) -> int | None:
+def compute_repeat_number_of_task(same: Sequence[EqualTask], content: str | None) -> int | None:
     """Return the number of a new task among those of its model with the same content, from 0; None:
     no digest.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.admission import NO_LIMITS, AdmissionLimits, JobLimits, compute_workload
+from core.admission.admission import NO_LIMITS, AdmissionLimits, JobLimits, compute_job_workload
 from core.admission.applicability import warn_of_next_task
 from core.bases import pretrained
 from core.contract.catalogue import Catalogue
@@ -20,9 +20,9 @@ from core.contract.responses.job import JobOut
 from core.contract.responses.recipe import RecipeOut
 from core.database import job_log
 from core.database.jobs import (
+    build_unfinished_condition,
     change_job_state,
     is_held_for_data,
-    is_unfinished,
     record_job_creation,
 )
 from core.database.kinds import JobKind
@@ -197,7 +197,11 @@ def _requeue_job(again: RelearnRequest) -> None:
     if again.override is None and was_held:  # a retry means that the person has seen the findings
         patch = {**patch, "data_report": "warn"}
     former, parent = _remove_recipe_resources(job.recipe), job.parent_version
-    job.recipe_override, job.recipe, job.gate = patch, _resolve_recipe(again, patch), model.gate
+    job.recipe_override, job.recipe, job.gate = (
+        patch,
+        _resolve_relearn_recipe(again, patch),
+        model.gate,
+    )
     if again.override is not None:
         convert_to_single_recipe(session, job)
     elif job.choose is not None:
@@ -230,7 +234,7 @@ def _start_trials_again(again: RelearnRequest, was_held: bool) -> None:
 
     def change_recipe(override: RecipePatch) -> tuple[RecipePatch, RecipeOut]:
         patch = {**override, "data_report": "warn"} if was_held else override
-        return patch, _resolve_recipe(again, patch)
+        return patch, _resolve_relearn_recipe(again, patch)
 
     start_trials_again(again.session, again.job, change_recipe)
 
@@ -258,7 +262,7 @@ def create_relearning_job(again: RelearnRequest, action: str = "job.retry") -> J
     session, model, task, last, now = again.session, again.model, again.task, again.job, again.now
     patch = _choose_recipe_override(again)
     fresh = build_queued_task_job(
-        model, task, patch, _resolve_recipe(again, patch), now, retry_of=last.id
+        model, task, patch, _resolve_relearn_recipe(again, patch), now, retry_of=last.id
     )
     session.add(fresh)
     session.flush()
@@ -282,7 +286,7 @@ def _choose_recipe_override(again: RelearnRequest) -> RecipePatch:
     return again.job.recipe_override if again.override is None else again.override
 
 
-def _resolve_recipe(again: RelearnRequest, patch: RecipePatch) -> RecipeOut:
+def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> RecipeOut:
     """Return the complete recipe, after checking that the task's images exist and the job may
     run."""
     session, model, task = again.session, again.model, again.task
@@ -298,14 +302,14 @@ def _resolve_recipe(again: RelearnRequest, patch: RecipePatch) -> RecipeOut:
     warn_of_next_task(
         session, again.catalogue, model, lineage.find_next_start(session, model), recipe
     )
-    work = compute_workload(session, model, task.number)
+    work = compute_job_workload(session, model, task.number)
     again.admission.check_job(again.catalogue, model.architecture, model.image, recipe, work)
     return recipe
 
 
 def _find_open_job(session: Session, task: Task) -> Job | None:
     query = select(Job).where(
-        Job.model_id == task.model_id, is_unfinished(Job.state), Job.task_id == task.id
+        Job.model_id == task.model_id, build_unfinished_condition(Job.state), Job.task_id == task.id
     )
     return session.scalar(query.limit(1))
 

@@ -25,7 +25,7 @@ from core.lineage.standing import (
     DISCARDABLE,
     LACKED,
     TaskStanding,
-    derive_standing,
+    derive_task_standing,
     read_open_task_states,
 )
 from core.recipe.stored import build_stored_override
@@ -178,7 +178,7 @@ def _lock_model_and_task(
     task = session.scalar(query.with_for_update().execution_options(populate_existing=True))
     if task is None:
         raise NotFound(f"The model has no task {number}.")
-    return row, task, derive_standing(task, read_open_task_states(session, row.id).get(number))
+    return row, task, derive_task_standing(task, read_open_task_states(session, row.id).get(number))
 
 
 def _record_decision(

@@ -55,7 +55,7 @@ from core.tasks.sent_batch import (
 )
 from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
-from core.trials.plan import describe_plan
+from core.trials.plan import describe_planned_trials
 from core.trials.rows import add_trials
 from core.uploads import whole_uploads
 from core.uploads.archive_keeping import store_archive
@@ -144,7 +144,7 @@ class BatchSubmission:
         Raises:
             NotFound, LabelsInvalid, InvalidRecipe, JobTooLarge: see `submit_as_next_task`.
         """
-        return self.build_batch_report(self.place_batch_in_model())
+        return self.build_batch_report(self.plan_batch_in_current_model())
 
     def build_batch_report(self, there: BatchInModel) -> Report:
         """Return the facts about the batch that its names and sizes show."""
@@ -165,9 +165,9 @@ class BatchSubmission:
             ),
             "checked": batch_report.CHECKED,
             "not_checked": batch_report.describe_missing_checks(directory),
-            "recipe": there.resolved.recipe,
+            "recipe": there.resolved_recipe.recipe,
             "warnings": [
-                *there.resolved.warnings,
+                *there.resolved_recipe.warnings,
                 *batch_report.list_batch_warnings(
                     directory, there.names, there.row["name"], there.row["scenario"]
                 ),
@@ -179,7 +179,7 @@ class BatchSubmission:
         if there.repeats is not None:
             report["repeats"] = there.repeats
         if there.plan.trials:
-            report["trials"] = describe_plan(there.plan.trials)
+            report["trials"] = describe_planned_trials(there.plan.trials)
         return report
 
     def submit_as_next_task(self) -> SentBatch[Accepted]:
@@ -198,7 +198,7 @@ class BatchSubmission:
         planned = self._plan_in_model(plans_known=False)  # errors are raised before any bytes move
         if planned is None and (response_of_known := self._answer_repeated_batch()) is not None:
             return response_of_known
-        batch_in_model = planned or self.place_batch_in_model()
+        batch_in_model = planned or self.plan_batch_in_current_model()
 
         add_task = partial(self._add_task_and_job, batch_in_model, override, task_id)
         return self.store_and_accept_batch(
@@ -225,12 +225,14 @@ class BatchSubmission:
             return repeated
         # Planned again only if the model has changed meanwhile, as by another batch.
         plan = (
-            there.plan if is_same else self.make_plan(session, self._read_model(session, model.id))
+            there.plan
+            if is_same
+            else self.make_plan(session, self._read_model_history(session, model.id))
         )
         task = self._make_task(there, plan, same, task_id, locked)
         # Trials begin with the first of them.
         override = plan.trials[0].override if plan.trials else override
-        job = jobs.build_queued_task_job(model, task, override, plan.resolved.recipe, now)
+        job = jobs.build_queued_task_job(model, task, override, plan.resolved_recipe.recipe, now)
         job.warnings = plan.missing
         session.add(task)
         # Before the job, which has a foreign key to the task.
@@ -268,14 +270,14 @@ class BatchSubmission:
         policies = batch.duplicates_policy, batch.conflicts_policy
         report = batch_report.build_task_report(directory, there.names, *policies)
         warnings = [
-            *plan.resolved.warnings,
+            *plan.resolved_recipe.warnings,
             *batch_report.list_batch_warnings(
                 directory, there.names, locked.model.name, locked.model.scenario
             ),
             *self._warn_of_repeats(same, there.expected_s),
         ]
         task = make_task_of_batch(locked.model, batch, task_id, report, warnings, locked.now)
-        task.content_turn = repeats.count_up_repeat_number(same, task.content_sha256)
+        task.content_turn = repeats.compute_repeat_number_of_task(same, task.content_sha256)
         return task
 
     def _answer_repeated_batch(self) -> SentBatch[Accepted] | None:
@@ -423,7 +425,7 @@ class BatchSubmission:
             whole_uploads.delete_piece_objects(self.store, spent)
         return done
 
-    def place_batch_in_model(self) -> BatchInModel:
+    def plan_batch_in_current_model(self) -> BatchInModel:
         """Return the batch in its model as that is now; for errors see `preview_submission`."""
         batch_in_model = self._plan_in_model(plans_known=True)
         assert batch_in_model is not None
@@ -436,7 +438,7 @@ class BatchSubmission:
             plans_known: plan also a batch that repeats a task; otherwise return None for it.
         """
         with self.db.read() as session:
-            past = self._read_model(session, self.model)
+            past = self._read_model_history(session, self.model)
             model = past.model
             answered = None if self.batch.again else repeats.choose_answering_task(past.same)
             if answered is not None and not plans_known:
@@ -454,7 +456,7 @@ class BatchSubmission:
         names = compare_class_names(self.batch.directory.classes, known_names)
         return BatchInModel(row, plan, names, expected_s, past.same, repeated_json)
 
-    def _read_model(self, session: Session, model: str) -> ModelHistory:
+    def _read_model_history(self, session: Session, model: str) -> ModelHistory:
         return batch_plan.read_model_and_tasks(session, self.actor, model, self.batch.sent)
 
     def make_plan(self, session: Session, past: ModelHistory) -> BatchRecipePlan:

@@ -21,7 +21,7 @@ from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import Gone, Invalid, NotFound, StoreCorrupt, WrongState
 from core.ingest.dataset import Images, Labels, open_dataset
-from core.ingest.findings.traces import read_traces
+from core.ingest.findings.traces import read_image_traces
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
 from core.requests.pages import decode_cursor, encode_cursor
 from core.requests.times import format_rfc3339
@@ -180,7 +180,7 @@ def _read_image_paths(blobs: BlobStorage, part: TaskImagePart, size: int) -> lis
     if part.traces is None:
         return []
     try:
-        traces = read_traces(blobs.fetch_verified_file(part.traces))
+        traces = read_image_traces(blobs.fetch_verified_file(part.traces))
     except (StoreCorrupt, ValueError):  # the damage has been recorded; the images are there
         return []
     first = len(traces.train)

@@ -11,7 +11,7 @@ from core.contract.responses.task import TaskOut
 from core.database.kinds import JobKind
 from core.database.tables import Job, Model, Task, VersionTaskResult
 from core.lineage import words
-from core.lineage.standing import TaskStanding, read_standings
+from core.lineage.standing import TaskStanding, read_task_standings
 from core.requests.times import format_rfc3339
 from core.versions.versions import find_newest_published
 
@@ -47,7 +47,7 @@ def build_task_responses(session: Session, model: Model, tasks: Sequence[Task]) 
             published[job.task_number] = job.version
     # No job has made the version that a classifier came as.
     published |= {task.number: ADOPTED_VERSION for task in tasks if task.came_with_model}
-    where = read_standings(session, model.id, tasks)
+    where = read_task_standings(session, model.id, tasks)
     latest = find_newest_published(session, model.id)
     cells: dict[tuple[int, int], float] = {}
     published_cells = [(version, number) for number, version in published.items()]
@@ -122,7 +122,7 @@ def task_to_json(
         "version": learned.version,
         "accuracy_when_learned": learned.accuracy_then,
         "accuracy_now": learned.accuracy_now,
-        "training_data_until": format_rfc3339(words.find_retention_end(model, task)),
+        "training_data_until": format_rfc3339(words.find_training_image_deletion_time(model, task)),
         "can_relearn": words.can_relearn(task),
         "data_deleted_at": format_rfc3339(task.data_deleted_at),
         "created_at": format_rfc3339(task.created_at),

@@ -22,7 +22,7 @@ from core.tasks.submission import BatchSubmission, LockedModel
 
 def queue_batch_validation(submission: BatchSubmission) -> SentBatch[JobOut]:
     """Queue a job that decodes a batch; for errors see `Submission.submit_as_next_task`."""
-    batch, batch_in_model = submission.batch, submission.place_batch_in_model()
+    batch, batch_in_model = submission.batch, submission.plan_batch_in_current_model()
     report = submission.build_batch_report(batch_in_model)
     override = build_stored_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))

@@ -46,7 +46,7 @@ def describe_schema_requirement(keyword: str, limit: Any) -> str | None:
         return f"must be {describe_json_types([limit] if isinstance(limit, str) else limit)}"
     if keyword in ("enum", "const"):
         options = limit if keyword == "enum" else [limit]
-        return f"must be {'one of ' if len(options) > 1 else ''}{', '.join(map(format_value, options))}"
+        return f"must be {'one of ' if len(options) > 1 else ''}{', '.join(map(format_value_as_json, options))}"
     if keyword not in _LIMITS:
         return None
     text = f"must be {_LIMITS[keyword].format(_format_number(limit))}"
@@ -78,10 +78,10 @@ def describe_found_value(value: Any) -> str:
         return f"; found {_KINDS['object' if isinstance(value, dict) else 'array']}"
     if isinstance(value, str) and len(value) > LONGEST:
         return f"; found {len(value)} characters"
-    return f"; found {format_value(value, quoted=True)}"
+    return f"; found {format_value_as_json(value, quoted=True)}"
 
 
-def format_value(value: Any, *, quoted: bool = False) -> str:
+def format_value_as_json(value: Any, *, quoted: bool = False) -> str:
     """Return a value as JSON; text has no quotation marks unless `quoted`."""
     if isinstance(value, str) and not quoted:
         return value

@@ -19,7 +19,7 @@ class TrialSuggestion:
     reason: str
 
 
-def list_suggestions(model: Model, is_first: bool, images: int) -> list[TrialSuggestion]:
+def list_trial_suggestions(model: Model, is_first: bool, images: int) -> list[TrialSuggestion]:
     """Return recipes for a batch of a model, those that are worth most first.
 
     Some of them may not fit the model, which the caller checks.

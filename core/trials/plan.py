@@ -16,7 +16,7 @@ from core.database.tables import Model
 from core.errors import Invalid, InvalidRecipe, JobTooLarge
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.recipe.stored import build_stored_override
-from core.trials.candidates import TrialSuggestion, list_suggestions
+from core.trials.candidates import TrialSuggestion, list_trial_suggestions
 
 AUTO: Literal["auto"] = "auto"
 LEAST, MOST = 2, 8
@@ -90,14 +90,14 @@ def plan_trials(
             "earlier batch has selection images. Send a larger batch, or one recipe."
         )
     if isinstance(asked.recipes, str):
-        return _find_candidates(catalogue, model, batch, check)
+        return _find_trial_candidates(catalogue, model, batch, check)
     planned = _plan_listed_trials(catalogue, model, asked.recipes, check)
     for number, trial in enumerate(planned, start=1):
         if source == "left-out" and not has_left_out_answers(
-            trial.resolved.recipe["method"], batch.is_first
+            trial.resolved_recipe.recipe["method"], batch.is_first
         ):
             raise _make_error(
-                f"Recipe {number} ({trial.resolved.recipe['method']['name']}) cannot be compared: "
+                f"Recipe {number} ({trial.resolved_recipe.recipe['method']['name']}) cannot be compared: "
                 f"this model keeps no selection images, and only the method analytic has exact "
                 f'left-out answers, with the head "auto", "lda" or "ridge" and without training '
                 f"the network on this batch. List only such recipes, or create the model with "
@@ -117,7 +117,7 @@ def has_left_out_answers(method: Mapping[str, Any], is_first: bool) -> bool:
     return method["name"] == "analytic" and method.get("head") != "ncm" and not trains
 
 
-def describe_plan(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
+def describe_planned_trials(planned: Sequence[PlannedTrial]) -> list[TrialPlan]:
     """Return the planned trials as a response lists them: number, recipe override and reason."""
     return [
         {"trial": number, "recipe": trial.override, "reason": trial.reason}
@@ -134,14 +134,16 @@ def _plan_listed_trials(
     for number, patch in enumerate(recipes, start=1):
         try:
             trial = _build_trial_recipe(catalogue, model, TrialSuggestion(patch, LISTED))
-            warnings = check(trial.resolved)
+            warnings = check(trial.resolved_recipe)
         except InvalidRecipe as error:
             detail = f"Recipe {number} of the list: {error.detail}"
             raise InvalidRecipe(detail, fields=error.fields) from error
         for other, known in enumerate(planned, start=1):
-            if known.resolved.recipe == trial.resolved.recipe:
+            if known.resolved_recipe.recipe == trial.resolved_recipe.recipe:
                 raise _make_error(f"Recipes {other} and {number} of the list are equal.")
-        resolved = ResolvedRecipe(trial.resolved.recipe, [*trial.resolved.warnings, *warnings])
+        resolved = ResolvedRecipe(
+            trial.resolved_recipe.recipe, [*trial.resolved_recipe.warnings, *warnings]
+        )
         planned.append(replace(trial, resolved=resolved))
     return planned
 
@@ -166,21 +168,23 @@ def _build_trial_recipe(
     return PlannedTrial(override, resolved, suggestion.reason)
 
 
-def _find_candidates(
+def _find_trial_candidates(
     catalogue: Catalogue, model: Model, batch: TrialBatch, check: Check
 ) -> list[PlannedTrial]:
     planned: list[PlannedTrial] = []
-    for suggestion in list_suggestions(model, batch.is_first, batch.images):
+    for suggestion in list_trial_suggestions(model, batch.is_first, batch.images):
         try:
             trial = _build_trial_recipe(catalogue, model, suggestion)
             # A method that takes over too little would leave what was learned unprotected.
-            loses = bool(check(trial.resolved))
+            loses = bool(check(trial.resolved_recipe))
         # It does not fit the model or its limits, so that another one is tried.
         except (InvalidRecipe, JobTooLarge):
             continue
-        method = trial.resolved.recipe["method"]
+        method = trial.resolved_recipe.recipe["method"]
         is_comparable = model.selection or has_left_out_answers(method, batch.is_first)
-        is_known = any(trial.resolved.recipe == known.resolved.recipe for known in planned)
+        is_known = any(
+            trial.resolved_recipe.recipe == known.resolved_recipe.recipe for known in planned
+        )
         if is_comparable and not loses and not is_known:
             planned.append(trial)
         if len(planned) == MOST_AUTO:

@@ -197,7 +197,7 @@ def _iterate_referenced_blobs(session: Session) -> Iterator[ReferencedObject]:
             )
 
 
-def check_consistency(
+def find_store_inconsistencies(
     db: Database, store: ObjectStorage, settings: Settings, *, verify: bool = False
 ) -> list[StoreInconsistency]:
     """Return all differences between database and store; nothing is changed.
@@ -214,14 +214,14 @@ def check_consistency(
     ]
 
 
-def repair_consistency(
+def repair_store_inconsistencies(
     db: Database,
     store: ObjectStorage,
     blobs: BlobStorage,
     settings: Settings,
     drifts: list[StoreInconsistency],
 ) -> None:
-    """Repair differences between database and store that are safe to repair; `check_consistency`
+    """Repair differences between database and store that are safe to repair; `find_store_inconsistencies`
     reports the rest.
 
     A missing or damaged blob is restored from this machine's cache if its copy is sound. A download
@@ -286,7 +286,7 @@ def _is_object_still_wrong(
 ) -> bool:
     """Return True if the row still refers to the object and the object still differs."""
     with db.read() as session:
-        if not _is_referenced(session, named):
+        if not _is_object_referenced(session, named):
             return False
     # The object may have been replaced or removed since the listing, as by a sweep.
     info = store.stat(named.key)
@@ -297,7 +297,7 @@ def _is_object_still_wrong(
     return not _is_object_sound(store, named)
 
 
-def _is_referenced(session: Session, named: ReferencedObject) -> bool:
+def _is_object_referenced(session: Session, named: ReferencedObject) -> bool:
     """Return True if a row refers to the object."""
     area, _, name = named.key.partition("/")
     if area == "blobs":
@@ -389,11 +389,11 @@ def _update_damage_mark(db: Database, store: ObjectStorage, key: str) -> None:
     # Hashed before the transaction, in which other writers would wait for the store.
     sound = info is not None and _is_object_sound(store, ReferencedObject(key, None, digest, ""))
     with db.write() as session:
-        if sound or not _is_referenced(session, ReferencedObject(key, None, digest, "")):
+        if sound or not _is_object_referenced(session, ReferencedObject(key, None, digest, "")):
             damage.clear_damage_marks(session, [key])
         else:
             kind: damage.Kind = "missing" if info is None else "digest"
-            damage.mark_damaged(
+            damage.mark_object_damaged(
                 session, key, kind, "" if info is None else info.tag, db.now(session)
             )
 

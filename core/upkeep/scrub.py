@@ -207,7 +207,9 @@ class Scrubber:
                 damage.clear_damage_marks(session, [named.key])
                 return
             # Downloads made from it are forgotten with the mark, and rebuilt once it is sound.
-            forgotten = damage.mark_damaged(session, named.key, kind, tag, self._db.now(session))
+            forgotten = damage.mark_object_damaged(
+                session, named.key, kind, tag, self._db.now(session)
+            )
         if forgotten:
             self._delete_unused_blobs(forgotten)
             self._remove_unreferenced(named.key)

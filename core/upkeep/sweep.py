@@ -162,7 +162,9 @@ def _delete_expired_rows(db: Database, settings: Settings) -> None:
     """Delete expired events of finished jobs, and expired idempotency records."""
     with db.write() as session:
         now = db.now(session)
-        unfinished = exists().where(Job.id == Event.job_id, job_rows.is_unfinished(Job.state))
+        unfinished = exists().where(
+            Job.id == Event.job_id, job_rows.build_unfinished_condition(Job.state)
+        )
         old = Event.at < now - settings.event_days * retention.DAY_S
         session.execute(delete(Event).where(old, ~unfinished))
         session.execute(
@@ -300,14 +302,14 @@ def _delete_affected_memories(db: Database, blobs: BlobStorage) -> None:
             # version now.
             session.get_one(Model, model_id, with_for_update=True)
             for part in session.execute(
-                _build_memories_query(model_id, task, deleted_at)
+                _build_replay_parts_query(model_id, task, deleted_at)
             ).scalars():
                 part.deleted_at = db.now(session)
                 digests.append(part.sha256)
         retention.delete_unused_blobs(db, blobs, digests)
 
 
-def _build_memories_query(model_id: str, task: int, deleted_at: float) -> Select[Part]:
+def _build_replay_parts_query(model_id: str, task: int, deleted_at: float) -> Select[Part]:
     """Return the query for memories that may hold images of the task, in versions from which no job
     can start by itself.
     """
@@ -364,7 +366,9 @@ def _delete_deleted_models_data(db: Database, blobs: BlobStorage) -> None:
     Rows about the models stay.
     """
     with db.read() as session:
-        unfinished = exists().where(Job.model_id == Model.id, job_rows.is_unfinished(Job.state))
+        unfinished = exists().where(
+            Job.model_id == Model.id, job_rows.build_unfinished_condition(Job.state)
+        )
         over = select(Model.id).where(Model.deleted_at.is_not(None), ~unfinished)
         query = select(Version.id).where(
             Version.model_id.in_(over),

@@ -27,7 +27,9 @@ def select_tasks_with_files(db: Database) -> list[str]:
     Each select uses an index of such files, or the models that do not retain them. It does not walk
     through all tasks, nor through those whose training images have an end date in the future.
     """
-    unfinished = exists().where(Job.task_id == Task.id, job_rows.is_unfinished(Job.state))
+    unfinished = exists().where(
+        Job.task_id == Task.id, job_rows.build_unfinished_condition(Job.state)
+    )
     deleted = Model.deleted_at.is_not(None)
     no_train = select(Model.id).where(Model.keep_training_data.is_(False) | deleted)
     no_held_out = select(Model.id).where((Model.held_out == retention.COUNTS) | deleted)
@@ -64,7 +66,9 @@ def _delete_task_files(
         query = select(Job).where(Job.task_id == task_id).with_for_update(key_share=True)
         jobs = list(session.execute(query).scalars())
         task = session.get_one(Task, task_id, with_for_update=True)
-        open_one = select(Job.id).where(Job.task_id == task_id, job_rows.is_unfinished(Job.state))
+        open_one = select(Job.id).where(
+            Job.task_id == task_id, job_rows.build_unfinished_condition(Job.state)
+        )
         if session.scalar(open_one.limit(1)) is not None and all(
             JobState(j.state) in TERMINAL for j in jobs
         ):
@@ -105,5 +109,5 @@ def _find_open_measurement(task: Task) -> Select[str]:
     return select(Job.id).where(
         Job.model_id == task.model_id,
         Job.kind == str(JobKind.MEASURE),
-        job_rows.is_unfinished(Job.state),
+        job_rows.build_unfinished_condition(Job.state),
     )

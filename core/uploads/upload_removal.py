@@ -48,12 +48,12 @@ def remove_expired_uploads(db: Database, store: ObjectStorage) -> None:
     """
     while True:
         with db.read() as session:  # without an expired upload, no writer is kept waiting
-            if not session.scalars(_select_expired(db.now(session), 1)).all():
+            if not session.scalars(_select_expired_uploads(db.now(session), 1)).all():
                 return
         with db.write() as session:
             # A locked row is just being taken by a request or another worker; the next round looks
             # again.
-            query = _select_expired(db.now(session), _BATCH)
+            query = _select_expired_uploads(db.now(session), _BATCH)
             ids = list(session.scalars(query.with_for_update(skip_locked=True)))
             keys = chunks.delete_rows_of_uploads(session, ids)
         for key in keys:
@@ -62,7 +62,7 @@ def remove_expired_uploads(db: Database, store: ObjectStorage) -> None:
             return
 
 
-def _select_expired(now: float, limit: int) -> Select[str]:
+def _select_expired_uploads(now: float, limit: int) -> Select[str]:
     """Return the query for expired uploads that no request is writing to."""
     free = or_(Upload.held_until.is_(None), Upload.held_until <= now)
     return (

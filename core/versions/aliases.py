@@ -144,7 +144,7 @@ def roll_alias_back(
         target = (
             _find_rollback_target(session, row, current)
             if version is None
-            else _find_requested_target(session, row, current, version)
+            else _find_requested_rollback_target(session, row, current, version)
         )
         move_origin = AliasMoveOrigin("rollback", actor.key_id, decision.reason)
         if alias == PRODUCTION:
@@ -350,7 +350,9 @@ def _find_rollback_target(session: Session, model: Model, current: Alias) -> Ver
     )
 
 
-def _find_requested_target(session: Session, model: Model, current: Alias, number: int) -> Version:
+def _find_requested_rollback_target(
+    session: Session, model: Model, current: Alias, number: int
+) -> Version:
     """Return the version of that number if the alias can roll back to it."""
     target = lineage.find_numbered_version(session, model, number)
     if target is None:
@@ -464,7 +466,9 @@ def _production_to_json(
                 "classes": sorted(task.classes),
                 "lost_classes": sorted(set(task.classes) - covered_classes),
                 "standing": task.standing,
-                "training_data_until": format_rfc3339(words.find_retention_end(model, task)),
+                "training_data_until": format_rfc3339(
+                    words.find_training_image_deletion_time(model, task)
+                ),
                 "can_relearn": words.can_relearn(task),
             }
             for task in gone

@@ -25,7 +25,7 @@ from core.export.registry import FORMATS
 from core.files.merged import DamagedPart
 from core.lineage.sure import choose_sure_threshold
 from core.requests.actor import Actor, find_model
-from core.requests.class_only import require_classes
+from core.requests.class_only import require_classification_model
 from core.requests.resources import UseCaseResources
 from core.retention import damage, references
 from core.storage.blobs import BlobStorage
@@ -110,7 +110,7 @@ def _find_export_source(
         )
     with db.read() as session:
         owner = find_model(session, actor, download.model)
-        require_classes(owner, "Downloads with a model card")
+        require_classification_model(owner, "Downloads with a model card")
         row = find_version(session, owner, download.version)
         query = select(Part).where(Part.version_id == row.id).order_by(Part.position, Part.name)
         # Other parts, such as replay buffers, hold training images and must not be downloaded.

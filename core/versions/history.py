@@ -69,7 +69,7 @@ class VersionHistory:
     moves: list[ProductionMove]
 
 
-def read_lineage(
+def read_version_history(
     db: Database, actor: Actor, model: str, *, last: int | None, size: int
 ) -> VersionHistory:
     """Return `size` versions up to number `last` (None: the newest), and moves of production.

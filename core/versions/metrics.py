@@ -16,7 +16,7 @@ from core.contract.responses.versions.metrics import (
     MatrixRow,
     MetricsOut,
 )
-from core.database.bulk import aggregate_columns, parse_aggregated_lists
+from core.database.bulk import build_column_aggregates, parse_aggregated_lists
 from core.database.session import Database
 from core.database.tables import Edit, Job, Model, Task, Version, VersionTaskResult
 from core.errors import Invalid, NotFound
@@ -52,11 +52,13 @@ _VERSIONS = (
     .order_by(Version.number)
 )
 _TASKS = select(Task.number, Task.name, Task.n_held_out).where(Task.model_id == _MODEL)
-_CLASSES = select(*aggregate_columns(Task.number, Task.classes)).where(Task.model_id == _MODEL)
+_CLASSES = select(*build_column_aggregates(Task.number, Task.classes)).where(
+    Task.model_id == _MODEL
+)
 _CELLS = (
     select(
         VersionTaskResult.version,
-        *aggregate_columns(
+        *build_column_aggregates(
             VersionTaskResult.task, VersionTaskResult.correct, VersionTaskResult.total
         ),
     )
@@ -258,7 +260,7 @@ def _build_metrics_response(
         "accuracy_matrix": cells,
         "marks": _mark_edited_cells(basis.edits, measured) if basis.edits else [],
         "summary": summarised,
-        "definitions": matrix.get_figure_definitions(basis.model.problem),
+        "definitions": matrix.get_metric_definitions(basis.model.problem),
     }
 
 

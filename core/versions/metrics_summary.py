@@ -19,7 +19,7 @@ from core.contract.responses.versions.metrics import (
     Summary,
     TaskAccuracy,
 )
-from core.database.bulk import aggregate_columns, parse_aggregated_lists
+from core.database.bulk import build_column_aggregates, parse_aggregated_lists
 from core.database.measurements import ALL_TASKS, EACH_TASK, ROW
 from core.database.tables import Model, VersionMeasurement, VersionTaskResult
 from core.lineage.row import read_matrix_row
@@ -28,7 +28,7 @@ from core.statistics import matrix
 from core.statistics.matrix_row import MatrixCellCounts, StoredLineageAccuracyMatrix
 
 _NUMBERS = ("drift", "adp")
-_DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe", "baseline_ncm", "baseline_lda")
+_DOCUMENTS = (ROW, "compute_update_norm", "forecast", "knn_probe", "baseline_ncm", "baseline_lda")
 """Figures of every version of a lineage.
 
 The `adp` row of all tasks has no number; it marks that rows of tasks exist.
@@ -68,16 +68,16 @@ AT_ONCE = 500
 _MODEL: BindParameter[str] = bindparam("model")
 _VERSION: BindParameter[int] = bindparam("version")
 _FIRST_CELLS = select(
-    *aggregate_columns(
+    *build_column_aggregates(
         VersionTaskResult.version,
         VersionTaskResult.task,
         VersionTaskResult.correct,
         VersionTaskResult.total,
     )
 ).where(VersionTaskResult.model_id == _MODEL, VersionTaskResult.best.is_(None))
-_COUNTS = select(*aggregate_columns(VersionTaskResult.task, VersionTaskResult.per_class)).where(
-    VersionTaskResult.model_id == _MODEL, VersionTaskResult.version == _VERSION
-)
+_COUNTS = select(
+    *build_column_aggregates(VersionTaskResult.task, VersionTaskResult.per_class)
+).where(VersionTaskResult.model_id == _MODEL, VersionTaskResult.version == _VERSION)
 _OF_ALL_TASKS = (
     VersionMeasurement.model_id == _MODEL,
     # a literal, so that the partial index matches
@@ -89,7 +89,7 @@ _RECORDED_NUMBERS = select(
 _RECORDED_DOCUMENTS = (
     select(
         VersionMeasurement.name,
-        *aggregate_columns(VersionMeasurement.version, VersionMeasurement.detail),
+        *build_column_aggregates(VersionMeasurement.version, VersionMeasurement.detail),
     )
     .where(*_OF_ALL_TASKS, VersionMeasurement.name.in_(_DOCUMENTS))
     .group_by(VersionMeasurement.name)
@@ -207,9 +207,9 @@ def _build_stage_figures(recorded: _Recorded, line: Sequence[int]) -> StageFigur
         "fwt_probe": matrix.average_defined_values(
             _compute_forward_transfer(recorded["knn_probe"].get(version, {})) for version in line
         ),
-        "update_norm": read_numbers("update_norm", "backbone"),
-        "update_norm_head": read_numbers("update_norm", "head"),
-        "update_norm_relative": read_numbers("update_norm", "relative"),
+        "compute_update_norm": read_numbers("compute_update_norm", "backbone"),
+        "update_norm_head": read_numbers("compute_update_norm", "head"),
+        "update_norm_relative": read_numbers("compute_update_norm", "relative"),
         "drift": [recorded["drift"].get(version) for version in line],
         "baseline_ncm": read_shares("baseline_ncm"),
         "baseline_lda": read_shares("baseline_lda"),

@@ -37,7 +37,7 @@ from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.pages import ListPage, cut_page_from_mapping, read_query_page
 from core.requests.times import format_rfc3339
 from core.retention import damage
-from core.retention.references import build_unindexed_digest
+from core.retention.references import build_digest_expression_without_index
 from core.storage.blobs import BlobStorage
 
 # 18 digits always fit into the 64 bits of the column.
@@ -291,7 +291,7 @@ def versions_to_json(
     if not versions:
         return []
     parts = _find_version_parts(session, [v.id for v in versions])
-    first = _find_first_holders(
+    first = _find_first_versions_with_blobs(
         session, model, {p.sha256 for of_one in parts.values() for p in of_one}
     )
     rows = _read_accuracy_rows(session, model, [v.number for v in versions])
@@ -345,7 +345,9 @@ def _find_version_parts(session: Session, ids: Sequence[str]) -> dict[str, list[
     return parts_by_version
 
 
-def _find_first_holders(session: Session, model: Model, digests: set[str]) -> dict[str, int]:
+def _find_first_versions_with_blobs(
+    session: Session, model: Model, digests: set[str]
+) -> dict[str, int]:
     """Return the lowest version number of the model that holds each blob, by digest."""
     sorted_digests = sorted(digests)
     first_holders: dict[str, int] = {}
@@ -355,7 +357,9 @@ def _find_first_holders(session: Session, model: Model, digests: set[str]) -> di
             .join(Version, Version.id == Part.version_id)
             .where(
                 Version.model_id == model.id,
-                build_unindexed_digest(Part.sha256).in_(sorted_digests[start : start + 500]),
+                build_digest_expression_without_index(Part.sha256).in_(
+                    sorted_digests[start : start + 500]
+                ),
             )
             .group_by(Part.sha256)
         )

@@ -169,7 +169,7 @@ class WebhookDeliverer:
             status, response_body, error = (
                 response.status,
                 response.body or None,
-                explain_refusal(response.status),
+                explain_rejected_delivery(response.status),
             )
         except (RequestNotSentError, AddressRefused) as refused:
             error = str(refused)
@@ -195,10 +195,11 @@ class WebhookDeliverer:
         """
         key, now = webhook_secret.load_webhook_key(self._settings), int(time.time())
         secrets = [
-            webhook_secret.derive_secret(key, webhook_id, number) for number in outgoing.generations
+            webhook_secret.derive_webhook_secret(key, webhook_id, number)
+            for number in outgoing.generations
         ]
         # A worker with another key file would sign with secrets that no receiver knows.
-        if webhook_secret.hash_secret(secrets[0]) != outgoing.secret_sha256:
+        if webhook_secret.hash_webhook_secret(secrets[0]) != outgoing.secret_sha256:
             raise webhook_secret.build_changed_key_error()
         # During a rotation both secrets are valid, and a receiver needs only one of them.
         signed = (webhook_secret.sign_delivery_body(one, outgoing.id, now, body) for one in secrets)
@@ -225,7 +226,7 @@ class WebhookDeliverer:
             self._failing = False
 
 
-def explain_refusal(status: int) -> str | None:
+def explain_rejected_delivery(status: int) -> str | None:
     """Return why a response does not count as accepted, or None if it does."""
     if 200 <= status < 300:
         return None

@@ -266,12 +266,15 @@ def _lock_leased_webhook(session: Session, lease: LeasedWebhook) -> Webhook | No
 def _find_next_delivery(session: Session, hook: Webhook, now: float) -> Delivery | None:
     """Return the oldest due delivery that does not wait for an earlier one of its model."""
     query = select(Delivery).where(
-        Delivery.webhook_id == hook.id, WAITS, Delivery.next_at <= now, _build_in_turn_condition()
+        Delivery.webhook_id == hook.id,
+        WAITS,
+        Delivery.next_at <= now,
+        _build_no_earlier_delivery_condition(),
     )
     return session.scalars(query.order_by(Delivery.number).limit(1)).one_or_none()
 
 
-def _build_in_turn_condition() -> ColumnElement[bool]:
+def _build_no_earlier_delivery_condition() -> ColumnElement[bool]:
     """Return the condition that no earlier delivery of the same model must be sent first."""
     earlier = aliased(Delivery)
     waits = and_(
@@ -291,7 +294,7 @@ def _end_webhook_lease(session: Session, hook: Webhook, now: float) -> None:
     """
     session.flush()
     query = select(Delivery.next_at).where(
-        Delivery.webhook_id == hook.id, WAITS, _build_in_turn_condition()
+        Delivery.webhook_id == hook.id, WAITS, _build_no_earlier_delivery_condition()
     )
     hook.due_at = session.scalar(query.order_by(Delivery.next_at).limit(1))
     hook.lease_until = None

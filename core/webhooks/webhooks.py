@@ -76,7 +76,7 @@ def create_webhook(
         now, row_id = db.now(session), new_id("whk")
         name = requested.model
         model_row = None if name is None else find_model(session, actor, name)
-        secret = webhook_secret.derive_secret(key, row_id, 1)
+        secret = webhook_secret.derive_webhook_secret(key, row_id, 1)
         row = Webhook(
             id=row_id,
             owner_id=actor.owner_id if model_row is None else model_row.owner_id,
@@ -85,7 +85,7 @@ def create_webhook(
             events=_check_event_types(requested.events),
             model_id=None if model_row is None else model_row.id,
             generation=1,
-            secret_sha256=webhook_secret.hash_secret(secret),
+            secret_sha256=webhook_secret.hash_webhook_secret(secret),
             dropped=0,
             fence=0,
             created_at=now,
@@ -190,8 +190,11 @@ def rotate_secret(db: Database, settings: Settings, actor: Actor, webhook: str) 
     with db.write() as session:
         row, now = find_webhook(session, actor, webhook, lock=True), db.now(session)
         row.generation += 1
-        secret = webhook_secret.derive_secret(key, row.id, row.generation)
-        row.secret_sha256, row.previous_until = webhook_secret.hash_secret(secret), now + BOTH_S
+        secret = webhook_secret.derive_webhook_secret(key, row.id, row.generation)
+        row.secret_sha256, row.previous_until = (
+            webhook_secret.hash_webhook_secret(secret),
+            now + BOTH_S,
+        )
         record_audit_entry(
             session, actor, AuditedChange("webhook.rotate", row.id, {}, model=row.model_id), now
         )

@@ -25,7 +25,7 @@ from core.recipe.catalogue import load_catalogue
 from core.recipe.code_version import compute_code_version
 from core.requests.actor import Actor
 from core.settings import Settings
-from tools.service import link_test_catalogue
+from tools.service import link_catalogue_for_tests
 from worker.loop import Worker
 
 SETTINGS = Settings(threads=1)
@@ -41,7 +41,7 @@ def catalogue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tests.
     """
     folder, lent = tmp_path_factory.mktemp("catalogue"), tmp_path_factory.mktemp("lent")
-    link_test_catalogue(lent)
+    link_catalogue_for_tests(lent)
     load_catalogue(Settings(data_dir=lent))
     shutil.copy(lent / "catalogue" / f"{compute_code_version()}.json", folder)
     return folder

@@ -29,7 +29,7 @@ from perennial.guard import (
     require_same_origin,
 )
 from perennial.shapes import convert_from_json
-from perennial.text import escape_control_characters, make_one_line
+from perennial.text import escape_control_characters, make_text_one_line
 from perennial.words import replace_requests_by_commands
 
 CLIENT = Path(perennial.__file__).parent
@@ -61,7 +61,7 @@ value of a service.
 )
 def test_text_keeps_its_letters_and_loses_its_controls(text: str, shown: str) -> None:
     assert escape_control_characters(text) == shown
-    assert make_one_line("a\n b\r\x0b c") == "a b c"
+    assert make_text_one_line("a\n b\r\x0b c") == "a b c"
 
 
 @pytest.mark.parametrize(

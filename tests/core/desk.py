@@ -49,7 +49,7 @@ from core.upkeep import sweep
 from core.versions import aliases
 from tests.core.post import Post
 from tests.core.rows import make_job_row, make_model_row, make_task_row, make_version_row
-from tools.service import link_test_catalogue
+from tools.service import link_catalogue_for_tests
 from worker.loop import Worker
 
 SETTINGS = Settings(threads=1)
@@ -327,7 +327,7 @@ class Desk:
                 for v, t, c, n in cells
             ],
             "method": {"name": "finetune", "hyper": {}, "state": {}},
-            "update_norm": {"backbone": 1.0, "head": 0.5, "relative": 0.1},
+            "compute_update_norm": {"backbone": 1.0, "head": 0.5, "relative": 0.1},
             "normalise": {"mean": [0.5], "std": [0.25]},
             "environment": {"torch": "2", "cpu_capability": "x", "threads": 1, "device": "cpu"},
             **{"steps": 3, "images": 24, "trainable": 10, "parameters": 20, "warnings": [], **more},
@@ -354,7 +354,7 @@ def desk(database: Database, tmp_path: Path) -> Desk:
     store.create_folder_or_bucket()
     settings = SETTINGS.model_copy(update={"data_dir": tmp_path / "data"})
     settings.data_dir.mkdir()
-    link_test_catalogue(settings.data_dir)
+    link_catalogue_for_tests(settings.data_dir)
     return Desk(database, store, settings, tmp_path)
 
 

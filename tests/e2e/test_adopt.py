@@ -15,7 +15,7 @@ from operator_command import housekeeping
 from PIL import Image
 from safetensors.torch import save, save_file
 
-from perennial.cli.models.references import compare_with_closed_form, read_references
+from perennial.cli.models.references import compare_with_closed_form, read_reference_batches
 from perennial.errors import APIError, ConfigError
 from tests.e2e.adopted import load_version
 from tests.e2e.holder import Holder
@@ -364,7 +364,7 @@ def test_a_closed_form_starts_from_references_and_the_better_one_is_advised(
     client: Rest, weights: bytes, tmp_path: Path
 ) -> None:
     write_references(tmp_path, 8)
-    references = read_references(tmp_path, OLD)
+    references = read_reference_batches(tmp_path, OLD)
     assert references.images == 32
     adopt(client, "referred", weights)
     found = compare_with_closed_form(client, "referred", references)
@@ -390,7 +390,7 @@ def test_a_folder_of_references_that_does_not_fit_is_refused_before_anything_is_
     write_references(tmp_path, count)
     (tmp_path / extra).mkdir(exist_ok=True)
     with pytest.raises(ConfigError, match=words):
-        read_references(tmp_path, OLD)
+        read_reference_batches(tmp_path, OLD)
 
 
 def test_the_page_brings_a_classifier_and_says_what_is_wrong_with_a_file(

@@ -20,7 +20,7 @@ import s3_server
 from large_size import LargeSize, api_command, worker_command
 from sqlalchemy.engine import make_url
 
-from core.storage import ObjectStorage, open_store
+from core.storage import ObjectStorage, open_object_store
 from tests.e2e import guarded_site, small
 from tests.e2e.guarded_site import Site, make_canary
 from tests.rest import Rest
@@ -63,7 +63,7 @@ def test_no_secret_is_written_or_said(tmp_path: Path, large_site: Site, s3: Any)
     hunted |= _send_wrong_requests(large.url, user["secret"], said)
     _start_with_wrong_passwords(large, large_site.passwords["Redis"], wrong, said)
     said.add("/metrics", client.call("GET", "/metrics").text)
-    _collect(large, open_store(s3.settings(tmp_path, prefix=guarded_site.PREFIX)), said)
+    _collect(large, open_object_store(s3.settings(tmp_path, prefix=guarded_site.PREFIX)), said)
 
     # The first start shows the admin key on a terminal only: a log has the path of its file.
     shown = [
@@ -193,7 +193,7 @@ def _start_with_wrong_passwords(
     absent = {"PERENNIAL_DATABASE_URL": nowhere.render_as_string(hide_password=False)}
     folder = large.data("wrong")
     folder.mkdir()
-    service.link_test_catalogue(folder)
+    service.link_catalogue_for_tests(folder)
     started: list[tuple[psutil.Popen, Path]] = []
     port = service.find_free_port()
     for name, environment in (("refused", refused), ("absent", absent)):

@@ -36,14 +36,14 @@ from core.recipe.catalogue import load_catalogue
 from core.requests.actor import Actor
 from core.requests.resources import UseCaseResources
 from core.settings import Settings
-from core.storage import BlobStorage, open_store
+from core.storage import BlobStorage, open_object_store
 from core.tasks import validations
 from core.tasks.sent_batch import SpooledBatch
 from core.tasks.submission import BatchSubmission
 from core.upkeep import sweep
 from tests.api.conftest import empty_database
 from tests.descendants import list_descendants
-from tools.service import link_test_catalogue
+from tools.service import link_catalogue_for_tests
 
 __all__ = ["empty_database"]
 
@@ -85,7 +85,7 @@ class Backend:
         self.folder = folder
         self.points = folder / "points"
         self.points.mkdir(parents=True, exist_ok=True)
-        link_test_catalogue(folder)
+        link_catalogue_for_tests(folder)
         shutil.copy(schema, folder / "perennial.db")
         self.environment = {
             "PERENNIAL_DATA_DIR": str(folder), "PERENNIAL_KILL_POINTS": str(self.points),
@@ -100,7 +100,7 @@ class Backend:
         fields.pop("kill_points")
         self.settings = Settings.model_validate(fields)
         self.db = Database(self.settings.resolved_database_url)
-        self.store = open_store(self.settings)
+        self.store = open_object_store(self.settings)
         self.store.create_folder_or_bucket()
         self.catalogue = catalogue
         ensure_admin_key(self.db, folder)
@@ -372,7 +372,7 @@ def end(process: psutil.Popen) -> None:
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The catalogue of the learning code, made once."""
     folder = tmp_path_factory.mktemp("catalogue")
-    link_test_catalogue(folder)
+    link_catalogue_for_tests(folder)
     return load_catalogue(Settings(data_dir=folder))
 
 

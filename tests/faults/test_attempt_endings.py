@@ -64,7 +64,7 @@ def run(
     ) -> Any:
         monkeypatch.setattr(learn, "validate_archive", raise_or(validating, None))
         monkeypatch.setattr(learn, "write_job_inputs", raise_or(ending, Path("/spec")))
-        monkeypatch.setattr(attempts, "supervise_child", lambda *_given: ending)
+        monkeypatch.setattr(attempts, "supervise_job_process", lambda *_given: ending)
         child = SimpleNamespace(pid=1)
         zygote = SimpleNamespace(fork_child=lambda _spec, _bound: child)
         tools = AttemptResources(

@@ -22,7 +22,7 @@ from core.database.session import Database
 from core.database.tables import StoredUploadPiece, Upload
 from core.failpoints import POINTS
 from core.retention import retention
-from core.storage import open_store
+from core.storage import open_object_store
 from core.uploads import chunks
 from tools import service
 
@@ -71,7 +71,7 @@ def apis(
             other = stack.enter_context(site(folder / str(number), size, environment))
             other.points.mkdir(parents=True)
             other.data(API).mkdir()
-            service.link_test_catalogue(other.data(API))
+            service.link_catalogue_for_tests(other.data(API))
             sites.append(other)
         for each in sites:
             (each.folder / "key").write_text(key)
@@ -120,7 +120,7 @@ def submitted(client: httpx2.Client, where: str, sha256: str) -> None:
 def check_stored(running: Site) -> int:
     """No row says more than the store has, piece for piece; how many pieces nothing names."""
     settings = running.settings()
-    db, store = Database(settings.resolved_database_url), open_store(settings)
+    db, store = Database(settings.resolved_database_url), open_object_store(settings)
     try:
         there = {info.key: info.size for info in store.list(chunks.PREFIX)}
         with db.read() as session:
@@ -139,7 +139,7 @@ def check_stored(running: Site) -> int:
 def check_nothing_left(running: Site) -> None:
     """No upload is open, and the sweep of what nothing names leaves no piece."""
     settings = running.settings()
-    db, store = Database(settings.resolved_database_url), open_store(settings)
+    db, store = Database(settings.resolved_database_url), open_object_store(settings)
     try:
         retention.delete_unreferenced_objects(
             db, store, chunks.PREFIX, chunks.find_used_piece_keys, grace_days=0.0

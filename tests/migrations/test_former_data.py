@@ -28,7 +28,7 @@ from tests.migrations.databases import (
     set_revision,
 )
 from tools.commands import migrate as migrate_command
-from tools.service import link_test_catalogue
+from tools.service import link_catalogue_for_tests
 from worker import setup
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ FILLED = {
 def test_every_row_stays_as_it_is_and_the_schema_is_that_of_a_new_database(
     former: Database, empty: Database
 ) -> None:
-    assert migrate.read_revision(former) == migrate.FORMER[-1] == "0035"
+    assert migrate.read_schema_revision(former) == migrate.FORMER[-1] == "0035"
     before = read_tables(former)
     assert {table for table, rows in before.items() if rows} >= FILLED
     migrate.upgrade_schema(former)
@@ -76,7 +76,7 @@ def test_the_former_database_is_copied_first(former: Database, tmp_path: Path) -
     copy = migrate.upgrade_schema(former, backups=tmp_path / "copies")
     assert copy is not None and copy.stat().st_mode & 0o777 == 0o600
     with databases.open_database(_open_copy(copy, tmp_path)) as db:
-        assert migrate.read_revision(db) == "0035"
+        assert migrate.read_schema_revision(db) == "0035"
         assert read_tables(db) == before
     assert migrate.upgrade_schema(former, backups=tmp_path / "copies") is None, "nothing more to do"
     assert [path.name for path in (tmp_path / "copies").iterdir()] == [copy.name]
@@ -107,7 +107,7 @@ def test_a_copy_that_fails_leaves_the_database_as_it_was(
     folder = tmp_path / ("copies" if former.dialect == "sqlite" else "others")
     with pytest.raises(CannotStart, match=r"cannot be copied to .*perennial migrate --no-backup"):
         migrate.upgrade_schema(former, backups=folder)
-    assert migrate.read_revision(former) == "0035"
+    assert migrate.read_schema_revision(former) == "0035"
     assert not list(tmp_path.glob("others/*"))
     migrate.upgrade_schema(former)
     migrate.require_current_schema(former)
@@ -169,7 +169,7 @@ def test_older_data_is_refused_with_the_commit_to_go_through(
         "only the schema of that commit (0035) or a later one. Check out bbaca810, run its "
         "`perennial migrate`, and then this one's."
     )
-    assert migrate.read_revision(former) == revision
+    assert migrate.read_schema_revision(former) == revision
 
 
 @databases.ON_SQLITE
@@ -227,7 +227,7 @@ def test_a_start_of_the_embedded_size_copies_and_brings_over(
     former: Database, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.data_dir.mkdir(exist_ok=True)
-    link_test_catalogue(settings.data_dir)
+    link_catalogue_for_tests(settings.data_dir)
     setup.prepare_service_data(settings)
     migrate.require_current_schema(former)
     assert list(settings.data_dir.glob(f"before-{migrate.find_head_revision()}.*"))

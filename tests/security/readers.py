@@ -30,7 +30,7 @@ from core.ingest.reader import Contents
 from core.ingest.readers.registry import get_reader
 from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
 from core.ingest.rules.tables import find_label_table, resolve_entry_images
-from core.ingest.sniff import SNIFF_BYTES, detect_format
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from core.predictions.helper.decoder import InvalidDecodeRequest, decode_nested_arrays
 from core.predictions.helper.decoder import parse_json_images as images_of_json
 
@@ -63,7 +63,7 @@ def archive(data: bytes) -> None:
     """Container, directory, layout and labels as the API and the worker read them, and every file
     in it.
     """
-    reader = get_reader(detect_format(data[:SNIFF_BYTES], None))
+    reader = get_reader(detect_upload_format(data[:SNIFF_BYTES], None))
     with _file(data) as fd, TemporaryDirectory() as scratch:
         check_archive_size(fd, LIMITS)
         listed, source = reader.open_archive(fd, Path(f"/proc/self/fd/{fd}"), LIMITS, Path(scratch))

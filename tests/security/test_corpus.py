@@ -10,7 +10,7 @@ from core.files.safetensors_header import check_expected_tensors, read_safetenso
 from core.ingest import images
 from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
-from core.ingest.sniff import SNIFF_BYTES, detect_format
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 from tests.security import archives, arrays, corpus, pictures, weights
 from tests.security.case import TASKS, Case
 from tools.service import RunningService
@@ -44,7 +44,9 @@ def test_a_hostile_archive_gets_its_answer(case: Case, tmp_path: Path) -> None:
     path.write_bytes(data)
     try:
         inspect_archive(
-            path, detect_format(data[:SNIFF_BYTES], case.headers.get("Content-Type")), Limits()
+            path,
+            detect_upload_format(data[:SNIFF_BYTES], case.headers.get("Content-Type")),
+            Limits(),
         )
         status, code = 202, ""
     except PerennialError as error:

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from api.pages.parts.words import replace_requests_by_buttons
-from core.text.steps import find_requests
+from core.text.steps import find_requests_in_sentence
 from perennial.words import replace_requests_by_commands
 from tools import advice_table
 from tools.advice_table import ENTRIES, ROOT, AdviceTableEntry, find_advice_functions
@@ -66,7 +66,7 @@ def test_every_request_that_the_code_names_has_a_command() -> None:
         path for place in advice_table.PLACES for path in sorted((ROOT / place).rglob("*.py"))
     ):
         for text in said_in(path.read_text()):
-            for _, _, step in find_requests(text):
+            for _, _, step in find_requests_in_sentence(text):
                 if step.format_as_command() is None and step.path != "/v1/models":
                     lost.append(f"{path.relative_to(ROOT)}: {step}")
     assert lost == []

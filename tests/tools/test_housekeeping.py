@@ -16,8 +16,8 @@ from core.database.tables import Base, Owner
 from core.ids import new_id
 from core.retention import damage
 from core.settings import Settings
-from core.storage import BlobStorage, open_store
-from core.upkeep.consistency import check_consistency
+from core.storage import BlobStorage, open_object_store
+from core.upkeep.consistency import find_store_inconsistencies
 from core.upkeep.scrub import Scrubber
 from core.webhooks import webhook_secret
 from tests.damaged_database import damage_table
@@ -31,7 +31,7 @@ class Place:
         self.settings = Settings(data_dir=folder)
         self.db = Database(self.settings.resolved_database_url)
         upgrade_schema(self.db)
-        self.store = open_store(self.settings)
+        self.store = open_object_store(self.settings)
         self.store.create_folder_or_bucket()
         (folder / "admin-key").write_text("pk_secret\n")
         with self.db.write() as session:
@@ -158,8 +158,8 @@ def test_what_was_backed_up_comes_back_whole(place: Place, tmp_path: Path) -> No
     assert (tmp_path / "saved").stat().st_mode & 0o777 == 0o700
     again = Settings(data_dir=tmp_path / "again")
     backup.restore_backup(again, tmp_path / "saved")
-    db, store = Database(again.resolved_database_url), open_store(again)
-    assert check_consistency(db, store, again, verify=True) == []
+    db, store = Database(again.resolved_database_url), open_object_store(again)
+    assert find_store_inconsistencies(db, store, again, verify=True) == []
     db.close()
     assert [info.key for info in store.list("")] == [
         info.key for info in place.store.list("blobs/")
@@ -186,7 +186,7 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
     """Thrice there is something that the copied database names and the copy of the objects never
     saw.
     """
-    real: Callable[[Path, Path], None] = backup.copy_sqlite
+    real: Callable[[Path, Path], None] = backup.copy_sqlite_database
     made: list[str] = []
 
     def between(source: Path, target: Path) -> None:
@@ -199,12 +199,12 @@ def test_what_is_deleted_and_made_while_it_is_copied_does_not_break_a_backup(
         place.store.delete(BlobStorage.make_blob_key(made[-1]))
 
     with monkeypatch.context() as patch:
-        patch.setattr(backup, "copy_sqlite", between)
+        patch.setattr(backup, "copy_sqlite_database", between)
         told = backup.create_backup(place.settings, tmp_path / "saved")
     assert len(made) == 3 and told["objects"] == 1
     backup.restore_backup(again := Settings(data_dir=tmp_path / "again"), tmp_path / "saved")
     db = Database(again.resolved_database_url)
-    assert check_consistency(db, open_store(again), again, verify=True) == []
+    assert find_store_inconsistencies(db, open_object_store(again), again, verify=True) == []
     db.close()
 
 
@@ -215,7 +215,7 @@ def test_nothing_is_overwritten(place: Place, tmp_path: Path) -> None:
     with pytest.raises(backup.BackupNotPossible, match="empty place"):
         backup.restore_backup(place.settings, tmp_path / "saved")
     other = Settings(data_dir=tmp_path / "other")
-    open_store(other).put_bytes("blobs/x", b"somebody's")
+    open_object_store(other).put_bytes("blobs/x", b"somebody's")
     with pytest.raises(
         backup.BackupNotPossible, match="other/store: a restore wants an empty place"
     ):

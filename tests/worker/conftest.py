@@ -112,7 +112,7 @@ def zygote(fake_command: tuple[str, ...]) -> Iterator[ForkServer]:
     """A running zygote with the stand-in job; closed at the end."""
     running = ForkServer(fake_command)
     yield running
-    running.end_zygote()
+    running.end_fork_server()
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def reaper(base: Base, monkeypatch: pytest.MonkeyPatch) -> ExpiredJobReaper:
     )
     monkeypatch.setattr(
         reapers.workers,
-        "read_database_up_since",
+        "read_database_available_since",
         lambda _session, seen_from, now: min(
             (a for a, seen in base.reports if seen >= seen_from and a <= now), default=None
         ),

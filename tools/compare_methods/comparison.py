@@ -33,8 +33,8 @@ from tools.compare_methods.outcome import (
     build_row_document,
     build_table_rows,
 )
-from tools.compare_methods.pixels import SplitPixels, decode_split
-from tools.compare_methods.split import SplitSettings, split_images
+from tools.compare_methods.pixels import SplitPixels, decode_split_images
+from tools.compare_methods.split import SplitSettings, draw_batch_split
 from tools.compare_methods.today import UsualUpdates
 from tools.compare_methods.training import measure_feature_seconds, measure_training_seconds
 
@@ -162,12 +162,12 @@ def compare_methods(
     # First, so that a missing library is reported before minutes of decoding.
     _require_row_libraries(options.rows)
     photos = list_folder_images(folder)
-    split = split_images(photos.rows, options.sample)
+    split = draw_batch_split(photos.rows, options.sample)
     for warning in photos.warnings:
         say(f"warning: {warning}")
     with tempfile.TemporaryDirectory(prefix="perennial-compare-") as scratch:
         base = load_base(options.base, Path(scratch))
-        data = decode_split(photos, split, base, Path(scratch), _make_progress_printer(say))
+        data = decode_split_images(photos, split, base, Path(scratch), _make_progress_printer(say))
         _describe_data(data, say)
         work = ComparisonWorkload(
             len(data.learned.labels), len(data.held_out.labels), options.epochs

@@ -82,7 +82,7 @@ class SplitPixels:
         return PixelRows(self.held_out, np.arange(len(self.held_out.labels)))
 
 
-def decode_split(
+def decode_split_images(
     photos: LabelledPhotos,
     split: BatchSplit,
     base: ComparisonBase,

@@ -57,7 +57,7 @@ class BatchSplit:
         return [label for batch in self.batches for label in batch]
 
 
-def split_images(rows: Sequence[SourceImage], sample: SplitSettings) -> BatchSplit:
+def draw_batch_split(rows: Sequence[SourceImage], sample: SplitSettings) -> BatchSplit:
     """Draw a split; the same rows and the same sample give the same split.
 
     A test part of the folder is held out. Of a class without one, a share of its images is held

@@ -59,7 +59,7 @@ class SceneView:
     wall: Points
 
 
-def render_thing(thing: ColouredSolid, rng: Rng) -> npt.NDArray[np.uint8]:
+def render_random_thing(thing: ColouredSolid, rng: Rng) -> npt.NDArray[np.uint8]:
     """Return a picture of a thing, uint8 [128, 128, 3], in a view that `rng` chooses."""
     view = _choose_camera_view(thing, rng)
     rays = _cast_rays(view)
@@ -198,7 +198,9 @@ def _compute_lit_colours(
     facing = np.clip(normals @ view.light, 0, 1)
     lit = facing.copy()
     seen = facing > 0
-    lit[seen] *= _compute_light_share(thing, points[seen] + 0.02 * normals[seen], view.light)
+    lit[seen] *= _compute_light_reaching_points(
+        thing, points[seen] + 0.02 * normals[seen], view.light
+    )
     # Corners that see less of the sky are darker.
     reach = 0.25 * thing.reach
     open_sky = np.clip(thing.solid(points + reach * normals) / reach, 0, 1)
@@ -212,7 +214,7 @@ def _compute_lit_colours(
     return convert_to_floats(colours)
 
 
-def _compute_light_share(thing: ColouredSolid, points: Points, light: Points) -> Values:
+def _compute_light_reaching_points(thing: ColouredSolid, points: Points, light: Points) -> Values:
     """Return the share of light that reaches points, in [0, 1], with a soft edge of the shadow."""
     share = np.ones(len(points), np.float32)
     at = np.full(len(points), 0.03 * thing.reach, np.float32)

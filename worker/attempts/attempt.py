@@ -24,7 +24,7 @@ from core.contract.jobs.job_event import (
     PhaseEvent,
     ProgressEvent,
 )
-from core.database.session import Database, is_outage
+from core.database.session import Database, is_database_outage
 from core.database.states import LEASED, JobState
 from core.database.tables import Job
 from core.errors import (
@@ -56,7 +56,7 @@ from worker.attempts.child import ForkServer, ForkServerDied
 from worker.attempts.heartbeat import LeaseHeartbeat
 from worker.attempts.memory import MemoryWatch
 from worker.attempts.recorder import JobEventRecorder
-from worker.attempts.supervisor import ProcessOutcome, SupervisionPeriods, supervise_child
+from worker.attempts.supervisor import ProcessOutcome, SupervisionPeriods, supervise_job_process
 
 log = structlog.get_logger(__name__)
 
@@ -175,7 +175,7 @@ class JobAttempt:
                     log.exception("attempt failed")
                     self._requeue_attempt("disk", f"{type(error).__name__}: {error}", counts=True)
                 except Exception as error:
-                    if is_outage(error):
+                    if is_database_outage(error):
                         self._give_back_job("outage", "The database did not answer.")
                         return
                     log.exception("attempt failed")
@@ -239,7 +239,7 @@ class JobAttempt:
             settings.snapshot_s, settings.anytime_s, settings.stall_s, settings.grace_s, left_s
         )
         with MemoryWatch(child, bound) as memory:
-            outcome = supervise_child(child, self._beat, recorder, periods, self._stop)
+            outcome = supervise_job_process(child, self._beat, recorder, periods, self._stop)
         error = outcome.event if isinstance(outcome.event, ErrorEvent) else None
         refused = error is not None and error.kind == "memory" and on_cpu
         # The kernel may refuse the allocation, or the watch end the process: one message for both.
@@ -255,7 +255,7 @@ class JobAttempt:
         if not max_seconds:
             return float("inf")
         with db.read() as session:
-            return max_seconds - progress.count_claimed_seconds(
+            return max_seconds - progress.count_seconds_claimed_by_workers(
                 session, self._claim.job_id, db.now(session), max_seconds
             )
 
@@ -276,7 +276,7 @@ class JobAttempt:
         try:
             progress.record_process_events(self._tools.db, self._claim, [event])
         except SQLAlchemyError as error:
-            if not is_outage(error):
+            if not is_database_outage(error):
                 raise
 
     def _must_attempt_stop(self) -> bool:
@@ -309,7 +309,9 @@ class JobAttempt:
             case "overtime":
                 self._fail_for_overtime()
             case _:
-                self._requeue_attempt("died", causes.explain_death(outcome.status), counts=True)
+                self._requeue_attempt(
+                    "died", causes.explain_process_death(outcome.status), counts=True
+                )
         return None
 
     def _record_process_error(self, error: ErrorEvent) -> None:
@@ -355,7 +357,7 @@ class JobAttempt:
                 tools = self._tools
                 made = publish_result(tools.db, tools.store, self._claim, result, self._cache)
             except (SQLAlchemyError, Unavailable) as error:
-                if isinstance(error, SQLAlchemyError) and not is_outage(error):
+                if isinstance(error, SQLAlchemyError) and not is_database_outage(error):
                     raise
                 pause = next(pauses, None)
                 # The job is given back without a strike, and resumes from its last snapshot.
@@ -395,7 +397,9 @@ class JobAttempt:
     def _fail_for_overtime(self) -> None:
         self._fail_attempt(
             "time",
-            causes.explain_overtime(self._kind.longest_s(self._tools.settings), self._kind.advice),
+            causes.explain_job_overtime(
+                self._kind.longest_s(self._tools.settings), self._kind.advice
+            ),
         )
 
     def _finish_successful_attempt(self, done: Done) -> None:
@@ -472,7 +476,7 @@ class JobAttempt:
                 return report()
             except SQLAlchemyError as error:
                 # A worker that shuts down cannot wait; its lease runs out instead.
-                if not is_outage(error) or self._stop():
+                if not is_database_outage(error) or self._stop():
                     raise
                 log.warning("cannot report the outcome yet", error=type(error).__name__)
             time.sleep(pause)

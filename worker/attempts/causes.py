@@ -31,7 +31,7 @@ def explain_out_of_memory(error: ErrorEvent, device: str, advice: JobLimitAdvice
     )
 
 
-def explain_overtime(most_s: float, advice: JobLimitAdvice) -> str:
+def explain_job_overtime(most_s: float, advice: JobLimitAdvice) -> str:
     """Explain that the job ran longer than `most_s` seconds."""
     return (
         f"The job ran longer than the {_format_duration(most_s)} that one job may have here "
@@ -43,7 +43,7 @@ def _format_duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours" if seconds >= 3600 else f"{seconds:g} seconds"
 
 
-def explain_death(status: int | None) -> str:
+def explain_process_death(status: int | None) -> str:
     """Explain that the job's process ended without reporting a result.
 
     Args:

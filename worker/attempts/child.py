@@ -119,7 +119,7 @@ class ForkServer:
         """
         deadline = time.monotonic() + timeout_s
         while not self._ready:
-            self._ready = bool(self._read_zygote_message(deadline).get("ready"))
+            self._ready = bool(self._read_fork_server_message(deadline).get("ready"))
 
     def is_alive(self) -> bool:
         """Return True if the process is still running."""
@@ -159,12 +159,12 @@ class ForkServer:
         deadline = time.monotonic() + timeout_s
         try:
             while pid not in self._statuses:
-                self._read_zygote_message(deadline)
+                self._read_fork_server_message(deadline)
         except ForkServerDied:
             return None
         return self._statuses.pop(pid)
 
-    def end_zygote(self) -> None:
+    def end_fork_server(self) -> None:
         """End the zygote and wait; a running child ends by its control pipe, not by this."""
         # A closed socket is the request to end.
         self._socket.close()
@@ -176,12 +176,12 @@ class ForkServer:
 
     def _wait_for_child_pid(self, deadline: float) -> int:
         while True:
-            message = self._read_zygote_message(deadline)
+            message = self._read_fork_server_message(deadline)
             # Earlier children may end at any moment, and their statuses come in between.
             if "pid" in message and "status" not in message:
                 return int(message["pid"])
 
-    def _read_zygote_message(self, deadline: float) -> ForkServerMessage:
+    def _read_fork_server_message(self, deadline: float) -> ForkServerMessage:
         """Return the next message, and record the statuses of ended children.
 
         Raises:

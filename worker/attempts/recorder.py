@@ -17,7 +17,7 @@ from core.contract.jobs.job_event import (
     ProgressEvent,
     SnapshotEvent,
 )
-from core.database.session import Database, is_outage
+from core.database.session import Database, is_database_outage
 from core.errors import Unavailable
 from core.execution import progress, snapshots
 from core.publishing import anytime
@@ -59,7 +59,7 @@ class JobEventRecorder:
         try:
             progress.record_process_events(self._db, self._claim, self._kept)
         except SQLAlchemyError as error:
-            if not is_outage(error):
+            if not is_database_outage(error):
                 raise
             log.warning("progress waits for the database", events=len(self._kept))
             # A long outage must not fill the memory of a worker whose job goes on.
@@ -120,7 +120,7 @@ class JobEventRecorder:
         try:
             register()
         except (SQLAlchemyError, Unavailable) as error:
-            if isinstance(error, SQLAlchemyError) and not is_outage(error):
+            if isinstance(error, SQLAlchemyError) and not is_database_outage(error):
                 raise
             log.warning("state not kept", folder=path.name, error=type(error).__name__)
             return False

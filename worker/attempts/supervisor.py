@@ -101,7 +101,7 @@ class ProcessOutcome:
     status: int | None = None
 
 
-def supervise_child(
+def supervise_job_process(
     child: JobProcess,
     beat: HeartbeatState,
     recorder: JobEventReceiver,

@@ -65,7 +65,7 @@ class DeviceWatch:
         """
 
     @property
-    def claim_offer(self) -> WorkerResources:
+    def claimable_resources(self) -> WorkerResources:
         """Resources to claim jobs for."""
         return WorkerResources(self.device.kind, self.device.gpus)
 

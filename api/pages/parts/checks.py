@@ -6,7 +6,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import CatalogueOf, Db, Write
 from api.pages.parts import forms
-from api.pages.parts.render import root_of
+from api.pages.parts.render import get_root_path
 from api.schemas.common import ModelPath
 from core.contract.gate import Check, GateOut, Verdict
 from core.contract.responses.model import ModelOut
@@ -62,4 +62,4 @@ async def enable_all_checks(
     await forms.read_form_values(request)
     change: ModelChange = {"gate": {"checks": "on"}}
     await to_thread.run_sync(lambda: models.change_model(db, catalogue(), actor, model, change))
-    return RedirectResponse(f"{root_of(request.scope)}/ui/models/{model}#rules-title", 303)
+    return RedirectResponse(f"{get_root_path(request.scope)}/ui/models/{model}#rules-title", 303)

@@ -94,7 +94,7 @@ def build_heat_map(
     # Round down to a tenth; 0.9 at most, so that the colour scale has a width.
     low = min(int(low * 10) / 10, 0.9)
     learned = _read_accuracies_when_learned(matrix)
-    marks = {(one["version"], one["task"]): describe_mark(one) for one in matrix["marks"]}
+    marks = {(one["version"], one["task"]): describe_cell_mark(one) for one in matrix["marks"]}
     rows = []
     for version_row, values in zip(matrix["rows"], matrix["accuracy_matrix"], strict=True):
         cells = [
@@ -120,7 +120,7 @@ def build_heat_map(
     return HeatMap(columns, rows[::-1], low, len(matrix["columns"]) - len(columns), earlier, later)
 
 
-def describe_mark(mark: CellMark) -> str:
+def describe_cell_mark(mark: CellMark) -> str:
     """Return what a mark says of its cell, for a person."""
     if mark["counted_again"]:
         return "labels edited since, and counted again by them"

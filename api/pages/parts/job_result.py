@@ -53,14 +53,14 @@ class JobResultView:
 
 def read_job_result(db: Database, actor: Actor, job: JobOut) -> JobResultView:
     """Return what a job has made so far."""
-    task = _read_task(db, actor, job)
+    task = _read_task_of_job(db, actor, job)
     data = {**_NO_FINDINGS, **({} if task is None else task["report"].get("data", {}))}
     pictures = bool(data["suspects"]) and _has_training_images(db, actor, job)
     if job["version"] is None:
         return JobResultView(task=task, data=data, pictures=pictures)
     version = versions.get_version(db, actor, job["model"], str(job["version"]))
     return JobResultView(
-        _read_accuracies(db, actor, job["model"], version["number"], version["tasks"]),
+        _read_task_accuracies(db, actor, job["model"], version["number"], version["tasks"]),
         describe_gate_comparison(version["gate"]),
         task,
         data,
@@ -68,7 +68,7 @@ def read_job_result(db: Database, actor: Actor, job: JobOut) -> JobResultView:
     )
 
 
-def _read_task(db: Database, actor: Actor, job: JobOut) -> TaskOut | None:
+def _read_task_of_job(db: Database, actor: Actor, job: JobOut) -> TaskOut | None:
     if job["task"] is None or job["kind"] != "learn":
         return None
     try:
@@ -85,7 +85,7 @@ def _has_training_images(db: Database, actor: Actor, job: JobOut) -> bool:
     return True
 
 
-def _read_accuracies(
+def _read_task_accuracies(
     db: Database, actor: Actor, model: str, version: int, taught: list[int]
 ) -> list[TaskAccuracy]:
     row = metrics.build_model_metrics(

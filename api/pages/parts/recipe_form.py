@@ -10,7 +10,7 @@ from typing import Any, cast
 from api.pages.parts.schema_form import (
     FormField,
     InvalidFormValues,
-    compute_patch,
+    compute_form_patch,
     convert_patch_to_inputs,
     iterate_form_input_names,
     list_form_fields,
@@ -100,7 +100,7 @@ def build_recipe_form(
 ) -> RecipeForm:
     """Return the form of a model for these values, with its patch and the service's warnings."""
     choice = inputs.get(CHOICE, "")
-    base = _find_patch_of_choice(catalogue, choice)
+    base = _find_recipe_patch_of_choice(catalogue, choice)
     current: Mapping[str, Any] = model["recipe"]
     try:
         current = recipe_preview.preview_next_recipe(
@@ -188,8 +188,8 @@ def _compute_patch_and_warnings(
     """Compute the patch and the service's warnings about it. Raises InvalidRecipe."""
     try:
         patch, hyper = (
-            compute_patch(form.fields, form.inputs),
-            compute_patch(form.method_fields, form.inputs),
+            compute_form_patch(form.fields, form.inputs),
+            compute_form_patch(form.method_fields, form.inputs),
         )
     except InvalidFormValues as error:
         form.errors.update(error.errors)
@@ -203,7 +203,7 @@ def _compute_patch_and_warnings(
     ).warnings
 
 
-def _find_patch_of_choice(catalogue: Catalogue, choice: str) -> JsonObject | None:
+def _find_recipe_patch_of_choice(catalogue: Catalogue, choice: str) -> JsonObject | None:
     """Return the patch that a choice stands for, or None if there is no such choice."""
     kind, _, name = choice.partition(":")
     if not choice:

@@ -82,7 +82,7 @@ def list_form_fields(
     return tuple(field for field in fields if field is not None)
 
 
-def compute_patch(fields: Sequence[FormField], inputs: Mapping[str, str]) -> JsonObject:
+def compute_form_patch(fields: Sequence[FormField], inputs: Mapping[str, str]) -> JsonObject:
     """Return the differences from the current values as a patch.
 
     Raises:
@@ -96,7 +96,7 @@ def compute_patch(fields: Sequence[FormField], inputs: Mapping[str, str]) -> Jso
 
 
 def convert_patch_to_inputs(patch: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return the form values, by path, from which `compute_patch` makes this patch."""
+    """Return the form values, by path, from which `compute_form_patch` makes this patch."""
     values: dict[str, str] = {}
     for name, value in patch.items():
         path = f"{prefix}{name}"

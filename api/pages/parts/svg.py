@@ -75,7 +75,7 @@ def draw_version_tree(
         moves: moves of production, newest first.
     """
     ordered = list(reversed(versions))
-    lanes = _assign_version_lanes(ordered)
+    lanes = _assign_version_tree_columns(ordered)
     place = {
         one.number: (_MARGIN + index * STEP, _MARGIN + lanes[one.number] * LANE)
         for index, one in enumerate(ordered)
@@ -96,7 +96,7 @@ def draw_version_tree(
     return VersionTree(width, track + 34, track, nodes, edges, arcs)
 
 
-def _assign_version_lanes(ordered: Sequence[VersionSummaryRow]) -> dict[int, int]:
+def _assign_version_tree_columns(ordered: Sequence[VersionSummaryRow]) -> dict[int, int]:
     """Return version → lane, 0 for the first."""
     heirs: dict[int | None, VersionSummaryRow] = {}
     for one in ordered:

@@ -5,7 +5,12 @@ import re
 from urllib.parse import urlencode
 
 from core.lineage.words import SETTLED_BY
-from core.text.steps import ApiStep, find_requests, replace_query_parameters, replace_requests
+from core.text.steps import (
+    ApiStep,
+    find_requests_in_sentence,
+    replace_query_parameters,
+    replace_requests_in_sentence,
+)
 
 # Repetitions have a bound, so that a hostile sentence takes linear time.
 _LEFT_OUT = (
@@ -39,7 +44,7 @@ def replace_requests_by_buttons(text: str) -> str:
     text = text.replace(SETTLED_BY, "")
     for pattern, replacement in _LEFT_OUT:
         text = pattern.sub(replacement, text)
-    text = replace_requests(text, _get_button_text)
+    text = replace_requests_in_sentence(text, _get_button_text)
     text = replace_query_parameters(
         text, lambda name, value: f"“{name.replace('_', ' ')}: {value}”"
     )
@@ -67,7 +72,7 @@ def find_model_form_path(text: str) -> str | None:
     return None
 
 
-def find_batch_form_query(text: str) -> str | None:
+def find_advised_batch_form_query(text: str) -> str | None:
     """Return the query of the batch form, filled in with the recipe a sentence advises; or None."""
     advised = next(
         (one.recipe for one in _list_named_requests(text) if one.recipe is not None), None
@@ -79,7 +84,7 @@ def find_batch_form_query(text: str) -> str | None:
 
 
 def _list_named_requests(text: str) -> list[ApiStep]:
-    return [step for _, _, step in find_requests(text)]
+    return [step for _, _, step in find_requests_in_sentence(text)]
 
 
 def _get_button_text(step: ApiStep) -> str | None:

@@ -99,7 +99,9 @@ async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: B
         group.start_soon(check_service_part, "broker", bell.get_broker_status)
         group.start_soon(check_service_part, "workers", lambda: _check_workers_status(db))
     ready = parts["database"] == "up" and parts["store"] != "down"
-    damage_detail = {"detail": damage.describe_damage()} if parts["database"] == "corrupt" else {}
+    damage_detail = (
+        {"detail": damage.describe_database_damage()} if parts["database"] == "corrupt" else {}
+    )
     ordered_parts = {part: parts[part] for part in ("database", "store", "broker", "workers")}
     return build_json_response(
         {"status": "ready" if ready else "not ready", **ordered_parts, **damage_detail},
@@ -113,7 +115,7 @@ def _check_database(db: Database, damage: DatabaseDamageMonitor) -> str:
     try:
         db.check_row_readable()
     except SQLAlchemyError as error:
-        if soundness.is_damage(error):
+        if soundness.is_sqlite_damage_error(error):
             damage.record_damage_error(error)
             return "corrupt"
         log.warning("database does not answer", error=str(error)[:300])

@@ -42,7 +42,7 @@ def record_jobs_forked(run: StepRun) -> None:
             outcomes.append(_run_forked_job(zygote, run, number, kill=number == KILLED))
             run.record_figure("children", outcomes)
     finally:
-        zygote.end_zygote()
+        zygote.end_fork_server()
     for number, outcome in enumerate(outcomes):
         expected = "killed" if number == KILLED else "done"
         if outcome["ended"] != expected:

@@ -26,7 +26,7 @@ from perennial.errors import (
 from perennial.guard import build_api_path, drop_unsafe_value, parse_whole_number
 from perennial.retry import may_service_recover
 from perennial.shapes import convert_from_json
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.words import describe_held_version, explain_missing_base
 
 NOT_MODIFIED = 304
@@ -175,7 +175,7 @@ class AsyncJobHandle:
             return GateHeld(text, job, entry)
         if job.state == "succeeded":
             return None
-        reason = make_one_line(
+        reason = make_text_one_line(
             job.error.detail if job.error else f"Job {job.id} ended {job.state}."
         )
         if job.kind == "fetch" and job.state == "failed":
@@ -239,4 +239,6 @@ class AsyncJobHandle:
 
 def _describe_wait_timeout(job: types.Job, timeout: float | None) -> str:
     why = f" {job.waiting_for.detail}" if job.waiting_for else ""
-    return make_one_line(f"Job {job.id} is still {job.state} after {timeout:g} s; it goes on.{why}")
+    return make_text_one_line(
+        f"Job {job.id} is still {job.state} after {timeout:g} s; it goes on.{why}"
+    )

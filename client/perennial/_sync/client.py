@@ -17,11 +17,11 @@ from perennial._sync.resources.bases import Architectures, Bases, Methods
 from perennial._sync.resources.edits import ClassAliases, Edits
 from perennial._sync.resources.jobs import Jobs
 from perennial._sync.resources.models import Memory, Models
-from perennial._sync.resources.tasks import Tasks, Uploads, Choose, Name, Trials
-from perennial._sync.resources.versions import Metrics, Versions, Images
+from perennial._sync.resources.tasks import Choose, Name, Tasks, Trials, Uploads
+from perennial._sync.resources.versions import Images, Metrics, Versions
 from perennial._sync.resources.webhooks import Webhooks
 from perennial._sync.stream import follow_events
-from perennial.config import find_connection
+from perennial.config import find_service_connection
 from perennial.fields import BatchOptions
 from perennial.retry import Retries
 from perennial.shapes import convert_from_json
@@ -54,12 +54,10 @@ class Perennial:
         max_retries: int = 4,
         http_client: httpx2.Client | None = None,
     ) -> None:
-        self.connection = find_connection(base_url, api_key, profile)
+        self.connection = find_service_connection(base_url, api_key, profile)
         # `Retries` counts attempts, of which the first is no repetition.
         retries = Retries(attempts=max_retries + 1)
-        self._http = Http(
-            self.connection.url, self.connection.key, retries, timeout, http_client
-        )
+        self._http = Http(self.connection.url, self.connection.key, retries, timeout, http_client)
         self.models = Models(self._http)
         self.tasks = Tasks(self._http)
         self.uploads = Uploads(self._http)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 from perennial import types
@@ -26,7 +26,7 @@ from perennial.errors import (
 from perennial.guard import build_api_path, drop_unsafe_value, parse_whole_number
 from perennial.retry import may_service_recover
 from perennial.shapes import convert_from_json
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.words import describe_held_version, explain_missing_base
 
 NOT_MODIFIED = 304
@@ -175,7 +175,7 @@ class JobHandle:
             return GateHeld(text, job, entry)
         if job.state == "succeeded":
             return None
-        reason = make_one_line(
+        reason = make_text_one_line(
             job.error.detail if job.error else f"Job {job.id} ended {job.state}."
         )
         if job.kind == "fetch" and job.state == "failed":
@@ -195,9 +195,7 @@ class JobHandle:
             return (self.refresh()).is_terminal
 
         query = {"type": ",".join(only) if only else None}
-        for data in follow_events(
-            self._http, f"{self._job_path}/events", query, after, is_over
-        ):
+        for data in follow_events(self._http, f"{self._job_path}/events", query, after, is_over):
             yield convert_from_json(types.Event, data)
 
     def logs(self, *, follow: bool = False) -> Iterator[types.LogLine]:
@@ -239,4 +237,6 @@ class JobHandle:
 
 def _describe_wait_timeout(job: types.Job, timeout: float | None) -> str:
     why = f" {job.waiting_for.detail}" if job.waiting_for else ""
-    return make_one_line(f"Job {job.id} is still {job.state} after {timeout:g} s; it goes on.{why}")
+    return make_text_one_line(
+        f"Job {job.id} is still {job.state} after {timeout:g} s; it goes on.{why}"
+    )

@@ -79,9 +79,9 @@ class Page(Generic[T]):
         Raises:
             ExtraMissing: pandas is not installed.
         """
-        from perennial.frames import build_frame_of_items
+        from perennial.frames import build_data_frame_of_items
 
-        return build_frame_of_items(self.data, self._of.kind)
+        return build_data_frame_of_items(self.data, self._of.kind)
 
 
 def request_list_page(

@@ -87,7 +87,7 @@ DYNAMIC = None
 _NO_LISTING: tuple[str, ...] = ()
 
 
-def command(
+def cli_command(
     name: str,
     group: click.Group | None = None,
     *,
@@ -142,9 +142,9 @@ def _make_jq_filter(expression: str | None) -> AbstractContextManager[None]:
     """Return a context that filters JSON through jq if an expression is given."""
     if expression is None:
         return nullcontext()
-    from perennial.cli.jq import filter_json
+    from perennial.cli.jq import filter_json_with_jq
 
-    return filter_json(expression)
+    return filter_json_with_jq(expression)
 
 
 def parse_json_option(text: str) -> Any:

@@ -14,7 +14,12 @@ from typing import Any, NoReturn
 import click
 
 from perennial import __version__
-from perennial.cli.exits import ExitStatus, FollowInterrupted, choose_exit_status, describe_statuses
+from perennial.cli.exits import (
+    ExitStatus,
+    FollowInterrupted,
+    choose_exit_status,
+    describe_exit_statuses,
+)
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.output import print_notice
 from perennial.errors import JobEnded, PerennialError
@@ -109,7 +114,7 @@ def _find_command_plugins() -> dict[str, EntryPoint]:
     cls=LazyCommandGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help=f"Perennial keeps deployed image classifiers current.\n\nExit status: "
-    f"{describe_statuses()}.",
+    f"{describe_exit_statuses()}.",
 )
 @click.version_option(__version__, prog_name="perennial")
 def cli() -> None:

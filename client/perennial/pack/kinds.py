@@ -16,7 +16,7 @@ from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_url_list
 from perennial.pack.rules.foreign import find_foreign_kind, group_files_by_kind
 from perennial.pack.rules.label_files import find_label_files
 from perennial.pack.sources.archive import looks_like_archive
-from perennial.pack.sources.coco import find_annotation_files, looks_like_coco, open_coco
+from perennial.pack.sources.coco import find_annotation_files, looks_like_coco, open_coco_boxes
 from perennial.pack.sources.csv_file import TableImages
 from perennial.pack.sources.folder import FolderImages
 from perennial.pack.sources.imagefolder import METADATA, MetadataImages, find_metadata_files
@@ -28,7 +28,7 @@ from perennial.pack.sources.webdataset import (
     find_shards,
     looks_like_shard,
 )
-from perennial.pack.sources.yolo import find_yaml_files, looks_like_yolo, open_yolo
+from perennial.pack.sources.yolo import find_yaml_files, looks_like_yolo, open_yolo_boxes
 from perennial.pack.text import format_count, format_first_names, quote_name
 
 ARCHIVE, FOLDER = "archive", "folder"
@@ -49,7 +49,7 @@ def _open_csv_source(
     )
 
 
-def _open_urls(
+def _open_url_list(
     source: Path,
     *,
     allow_private: bool = False,
@@ -75,9 +75,9 @@ KINDS: dict[str, Callable[..., ImageSource]] = {
     "webdataset": ShardImages,
     "parquet": ParquetImages,
     "imagefolder": MetadataImages,
-    "coco": open_coco,
-    "yolo": open_yolo,
-    "urls": _open_urls,
+    "coco": open_coco_boxes,
+    "yolo": open_yolo_boxes,
+    "urls": _open_url_list,
 }
 """Name → function that opens a source: (path, **options of the kind) → Images."""
 

@@ -15,7 +15,7 @@ _WORDS = {word: TRAIN if part == TRAINING else part for word, part in PART_WORDS
 _BETWEEN_WORDS = re.compile(r"[^a-z]+")
 
 
-def parse_part(word: str) -> str:
+def parse_dataset_part(word: str) -> str:
     """Return TRAIN, TEST or VALIDATION if a word, in any case, means it; else ""."""
     return _WORDS.get(word.strip().lower(), "")
 
@@ -33,7 +33,7 @@ def find_file_parts(files: Sequence[str]) -> list[str]:
     return [find_part_in_name(file) for file in files] if len(files) > 1 else [""] * len(files)
 
 
-def map_parts_to_splits(parts: Iterable[str], where: str) -> dict[str, str]:
+def map_dataset_parts_to_splits(parts: Iterable[str], where: str) -> dict[str, str]:
     """Return a mapping from each part of a source to `train`, `test` or "", as the service uses
     them.
 

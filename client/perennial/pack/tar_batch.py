@@ -48,7 +48,7 @@ class TarBatch(PackedBatch):
         return (
             self._header_offsets[-1]
             + (
-                _compute_entry_length(CSV_NAME, len(self._labels_csv_content))
+                _compute_tar_entry_length(CSV_NAME, len(self._labels_csv_content))
                 if self._labels_csv_content
                 else 0
             )
@@ -129,7 +129,7 @@ class TarBatch(PackedBatch):
     def _header_offsets(self) -> "array[int]":
         """Offset of each image's header, and the end of the last image."""
         entries = map(
-            _compute_entry_length, (row.name for row in self._images.rows), self._image_sizes
+            _compute_tar_entry_length, (row.name for row in self._images.rows), self._image_sizes
         )
         return array("q", accumulate(entries, initial=0))
 
@@ -158,7 +158,7 @@ class TarBatch(PackedBatch):
         yield tar.END
 
 
-def _compute_entry_length(name: str, size: int) -> int:
+def _compute_tar_entry_length(name: str, size: int) -> int:
     return tar.compute_header_length(name, size) + size + tar.compute_padding_length(size)
 
 

@@ -53,7 +53,7 @@ def main() -> int:
     """Download the file that the first line of stdin requests, and return the exit status."""
     request = HubDownloadRequest.model_validate_json(sys.stdin.readline())
     # A killed worker closes the pipe, and nobody else would end this process.
-    threading.Thread(target=_exit_when_caller_ends, daemon=True).start()
+    threading.Thread(target=_exit_when_parent_process_ends, daemon=True).start()
     try:
         _print_json_event(download_file(request))
     except HubDownloadError as error:
@@ -89,7 +89,7 @@ def download_file(request: HubDownloadRequest) -> HubDownloadedFile:
 
 
 def _download_from_hub(hub: GuardedHub, request: HubDownloadRequest) -> HubDownloadedFile:
-    revision = _find_revision(hub, request)
+    revision = _find_newest_commit(hub, request)
     path_at_hub = f"/{request.repository}/resolve/{revision}/{quote(request.file)}"
     size, digest = _read_size_and_digest(hub, path_at_hub, request.file)
     if size > request.max_bytes:
@@ -111,7 +111,7 @@ def _download_from_hub(hub: GuardedHub, request: HubDownloadRequest) -> HubDownl
     return HubDownloadedFile(path=path, revision=revision)
 
 
-def _find_revision(hub: GuardedHub, request: HubDownloadRequest) -> str:
+def _find_newest_commit(hub: GuardedHub, request: HubDownloadRequest) -> str:
     """Return the newest commit of the repository, which has the file.
 
     Raises:
@@ -128,12 +128,14 @@ def _find_revision(hub: GuardedHub, request: HubDownloadRequest) -> str:
                 f"(HF_TOKEN)"
             ) from None
         raise
-    revision = _get_text(info, "sha") or ""
+    revision = _get_optional_text(info, "sha") or ""
     siblings = info.get("siblings") if isinstance(info, dict) else None
     if not _COMMIT.fullmatch(revision):
         raise HubDownloadError(f"The Hub names no commit of {request.repository}")
     names = (
-        {_get_text(one, "rfilename") for one in siblings} if isinstance(siblings, list) else set()
+        {_get_optional_text(one, "rfilename") for one in siblings}
+        if isinstance(siblings, list)
+        else set()
     )
     if request.file not in names:
         raise HubDownloadError(
@@ -142,7 +144,7 @@ def _find_revision(hub: GuardedHub, request: HubDownloadRequest) -> str:
     return revision
 
 
-def _get_text(document: Any, name: str) -> str | None:
+def _get_optional_text(document: Any, name: str) -> str | None:
     """Return a text field of an object, or None if it has no such text."""
     value = document.get(name) if isinstance(document, dict) else None
     return value if isinstance(value, str) else None
@@ -237,7 +239,7 @@ def _print_json_event(event: Document) -> None:
     print(event.model_dump_json(), flush=True)
 
 
-def _exit_when_caller_ends() -> None:
+def _exit_when_parent_process_ends() -> None:
     """End the process when the caller closes its pipe or dies."""
     sys.stdin.read()
     os._exit(1)

@@ -16,7 +16,7 @@ from core.contract.responses.recipe import RecipeOut
 from core.database.documents import DocumentColumn
 from core.database.kinds import JobKind
 from core.database.states import LEASED, UNFINISHED, JobState
-from core.database.tables.table import JSON_COLUMN, SERIAL, Table, partial_index
+from core.database.tables.table import JSON_COLUMN, SERIAL, Table, build_partial_index
 
 _LEASED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(LEASED))})"
 _UNFINISHED_SQL = f"state IN ({', '.join(repr(str(s)) for s in sorted(UNFINISHED))})"
@@ -105,16 +105,18 @@ class Job(Table):
         Index("ix_jobs_owner_id_id", "owner_id", "id"),
         Index("ix_jobs_owner_id_state_id", "owner_id", "state", "id"),
         Index("ix_jobs_state_id", "state", "id"),
-        partial_index("ix_jobs_unfinished", "model_id", "task_number", where=_UNFINISHED_SQL),
-        partial_index("ix_jobs_snapshot", "id", where="snapshot IS NOT NULL"),
-        partial_index("ix_jobs_anytime", "id", where="anytime IS NOT NULL"),
-        partial_index("ix_jobs_choose_until", "choose_until", where="choose_until IS NOT NULL"),
+        build_partial_index("ix_jobs_unfinished", "model_id", "task_number", where=_UNFINISHED_SQL),
+        build_partial_index("ix_jobs_snapshot", "id", where="snapshot IS NOT NULL"),
+        build_partial_index("ix_jobs_anytime", "id", where="anytime IS NOT NULL"),
+        build_partial_index(
+            "ix_jobs_choose_until", "choose_until", where="choose_until IS NOT NULL"
+        ),
         # Finds each owner's oldest waiting job of each kind in one step.
         Index("ix_jobs_owner_id_state_kind_id", "owner_id", "state", "kind", "id"),
         Index("ix_jobs_owner_id_kind_id", "owner_id", "kind", "id"),
         Index("ix_jobs_kind_id", "kind", "id"),
-        partial_index("ix_jobs_archive_key", "archive_key", where="archive_key IS NOT NULL"),
-        partial_index(
+        build_partial_index("ix_jobs_archive_key", "archive_key", where="archive_key IS NOT NULL"),
+        build_partial_index(
             "ix_jobs_archives", "model_id", "archive_bytes", where="archive_key IS NOT NULL"
         ),
         Index("ix_jobs_model_id_id", "model_id", "id"),

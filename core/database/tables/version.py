@@ -8,7 +8,7 @@ from sqlalchemy.orm import Mapped, mapped_column
 from core.contract.gate import Verdict
 from core.contract.manifest import Manifest
 from core.database.documents import DocumentColumn
-from core.database.tables.table import JSON_COLUMN, Table, partial_index
+from core.database.tables.table import JSON_COLUMN, Table, build_partial_index
 
 
 class Version(Table):
@@ -109,7 +109,7 @@ class VersionTaskResult(Table):
     # Each task's results just before and just after it was learned: a few cells of a
     # large matrix.
     __table_args__ = (
-        partial_index(
+        build_partial_index(
             "ix_results_first",
             "model_id",
             "version",
@@ -118,8 +118,8 @@ class VersionTaskResult(Table):
             "total",
             where="best IS NULL",
         ),
-        partial_index("ix_results_answers", "answers", where="answers IS NOT NULL"),
-        partial_index(
+        build_partial_index("ix_results_answers", "answers", where="answers IS NOT NULL"),
+        build_partial_index(
             "ix_results_answers_of_a_task",
             "model_id",
             "task",
@@ -143,5 +143,7 @@ class VersionMeasurement(Table):
     # document of the manifest, if there is one
     detail: Mapped[Any] = mapped_column(JSON(none_as_null=True), nullable=True)
     __table_args__ = (
-        partial_index("ix_measurements_all_tasks", "model_id", "name", "version", where="task = 0"),
+        build_partial_index(
+            "ix_measurements_all_tasks", "model_id", "name", "version", where="task = 0"
+        ),
     )

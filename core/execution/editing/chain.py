@@ -35,9 +35,9 @@ from core.edits import record, rewrite
 from core.edits.recount import recount_matrix_cells
 from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid
-from core.execution.editing.data import EditedData, build_edited_data, select_temperature
+from core.execution.editing.data import EditedData, build_edited_data, select_fallback_temperature
 from core.execution.editing.facts import EditFacts
-from core.execution.editing.line import EditedVersionState, renumber_line
+from core.execution.editing.line import EditedVersionState, renumber_edited_version
 from core.execution.editing.renaming import write_renamed_result
 from core.execution.prepare import (
     adapt_stored_recipe,
@@ -153,17 +153,17 @@ class EditChain:
 
     def get_first_parent(self) -> EditedVersionState:
         """Return the version that an edit's first learning process starts from."""
-        line = self._fetch_start()
+        line = self._fetch_starting_version_state()
         return self._reorder_head_classes(line) if self._facts.is_learned_from_features else line
 
-    def _fetch_start(self) -> EditedVersionState:
+    def _fetch_starting_version_state(self) -> EditedVersionState:
         facts = self._facts
         version = fetch_version_parts(self._blobs, facts.start, facts.parts, facts.numbers)
         named = {part.name: part for part in version.parts}
         manifest = version.manifest.model_copy(
             update={
                 "knn_probe": self._select_kept_probe(),
-                "temperature": select_temperature(
+                "temperature": select_fallback_temperature(
                     facts, self._edited, self._taught_tasks, version.manifest.temperature
                 ),
             }
@@ -183,8 +183,8 @@ class EditChain:
         facts, number = self._facts, self._taught_tasks[-1]
         folder = self._folder / "patch"
         folder.mkdir()
-        line = self._fetch_start()
-        line = replace(line, parts=self._add_unread_features(line.parts))
+        line = self._fetch_starting_version_state()
+        line = replace(line, parts=self._add_features_no_job_reads(line.parts))
         assert facts.head.manifest.recipe is not None, "a version that was taught has a recipe"
         recipe = adapt_stored_recipe(
             self._settings, facts.model, facts.head.manifest.recipe.to_json()
@@ -192,7 +192,7 @@ class EditChain:
         history = self._list_other_tasks(None)
         task = TaskToLearn(
             **next(each for each in history if each.number == number).get_set_fields(),
-            train=self._write_no_images(folder),
+            train=self._write_empty_training_part(folder),
         )
         others = [each for each in history if each.number != number]
         known = list(line.manifest.classes or [])
@@ -205,9 +205,9 @@ class EditChain:
             names=list(sources),
             sources=list(sources.values()),
         )
-        return line, _write_spec(folder, spec)
+        return line, _write_process_spec(folder, spec)
 
-    def _write_no_images(self, folder: Path) -> Path:
+    def _write_empty_training_part(self, folder: Path) -> Path:
         """Write a training part without images: a patch learns from none."""
         image, path = self._facts.model.image, folder / "train.safetensors"
         shape = (image["size"], image["size"], image["channels"])
@@ -222,7 +222,7 @@ class EditChain:
         # Results in between are not measured, since no version is made of them.
         is_last = number == self.relearned_tasks[-1]
         history = self._list_other_tasks(number) if is_last else []
-        return _write_spec(
+        return _write_process_spec(
             folder,
             self._build_job_spec(line, self._find_task_recipe(number), task, history, folder),
         )
@@ -300,7 +300,7 @@ class EditChain:
         parts = {**own, **{name: part for name, part in earlier.items() if name not in own}}
         return replace(line, manifest=manifest, parts=parts)
 
-    def complete_last_result(self, line: EditedVersionState, out: Path) -> None:
+    def complete_result_with_unchanged_tasks(self, line: EditedVersionState, out: Path) -> None:
         """Complete the last result of an edit with parts of unchanged tasks and the changed class
         rows.
 
@@ -456,14 +456,16 @@ class EditChain:
         numbers = [GONE if name is None else position.get(name, GONE) for name in named]
         self._record_class_numbers(numbers)
         manifest = line.manifest.model_copy(update={"classes": new})
-        return renumber_line(replace(line, manifest=manifest, parts=kept), numbers, folder)
+        return renumber_edited_version(
+            replace(line, manifest=manifest, parts=kept), numbers, folder
+        )
 
     def _record_class_numbers(self, numbers: list[int]) -> None:
         """Record the new number of each class, if any class has another one."""
         if numbers != list(range(len(numbers))):
             self._class_numbers = numbers
 
-    def _add_unread_features(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
+    def _add_features_no_job_reads(self, parts: Mapping[str, LocalPart]) -> dict[str, LocalPart]:
         """Return the parts with those features that no job reads: they have numbers of classes."""
         facts = self._facts
         unread = [part for name, part in facts.features.items() if name not in parts]
@@ -498,7 +500,7 @@ class EditChain:
         return list({**kept, **ordered})
 
 
-def _write_spec(folder: Path, spec: JobSpec) -> Path:
+def _write_process_spec(folder: Path, spec: JobSpec) -> Path:
     path = folder / "spec.json"
     path.write_text(json.dumps(spec.to_json(), ensure_ascii=False))
     return path

@@ -88,7 +88,7 @@ def build_edited_data(
     if held_out_path is not None:
         labels = rewrite.read_labels(held_out_path, names)
         edits = changes.images.get((number, "held_out"), {})
-        held_out = rewrite.edit_labels(labels, edits, changes.classes)
+        held_out = rewrite.apply_edit_to_labels(labels, edits, changes.classes)
     if number in changes.dropped:
         train, held_out = (_mark_all_removed(part) for part in (train, held_out))
     elif train is not None and not train.remaining_labels:
@@ -101,7 +101,7 @@ def build_edited_data(
         sized = before.model_copy(update={"bytes": {}})
         paths = _read_removed_paths(blobs, before.traces, (train, held_out), changes)
         return EditedData(sized, gone, names, train, held_out, rows, {}, paths)
-    classes = _count_classes(task, changes, train, held_out)
+    classes = _count_images_of_labels(task, changes, train, held_out)
     new_names = list_label_names(facts.model, classes)
     files: dict[str, Path] = {}
     stored: dict[str, Path] = {}
@@ -124,10 +124,12 @@ def build_edited_data(
     traces = before.traces
     if traces is not None:
         target = folder / "traces.safetensors"
-        traces, sizes["traces"] = _edit_traces(blobs, traces, target, (train, held_out), changes)
+        traces, sizes["traces"] = _store_edited_traces(
+            blobs, traces, target, (train, held_out), changes
+        )
         if traces is not None:
             stored[traces] = target
-    n_train, n_held_out = _count_images(facts, number, train, held_out)
+    n_train, n_held_out = _count_images_after_edit(facts, number, train, held_out)
     after = EditedTask(
         number=number,
         classes=classes,
@@ -187,7 +189,9 @@ def _edit_train_labels(
     edits = facts.changes.images.get((number, "train"), {})
     if rows is None:
         assert path is not None
-        return rewrite.edit_labels(rewrite.read_labels(path, names), edits, facts.changes.classes)
+        return rewrite.apply_edit_to_labels(
+            rewrite.read_labels(path, names), edits, facts.changes.classes
+        )
     known = facts.head.manifest.classes or []
     labels = [known[row] for row in rows.classes.tolist()]
     if len(labels) != (facts.tasks[number].n_train or 0):
@@ -201,10 +205,10 @@ def _edit_train_labels(
             f"which image each belongs to. Only its classes can be edited, once its training "
             f"images are gone."
         )
-    return rewrite.edit_labels(labels, edits, facts.changes.classes)
+    return rewrite.apply_edit_to_labels(labels, edits, facts.changes.classes)
 
 
-def _count_images(
+def _count_images_after_edit(
     facts: EditFacts, number: int, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> tuple[int, int | None]:
     """Return the numbers of training and held-out images after the edit.
@@ -225,7 +229,7 @@ def _count_images(
     )
 
 
-def _count_classes(
+def _count_images_of_labels(
     task: Task, changes: EditChanges, train: EditedLabels | None, held_out: EditedLabels | None
 ) -> dict[str, int]:
     """Return the number of images of each label after the edit."""
@@ -270,24 +274,24 @@ def _read_removed_paths(
         return []
     try:
         path = blobs.fetch_verified_file(digest)
-        train, held_out = _complete_labels(path, parts, changes)
+        train, held_out = _complete_edited_labels(path, parts, changes)
         return rewrite.read_removed_paths(path, train, held_out)
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
         return []
 
 
-def _complete_labels(
+def _complete_edited_labels(
     traces: Path, parts: tuple[EditedLabels | None, EditedLabels | None], changes: EditChanges
 ) -> tuple[EditedLabels, EditedLabels]:
     stored = rewrite.read_traced_labels(traces)
     train, held_out = (
-        rewrite.edit_labels(labels, {}, changes.classes) if part is None else part
+        rewrite.apply_edit_to_labels(labels, {}, changes.classes) if part is None else part
         for labels, part in zip(stored, parts, strict=True)
     )
     return train, held_out
 
 
-def _edit_traces(
+def _store_edited_traces(
     blobs: BlobStorage,
     digest: str,
     target: Path,
@@ -302,7 +306,7 @@ def _edit_traces(
     """
     try:
         path = blobs.fetch_verified_file(digest)
-        train, held_out = _complete_labels(path, parts, changes)
+        train, held_out = _complete_edited_labels(path, parts, changes)
         if not rewrite.write_edited_traces(path, target, train, held_out):
             return None, 0
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
@@ -310,7 +314,7 @@ def _edit_traces(
     return blobs.put_file(target, link=True)
 
 
-def select_temperature(
+def select_fallback_temperature(
     facts: EditFacts,
     edited: Mapping[int, EditedData],
     taught: Sequence[int],

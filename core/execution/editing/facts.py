@@ -93,7 +93,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
         base = lineage.find_numbered_version(session, model, 0)
         assert head is not None and base is not None, "a job starts from a version of its model"
         taught = list_taught_tasks(head.manifest)
-        changes = _check_operations_again(session, model, edit, head)
+        changes = _check_edit_operations_again(session, model, edit, head)
         tasks = {
             task.number: task
             for task in lineage.read_numbered_tasks(session, model, taught, with_reports=False)
@@ -146,18 +146,18 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
                 for number, recipe in stored.items()
             },
             erased=find_erased_tasks(session, model.id),
-            probe=_read_probe(session, start) if edit.way == "recompute" else None,
+            probe=_read_knn_probe(session, start) if edit.way == "recompute" else None,
         )
 
 
-def _read_probe(session: Session, version: Version) -> KnnProbeResult | None:
+def _read_knn_probe(session: Session, version: Version) -> KnnProbeResult | None:
     """Return the k-NN probe of a version; None if it was not measured."""
     found = read_version_measurements(session, version.model_id, [version.number], {PROBE})
     document = found[version.number].get(PROBE)
     return None if document is None else KnnProbeResult.from_json(document)
 
 
-def _check_operations_again(
+def _check_edit_operations_again(
     session: Session, model: Model, edit: Edit, head: Version
 ) -> EditChanges:
     """Check the operations of an edit against the present lineage head."""

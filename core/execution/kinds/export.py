@@ -39,13 +39,13 @@ def _run_export_job(work: Work) -> Done | None:
     """Run a claimed export job, unless too many are exporting."""
     exporters.take_export_turn(work.db, work.claim, work.settings.max_exports)
     try:
-        return _make_export(work)
+        return _make_version_download(work)
     # Also after an error, so that exports that wait look again at once.
     finally:
-        exporters.end_export_turn(work.db, work.claim)
+        exporters.end_export_and_release_waiting(work.db, work.claim)
 
 
-def _make_export(work: Work) -> Done | None:
+def _make_version_download(work: Work) -> Done | None:
     """Make the download of a version and its report; None if the process was stopped."""
     begin = time.monotonic()
     order = read_requested_export(work.db, work.claim)
@@ -60,7 +60,7 @@ def _make_export(work: Work) -> Done | None:
     if out is None:
         return None
     result = ExportResult.from_json(json.loads((out / "result.json").read_text()))
-    sha256, size = _store_export(work, blobs, order, out)
+    sha256, size = _store_version_download(work, blobs, order, out)
     EXPORT_SECONDS.observe(time.monotonic() - begin)
     EXPORT_BYTES.inc(size)
     report: ExportReport = {
@@ -84,7 +84,7 @@ def _make_export(work: Work) -> Done | None:
     return Done(report, [("info", summary)])
 
 
-def _store_export(
+def _store_version_download(
     work: Work, blobs: BlobStorage, order: ExportRequest, made: Path
 ) -> tuple[str, int]:
     """Pack the output, store and register it, and return its digest and size in bytes.

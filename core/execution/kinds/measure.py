@@ -112,7 +112,7 @@ def _prepare_measurement(work: Work) -> Path:
         version = lineage.find_numbered_version(session, model, ADOPTED_VERSION)
         assert version is not None and task.held_out_sha256 is not None, "they came with the model"
         parts = list_own_parts(session, version)
-    with damage.reword_damage_errors(work.db, model.id):
+    with damage.explain_damage_errors_of_model(work.db, model.id):
         spec = MeasureSpec(
             work="measure",
             manifest=version.manifest,

@@ -50,7 +50,7 @@ class OnnxZip(Format):
         # Weights near 2 GiB do not fit into the graph's file, and lie beside it.
         files = [graph, data] if data.exists() else [graph]
         config = {
-            **model_card.build_config(version),
+            **model_card.build_download_config(version),
             "onnx": onnx_card.describe_graph_signature(version.manifest, version.sure),
         }
         # Stored: weights hardly shrink, and another release of zlib would give other bytes.
@@ -64,7 +64,7 @@ class OnnxZip(Format):
                 _dump_json(onnx_card.collect_output_labels(version.manifest)),
             )
             add_text_entry(archive, "config.json", _dump_json(config, sort=True))
-            add_text_entry(archive, "README.md", onnx_card.render_readme(version.manifest))
+            add_text_entry(archive, "README.md", onnx_card.render_onnx_readme(version.manifest))
             for name, text in build_reader_files(version.manifest.image).items():
                 add_text_entry(archive, name, text)
 

@@ -124,7 +124,7 @@ class _RangeDecoder:
                 verdict = GOOD_PROFILE_IGNORED if square.ignored_profile else verdict
             except (DamagedFile, ImageInvalid) as error:
                 verdict = self._reject_image_row(start + i, str(error))
-            # The limit of address space, see `harden_process`.
+            # The limit of address space, see `restrict_decoding_process`.
             except MemoryError:
                 verdict = self._reject_image_row(start + i, "decoding takes too much memory")
             except UnpackedSizeMismatch:
@@ -213,7 +213,7 @@ def main() -> None:
             if decoder is None:
                 # Discard the output of image decoders: a file may make them print megabytes.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-                images.harden_process(plan.memory_bytes, plan.cpu_s)
+                images.restrict_decoding_process(plan.memory_bytes, plan.cpu_s)
             decoder = _RangeDecoder(plan)
             continue
         assert decoder is not None, "a range came before its plan"

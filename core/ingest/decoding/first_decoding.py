@@ -80,7 +80,7 @@ def crop_centre_square(
     """Return the centre of an image, size × size pixels of mode L or RGB, with alpha over white."""
     mode = "RGB" if channels == 3 else "L"
     if image.mode != mode or "transparency" in image.info:
-        image = _convert_to_plain_mode(image)
+        image = _convert_to_plain_pillow_mode(image)
     image = centre(image, size, resizing.compute_shorter_side(size), resizing.pillow_filter)
     if image.mode == "RGBA":
         white = Image.new("RGBA", image.size, (255, 255, 255, 255))
@@ -88,7 +88,7 @@ def crop_centre_square(
     return image if image.mode == mode else image.convert(mode)
 
 
-def _convert_to_plain_mode(image: Image.Image) -> Image.Image:
+def _convert_to_plain_pillow_mode(image: Image.Image) -> Image.Image:
     """Return the image in mode L, RGB or, if it has transparency, RGBA."""
     if image.mode in ("I", "F"):
         raise ImageInvalid("32-bit pixels; save it with 8 or 16 bits")

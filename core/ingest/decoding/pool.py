@@ -113,7 +113,7 @@ class DecoderPool:
                 process_group=0,
             )
         self._workers.append(_DecoderProcess(process, cell, time.monotonic()))
-        self._send_line(self._workers[-1], f"{cell.absolute()}\n")
+        self._send_line_to_decoder(self._workers[-1], f"{cell.absolute()}\n")
 
     def decode_ranges(
         self,
@@ -139,7 +139,7 @@ class DecoderPool:
                 # One range in work and one waiting: a decoder never waits for this process to wake
                 # up.
                 while worker.ready and len(worker.assigned) < 2 and self._todo:
-                    self._assign_range(worker, plan, self._todo.popleft())
+                    self._assign_row_range(worker, plan, self._todo.popleft())
             for worker in self._wait_for_decoder_output():
                 finished = self._read_decoder_output(worker, plan)
                 done += finished
@@ -158,17 +158,17 @@ class DecoderPool:
             helper_process.kill_helper_process(worker.process)
         self._workers.clear()
 
-    def _assign_range(self, worker: _DecoderProcess, plan: DecodingPlan, part: Range) -> None:
+    def _assign_row_range(self, worker: _DecoderProcess, plan: DecodingPlan, part: Range) -> None:
         # By identity, since decoders are used again for the next array's plan.
         if worker.plan is not plan:
             worker.plan = plan
-            self._send_line(worker, plan.to_json() + "\n")
+            self._send_line_to_decoder(worker, plan.to_json() + "\n")
         if not worker.assigned:
             worker.since, worker.last_row = time.monotonic(), 0
         worker.assigned.append(part)
-        self._send_line(worker, f"{part[0]} {part[1]}\n")
+        self._send_line_to_decoder(worker, f"{part[0]} {part[1]}\n")
 
-    def _send_line(self, worker: _DecoderProcess, text: str) -> None:
+    def _send_line_to_decoder(self, worker: _DecoderProcess, text: str) -> None:
         assert worker.process.stdin is not None
         try:
             worker.process.stdin.write(text.encode())

@@ -86,7 +86,7 @@ class LabelContradictions:
         }
 
 
-def digest_pixels(images: _Images) -> Digests:
+def digest_image_pixels(images: _Images) -> Digests:
     """Return BLAKE2b digests of images uint8 [N, S, S, C] as uint8 [N, 16]."""
     digests = np.zeros((len(images), DIGEST_BYTES), np.uint8)
     for row, image in enumerate(images):
@@ -117,7 +117,7 @@ def find_batch_contradictions(
     for first, row in starmap(order_row_pair, pairs):
         # The picture is passed as a function, because only the first few are made.
         contradictions.equal.add_conflict_picture(
-            _build_conflict(traces, first, traces, row, None), partial(picture, row)
+            _build_label_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     for first, row in starmap(
         order_row_pair,
@@ -126,7 +126,7 @@ def find_batch_contradictions(
         ),
     ):
         contradictions.near.add_conflict_picture(
-            _build_conflict(traces, first, traces, row, None), partial(picture, row)
+            _build_label_conflict(traces, first, traces, row, None), partial(picture, row)
         )
     return contradictions
 
@@ -156,7 +156,7 @@ def add_earlier_contradictions(
     def build_conflict(first: int, row: int) -> Conflict:
         at = int(np.searchsorted(starts, first, "right")) - 1
         number, theirs = tasks[at]
-        return _build_conflict(theirs, first - int(starts[at]), traces, row, number)
+        return _build_label_conflict(theirs, first - int(starts[at]), traces, row, number)
 
     for first, row in _find_contradicting_pairs(their_pixels, their_labels, pixels, labels):
         contradictions.equal.add_conflict_picture(build_conflict(first, row), partial(picture, row))
@@ -165,7 +165,7 @@ def add_earlier_contradictions(
         contradictions.near.add_conflict_picture(build_conflict(first, row), partial(picture, row))
 
 
-def describe_conflicts(report: BatchReport) -> str | None:
+def describe_label_conflicts(report: BatchReport) -> str | None:
     """Return a sentence about contradicting labels; None where there are none."""
     count = report.get("conflicts_count", 0)
     if not count:
@@ -186,7 +186,7 @@ def describe_conflicts(report: BatchReport) -> str | None:
 def require_no_contradictions(report: BatchReport) -> None:
     """Raise Rejected, with remedies, if images have two labels and the sender did not ask to keep
     them."""
-    sentence = describe_conflicts(report)
+    sentence = describe_label_conflicts(report)
     # Batches from before this policy lack it, and are learned as they are.
     if sentence is None or report.get("conflicts_policy", "keep") == "keep":
         return
@@ -254,7 +254,7 @@ def _view_as_keys(digests: Digests) -> npt.NDArray[np.bytes_]:
     return np.ascontiguousarray(digests).view(f"S{DIGEST_BYTES}").ravel()
 
 
-def _build_conflict(
+def _build_label_conflict(
     theirs: ImageTraces, first: int, traces: ImageTraces, row: int, task: int | None
 ) -> Conflict:
     _, labels = _get_digests_and_labels(traces)

@@ -67,7 +67,7 @@ def find_equal_images(
     return EqualImages(duplicates, conflicts, repeated)
 
 
-def report_duplicates(
+def build_duplicate_report(
     equal: EqualImages, names: Callable[[int], str], classes: list[str], labels: _Rows
 ) -> EqualBytes:
     """Return the report's fields about equal images."""

@@ -30,7 +30,7 @@ def balance_class_sums(sums: FeatureSums) -> FeatureSums:
 
 
 class RidgeLeaveOneOut:
-    """Scores examples by `ridge.solve_ridge(balance(·), λ)` of all examples but themselves, for any
+    """Scores examples by `ridge.solve_ridge_regression(balance(·), λ)` of all examples but themselves, for any
     λ.
 
     Without example h of class c the shared covariance loses a multiple of (h − μ_c)(h − μ_c)ᵀ, and
@@ -63,8 +63,10 @@ class RidgeLeaveOneOut:
         residual = torch.stack([torch.ones_like(n), -torch.ones_like(n)], 1)
         self._moved = torch.stack([-1 / (n - 1), n / (n - 1)], 1)  # the mean without h, in U
         former = torch.stack([torch.zeros_like(n), torch.ones_like(n)], 1)
-        removed = (self._unit * n / (n - 1))[:, None, None] * _outer_products(residual)
-        self._change = _outer_products(self._moved) - _outer_products(former) - removed
+        removed = (self._unit * n / (n - 1))[:, None, None] * _compute_outer_products(residual)
+        self._change = (
+            _compute_outer_products(self._moved) - _compute_outer_products(former) - removed
+        )
 
     def select_examples(self, rows: Tensor | slice) -> RidgeLeaveOneOut:
         """Return the left-out statistics of some examples.
@@ -198,5 +200,5 @@ class RidgeLeaveOneOut:
         return left, moved[:, 0] - (left * moved).sum(1)
 
 
-def _outer_products(vectors: Tensor) -> Tensor:
+def _compute_outer_products(vectors: Tensor) -> Tensor:
     return vectors[:, :, None] * vectors[:, None, :]

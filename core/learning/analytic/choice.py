@@ -81,7 +81,7 @@ def choose_better_head(
     if not len(labels):
         return ClassifierChoice(standing, accuracy, float("nan"))
     best = max(accuracy, key=lambda name: accuracy[name])  # the first of several equals
-    runner_up = standing if best != standing else _find_runner_up(accuracy, best)
+    runner_up = standing if best != standing else _find_second_best_head(accuracy, best)
     gain, error = average_over_classes(right[best] - right[runner_up], labels)
     if gain <= error:
         best = present or min(scores, key=lambda name: _compute_cross_entropy(scores[name], labels))
@@ -118,6 +118,6 @@ def _compute_cross_entropy(scores: Tensor, labels: Tensor) -> float:
     return float(functional.cross_entropy(scores / fit_temperature(scores, labels), labels))
 
 
-def _find_runner_up(accuracy: Mapping[str, float], best: str) -> str:
+def _find_second_best_head(accuracy: Mapping[str, float], best: str) -> str:
     """Return the most accurate head other than `best`."""
     return max((name for name in accuracy if name != best), key=lambda name: accuracy[name])

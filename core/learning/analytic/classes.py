@@ -23,7 +23,7 @@ SUMS = ("gram", "cross", "counts", "rows")
 """Tensors of a task's statistics: `FeatureSums`, and the numbers of its classes."""
 
 
-def renumber_statistics(
+def renumber_sums_of_tasks(
     tensors: Mapping[str, Tensor], tasks: Sequence[int], classes: ClassMap
 ) -> dict[str, Tensor]:
     """Return the sums of tasks after a patch, without tasks that have no class left.
@@ -36,7 +36,9 @@ def renumber_statistics(
     patched: dict[str, Tensor] = {}
     for task in tasks:
         stored = {name: tensors[f"{task}.{name}"] for name in SUMS}
-        renumbered = renumber_sums(FeatureSums.from_tensors(stored), stored["rows"], classes)
+        renumbered = renumber_sums_of_task(
+            FeatureSums.from_tensors(stored), stored["rows"], classes
+        )
         if renumbered is not None:
             sums, rows = renumbered
             named = {**sums.to_tensors(), "rows": rows}
@@ -44,7 +46,7 @@ def renumber_statistics(
     return patched
 
 
-def renumber_sums(
+def renumber_sums_of_task(
     sums: FeatureSums, rows: Tensor, classes: ClassMap
 ) -> tuple[FeatureSums, Tensor] | None:
     """Return the sums of a task after a patch, and the new numbers of its classes, ascending.
@@ -61,14 +63,14 @@ def renumber_sums(
     if not kept.numel():
         return None
     if kept.numel() < rows.numel():
-        sums = drop_classes(sums, kept)
+        sums = drop_classes_from_sums(sums, kept)
     new, columns = numbers[kept].unique(return_inverse=True)  # type: ignore[no-untyped-call]
     cross = sums.cross.new_zeros(len(sums.cross), len(new)).index_add_(1, columns, sums.cross)
     counts = sums.counts.new_zeros(len(new)).index_add_(0, columns, sums.counts)
     return FeatureSums(sums.gram, cross, counts), new
 
 
-def drop_classes(sums: FeatureSums, kept: Tensor) -> FeatureSums:
+def drop_classes_from_sums(sums: FeatureSums, kept: Tensor) -> FeatureSums:
     """Return the sums over the classes `kept`, int64, with the scatter of the others estimated."""
     cross, counts = sums.cross[:, kept], sums.counts[kept]
     between = sums.cross @ discriminant.compute_class_means(sums)
@@ -80,7 +82,7 @@ def drop_classes(sums: FeatureSums, kept: Tensor) -> FeatureSums:
     return FeatureSums((gram + gram.T) / 2, cross, counts)
 
 
-def renumber_features(
+def renumber_retained_features(
     tensors: Mapping[str, Tensor], task: int, classes: ClassMap
 ) -> LabelledFeatureRows | None:
     """Return the retained features of a task after a patch, in the order of its dataset.

@@ -16,7 +16,7 @@ EXPONENTS = range(-8, 5)
 """Exponents of ten to try; λ is that power times the mean of G's diagonal."""
 
 
-def solve_ridge(sums: FeatureSums, strength: float) -> Tensor:
+def solve_ridge_regression(sums: FeatureSums, strength: float) -> Tensor:
     """Return the ridge solution W, float64 [K, C].
 
     Args:
@@ -47,7 +47,10 @@ def choose_ridge_strength(sums: FeatureSums) -> tuple[float, Tensor]:
     best = min(
         list_ridge_strengths(scale),
         # Of equal scores the larger λ wins: its solution is the smoother.
-        key=lambda strength: (_compute_gcv(strength, values, energy, sums.examples), -strength),
+        key=lambda strength: (
+            _compute_cross_validation_score(strength, values, energy, sums.examples),
+            -strength,
+        ),
     )
     return best, vectors @ (rotated / (values + best)[:, None])
 
@@ -58,7 +61,9 @@ def list_ridge_strengths(scale: float) -> list[float]:
     return [10.0**exponent * (scale or 1.0) for exponent in EXPONENTS]
 
 
-def _compute_gcv(strength: float, values: Tensor, energy: Tensor, examples: int) -> float:
+def _compute_cross_validation_score(
+    strength: float, values: Tensor, energy: Tensor, examples: int
+) -> float:
     """Return GCV(λ); infinity where no degrees of freedom are left."""
     shrunk = values + strength
     residual = examples - 2 * (energy / shrunk).sum() + (values * energy / shrunk.square()).sum()

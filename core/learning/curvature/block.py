@@ -163,7 +163,9 @@ class KroneckerBlock(CurvatureBlock):
         return (
             self
             if outputs == self.g.size
-            else KroneckerBlock(self.a, factor.make_dense(_pad_zeros(self.g.to_dense(), outputs)))
+            else KroneckerBlock(
+                self.a, factor.make_dense_factor(_pad_zeros(self.g.to_dense(), outputs))
+            )
         )
 
     def trace(self) -> Tensor:
@@ -173,8 +175,8 @@ class KroneckerBlock(CurvatureBlock):
     def compress_factors(self, limit: int | None, kernel: int = 1) -> CurvatureBlock:
         """Compress the factors A and G; if one fits in no tier, return the diagonal of G ⊗ A."""
         a, g = (
-            factor.compress_matrix(self.a.to_dense(), limit, kernel),
-            factor.compress_matrix(self.g.to_dense(), limit),
+            factor.compress_symmetric_matrix(self.a.to_dense(), limit, kernel),
+            factor.compress_symmetric_matrix(self.g.to_dense(), limit),
         )
         if a is None or g is None:
             # The smallest form there is, as large as the weight itself.
@@ -212,7 +214,7 @@ class TraceKroneckerBlock(CurvatureBlock):
         if outputs == self.q.size:
             return self
         return TraceKroneckerBlock(
-            self.p, factor.make_dense(_pad_zeros(self.q.to_dense(), outputs)), self.delta
+            self.p, factor.make_dense_factor(_pad_zeros(self.q.to_dense(), outputs)), self.delta
         )
 
     def trace(self) -> Tensor:
@@ -224,8 +226,8 @@ class TraceKroneckerBlock(CurvatureBlock):
         """Compress the factors P and Q; if one fits in no tier, return the diagonal of Q ⊗ P /
         δ."""
         p, q = (
-            factor.compress_matrix(self.p.to_dense(), limit, kernel),
-            factor.compress_matrix(self.q.to_dense(), limit),
+            factor.compress_symmetric_matrix(self.p.to_dense(), limit, kernel),
+            factor.compress_symmetric_matrix(self.q.to_dense(), limit),
         )
         if p is None or q is None:
             return DiagonalBlock(
@@ -283,7 +285,7 @@ class GramBlock(CurvatureBlock):
 
     def compress_factors(self, limit: int | None, kernel: int = 1) -> CurvatureBlock:
         """Compress the factor A. Raises ValueError when A fits in no tier of `limit` bytes."""
-        a = factor.compress_matrix(self.a.to_dense(), limit)
+        a = factor.compress_symmetric_matrix(self.a.to_dense(), limit)
         if a is None:
             raise ValueError(
                 f"a head's factor of size {self.a.size} fits in no tier of {limit} bytes"
@@ -331,7 +333,7 @@ TYPES: dict[str, type[CurvatureBlock]] = {
 }
 
 
-def rebuild_block(
+def rebuild_curvature_block(
     kind: str, tiers: Mapping[str, str], tensors: Mapping[str, Tensor]
 ) -> CurvatureBlock:
     """Rebuild a block from what `to_tensors`, `kind` and `tiers` of it returned.
@@ -345,7 +347,7 @@ def rebuild_block(
     for name, tier in tiers.items():
         prefix = f"{name}."
         stored = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-        values[name] = factor.rebuild_factor(tier, stored)
+        values[name] = factor.rebuild_kronecker_factor(tier, stored)
     return TYPES[kind](**values)
 
 

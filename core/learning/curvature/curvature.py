@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from core.learning.curvature.block import CurvatureBlock, rebuild_block
+from core.learning.curvature.block import CurvatureBlock, rebuild_curvature_block
 from core.learning.precision import use_full_precision
 
 
@@ -109,7 +109,7 @@ class LayerCurvatures:
             by_layer[layer][field] = tensor
         return LayerCurvatures(
             {
-                layer: rebuild_block(of["kind"], of["tiers"], by_layer[layer])
+                layer: rebuild_curvature_block(of["kind"], of["tiers"], by_layer[layer])
                 for layer, of in json.items()
             }
         )

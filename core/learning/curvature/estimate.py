@@ -25,11 +25,11 @@ from core.learning.curvature.block import (
     TraceKroneckerBlock,
 )
 from core.learning.curvature.capture import CapturedPass, Forward
-from core.learning.curvature.factor import make_dense
+from core.learning.curvature.factor import make_dense_factor
 from core.learning.curvature.layers import (
     CurvatureLayer,
-    arrange_inputs,
-    arrange_output_gradients,
+    arrange_layer_inputs,
+    arrange_layer_output_gradients,
     compute_example_gradients,
     find_measurable_layer,
 )
@@ -174,7 +174,7 @@ class _LayerSums:
         """
         if self.kind not in ("kfac", "gram"):
             return
-        rows = arrange_inputs(self.layer, a.to(self.dtype))
+        rows = arrange_layer_inputs(self.layer, a.to(self.dtype))
         positions = rows.shape[1]
         if self.kind == "gram" and positions != 1:
             raise ValueError(
@@ -194,7 +194,7 @@ class _LayerSums:
             return
         a, g = a.to(self.dtype), g.to(self.dtype)
         if self.kind == "kfac":
-            rows = arrange_output_gradients(self.layer, g).flatten(0, 1)
+            rows = arrange_layer_output_gradients(self.layer, g).flatten(0, 1)
             self.sums["g"] += rows.T @ rows
         elif self.kind == "tkfac":
             p, q, delta = sum_gradient_products(self.layer, a, g)
@@ -221,17 +221,17 @@ class _LayerSums:
                 return DiagonalBlock(mean["values"])
             case "kfac":
                 return KroneckerBlock(
-                    make_dense(_symmetrize_matrix(mean["a"])),
-                    make_dense(_symmetrize_matrix(mean["g"])),
+                    make_dense_factor(_symmetrize_matrix(mean["a"])),
+                    make_dense_factor(_symmetrize_matrix(mean["g"])),
                 )
             case "tkfac":
                 return TraceKroneckerBlock(
-                    make_dense(_symmetrize_matrix(mean["p"])),
-                    make_dense(_symmetrize_matrix(mean["q"])),
+                    make_dense_factor(_symmetrize_matrix(mean["p"])),
+                    make_dense_factor(_symmetrize_matrix(mean["q"])),
                     mean["delta"],
                 )
             case "gram":
-                return GramBlock(make_dense(_symmetrize_matrix(mean["a"])))
+                return GramBlock(make_dense_factor(_symmetrize_matrix(mean["a"])))
             case "channels":
                 return GroupedConvolutionBlock(_symmetrize_matrix(mean["blocks"]))
             case _:
@@ -252,21 +252,21 @@ def sum_gradient_products(
     """
     if by_positions is None:
         positions = g[0].numel() // layer.output_count
-        by_positions = _is_cheaper_by_positions(
+        by_positions = _is_position_product_cheaper(
             positions, layer.output_count, layer.parameters_per_output
         )
     if not by_positions:
         m = compute_example_gradients(layer, a, g)
         rows, columns = m.flatten(0, 1), m.transpose(0, 1).flatten(1)
         return rows.T @ rows, columns @ columns.T, m.square().sum()
-    x, y = arrange_inputs(layer, a), arrange_output_gradients(layer, g)
+    x, y = arrange_layer_inputs(layer, a), arrange_layer_output_gradients(layer, g)
     of_x, of_y = x @ x.transpose(1, 2), y @ y.transpose(1, 2)
     p = x.flatten(0, 1).T @ (of_y @ x).flatten(0, 1)
     q = y.flatten(0, 1).T @ (of_x @ y).flatten(0, 1)
     return p, q, (of_x * of_y).sum()
 
 
-def _is_cheaper_by_positions(t: int, o: int, w: int) -> bool:
+def _is_position_product_cheaper(t: int, o: int, w: int) -> bool:
     """Return true if [T, T] products need fewer multiplications per example than M [o, w]."""
     return 2 * t * t * (o + w) + t * (w * w + o * o) <= o * w * (t + w + o)
 

@@ -55,7 +55,7 @@ class KroneckerFactor(ABC):
 
     @abstractmethod
     def to_tensors(self) -> dict[str, Tensor]:
-        """Return the stored tensors, which `rebuild_factor` turns back into F, bit for bit."""
+        """Return the stored tensors, which `rebuild_kronecker_factor` turns back into F, bit for bit."""
 
     def average_with(self, other: KroneckerFactor, share: float) -> KroneckerFactor:
         """Return (1 - share) · self + share · other in this factor's tier.
@@ -111,11 +111,11 @@ class DenseFactor(KroneckerFactor):
         if self.tier == "full":
             return {"matrix": self.matrix}
         # The lower half mirrors the upper one.
-        triangle = self.matrix.masked_select(_make_upper_mask(self.matrix))
+        triangle = self.matrix.masked_select(_make_upper_triangle_mask(self.matrix))
         return {"triangle": triangle.bfloat16() if self.tier == "packed bf16" else triangle}
 
     def _average_in_tier(self, other: KroneckerFactor, share: float) -> KroneckerFactor:
-        return make_dense(
+        return make_dense_factor(
             torch.lerp(self.matrix, other.to_dense().to(self.matrix), share), self.tier
         )
 
@@ -171,7 +171,7 @@ class LowRankFactor(KroneckerFactor):
         addend = (
             other
             if isinstance(other, LowRankFactor)
-            else make_low_rank(other.to_dense().to(self.vectors), rank)
+            else make_low_rank_factor(other.to_dense().to(self.vectors), rank)
         )
         diagonal = torch.lerp(self.diagonal(), addend.diagonal().to(self.remainder), share)
         roots = [
@@ -238,7 +238,7 @@ class UncorrelatedPixelsFactor(KroneckerFactor):
         addend = (
             other
             if isinstance(other, UncorrelatedPixelsFactor)
-            else make_uncorrelated(other.to_dense().to(self.channels), self.kernel)
+            else make_uncorrelated_factor(other.to_dense().to(self.channels), self.kernel)
         )
         if addend.kernel != self.kernel:
             raise ValueError(
@@ -252,12 +252,12 @@ class UncorrelatedPixelsFactor(KroneckerFactor):
         return UncorrelatedPixelsFactor(channels, self.kernel, corner)
 
 
-def make_dense(matrix: Tensor, tier: Tier = "full") -> KroneckerFactor:
+def make_dense_factor(matrix: Tensor, tier: Tier = "full") -> KroneckerFactor:
     """Return a factor with all of a symmetric matrix [w, w], rounded to what `tier` can store."""
     return DenseFactor(matrix.bfloat16().float() if tier == "packed bf16" else matrix, tier)
 
 
-def make_low_rank(matrix: Tensor, rank: int) -> LowRankFactor:
+def make_low_rank_factor(matrix: Tensor, rank: int) -> LowRankFactor:
     """Return the leading `rank` eigenvectors of a symmetric matrix, with its diagonal."""
     # `eigh` sorts ascending: the leading ones are the last.
     values, vectors = torch.linalg.eigh(matrix)
@@ -265,7 +265,7 @@ def make_low_rank(matrix: Tensor, rank: int) -> LowRankFactor:
     return _build_low_rank(vectors[:, -rank:], values[-rank:].clamp_min(0), matrix.diagonal())
 
 
-def make_uncorrelated(matrix: Tensor, kernel: int) -> UncorrelatedPixelsFactor:
+def make_uncorrelated_factor(matrix: Tensor, kernel: int) -> UncorrelatedPixelsFactor:
     """Return the mean of a matrix [w, w] over a kernel's pixels.
 
     w is channels · kernel, + 1 with a bias. Raises ValueError for another size.
@@ -282,7 +282,9 @@ def make_uncorrelated(matrix: Tensor, kernel: int) -> UncorrelatedPixelsFactor:
     )
 
 
-def compress_matrix(matrix: Tensor, limit: int | None, kernel: int = 1) -> KroneckerFactor | None:
+def compress_symmetric_matrix(
+    matrix: Tensor, limit: int | None, kernel: int = 1
+) -> KroneckerFactor | None:
     """Return a symmetric matrix [w, w] in the first tier of at most `limit` bytes.
 
     Returns None if no tier fits.
@@ -296,21 +298,21 @@ def compress_matrix(matrix: Tensor, limit: int | None, kernel: int = 1) -> Krone
     # Tiers in the order of their loss: the first two lose nothing.
     triangle = w * (w + 1) // 2
     if limit is None or w * w * each <= limit:
-        return make_dense(matrix)
+        return make_dense_factor(matrix)
     if triangle * each <= limit:
-        return make_dense(matrix, "packed")
+        return make_dense_factor(matrix, "packed")
     if triangle * 2 <= limit:
-        return make_dense(matrix, "packed bf16")
+        return make_dense_factor(matrix, "packed bf16")
     # Room for r vectors, r values and a diagonal.
     rank = min((limit // each - w) // (w + 1), MAX_RANK)
     if rank >= MIN_RANK:
-        return make_low_rank(matrix, rank)
+        return make_low_rank_factor(matrix, rank)
     if kernel > 1 and ((w // kernel) ** 2 + w % kernel) * each <= limit:
-        return make_uncorrelated(matrix, kernel)
+        return make_uncorrelated_factor(matrix, kernel)
     return None
 
 
-def rebuild_factor(tier: str, tensors: Mapping[str, Tensor]) -> KroneckerFactor:
+def rebuild_kronecker_factor(tier: str, tensors: Mapping[str, Tensor]) -> KroneckerFactor:
     """Rebuild a factor from its `to_tensors`. Raises ValueError for an unknown tier."""
     if tier == "full":
         return DenseFactor(tensors["matrix"])
@@ -339,7 +341,7 @@ def _compute_low_rank_diagonal(vectors: Tensor, values: Tensor) -> Tensor:
     return vectors.square() @ values
 
 
-def _make_upper_mask(matrix: Tensor) -> Tensor:
+def _make_upper_triangle_mask(matrix: Tensor) -> Tensor:
     """Return a mask that is true on and above the diagonal.
 
     A mask takes a sixteenth of the memory of two index tensors.
@@ -352,6 +354,6 @@ def _unpack_triangle(triangle: Tensor) -> Tensor:
     size = int((2 * triangle.numel()) ** 0.5)  # w² < w (w + 1) < (w + 1)²
     values = triangle.float() if triangle.dtype == torch.bfloat16 else triangle
     upper = values.new_zeros(size, size)
-    upper.masked_scatter_(_make_upper_mask(upper), values)
+    upper.masked_scatter_(_make_upper_triangle_mask(upper), values)
     # Without the diagonal, which would be added twice.
     return upper + upper.triu(1).T

@@ -87,7 +87,7 @@ def find_measurable_layer(network: nn.Module, name: str) -> CurvatureLayer:
     """
     modules = dict(network.named_modules())
     if name in modules:
-        return _describe_layer(name, modules[name])
+        return _describe_curvature_layer(name, modules[name])
     prefix, _, key = name.rpartition(".")
     owner = modules.get(prefix)
     if name.endswith(PROJECTION) and isinstance(owner, nn.MultiheadAttention):
@@ -113,7 +113,7 @@ def _get_layer_form(module: nn.Module) -> Form | None:
     return None
 
 
-def _describe_layer(name: str, module: nn.Module) -> CurvatureLayer:
+def _describe_curvature_layer(name: str, module: nn.Module) -> CurvatureLayer:
     """Describe a module as a layer. Raises ValueError if it cannot be measured."""
     form = _get_layer_form(module)
     if form is None:
@@ -154,7 +154,7 @@ def _is_channel_scale(parameter: Tensor) -> bool:
     return parameter.dim() == 3 and parameter.shape[1:] == (1, 1)
 
 
-def expand_parameter(parameter: Tensor, examples: int) -> Tensor:
+def expand_parameter_by_example(parameter: Tensor, examples: int) -> Tensor:
     """Return a leaf tensor with one copy of a bare parameter per example.
 
     It broadcasts as the parameter does.
@@ -169,7 +169,7 @@ def expand_parameter(parameter: Tensor, examples: int) -> Tensor:
     return rows.clone().requires_grad_()
 
 
-def arrange_inputs(layer: CurvatureLayer, a: Tensor) -> Tensor:
+def arrange_layer_inputs(layer: CurvatureLayer, a: Tensor) -> Tensor:
     """Return a layer's input as rows [B, T, w] of T positions.
 
     A convolution's rows are patches in weight.flatten(1) order. A 1 is appended where there is a
@@ -188,7 +188,7 @@ def arrange_inputs(layer: CurvatureLayer, a: Tensor) -> Tensor:
     return rows if layer.bias is None else functional.pad(rows, (0, 1), value=1.0)
 
 
-def arrange_output_gradients(layer: CurvatureLayer, g: Tensor) -> Tensor:
+def arrange_layer_output_gradients(layer: CurvatureLayer, g: Tensor) -> Tensor:
     """Return a layer's output gradient as rows [B, T, o]."""
     if layer.form == "convolution":
         return g.flatten(2).transpose(1, 2)
@@ -210,7 +210,9 @@ def compute_example_gradients(layer: CurvatureLayer, a: Tensor, g: Tensor) -> Te
         weight = compute_conv_gradients(module, a, g).flatten(2)
         return weight if layer.bias is None else torch.cat([weight, g.sum((2, 3))[..., None]], 2)
     if layer.form != "norm":
-        return arrange_output_gradients(layer, g).transpose(1, 2) @ arrange_inputs(layer, a)
+        return arrange_layer_output_gradients(layer, g).transpose(1, 2) @ arrange_layer_inputs(
+            layer, a
+        )
     first = isinstance(module, nn.BatchNorm2d) or _is_channels_first_norm(module)
     x = (
         normalise_by_running_stats(module, a)

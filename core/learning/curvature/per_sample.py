@@ -112,7 +112,8 @@ class PerSampleGradients:
         passes = scalars(logits.detach())
         # Once for all scalars, which share the inputs.
         prepared = [
-            _prepare_input(layer.module, captured[layer.module][0], self._size) for layer in used
+            _prepare_layer_input(layer.module, captured[layer.module][0], self._size)
+            for layer in used
         ]
         for i, gradient in enumerate(passes if outputs else ()):
             last = i + 1 == len(passes)
@@ -210,7 +211,7 @@ def _has_expected_shape(module: nn.Module, a: Tensor, z: Tensor) -> bool:
     return a.dim() == dimensions and z.requires_grad
 
 
-def _prepare_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
+def _prepare_layer_input(module: nn.Module, a: Tensor, size: Size) -> Tensor:
     """Return the part of a layer's input that its closed form needs, the same for every scalar."""
     if isinstance(module, nn.Conv2d):
         return a

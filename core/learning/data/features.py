@@ -52,7 +52,7 @@ class CachedFeatureSource:
         self._table = create_feature_table(
             (len(self.labels), ctx.network.backbone.width), ctx.folder, ctx.device
         )
-        with use_network_frozen(ctx):
+        with use_network_without_gradients(ctx):
             for part in parts:
                 features = ctx.network.features(source.make_batch(part, None).x, ctx.head_argument)
                 # One table for all rows of the dataset, so that a batch reads by the dataset's own
@@ -87,7 +87,7 @@ class RememberedFeatures:
         self._bytes = 0
 
     def __call__(self, images: Tensor) -> Tensor:
-        with use_network_frozen(self._ctx):
+        with use_network_without_gradients(self._ctx):
             return torch.cat([self._get_stored_features(image) for image in images.split(1)])  # type: ignore[no-untyped-call]
 
     def _get_stored_features(self, image: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class RememberedFeatures:
 
 
 @contextmanager
-def use_network_frozen(ctx: TaskTrainingContext) -> Iterator[None]:
+def use_network_without_gradients(ctx: TaskTrainingContext) -> Iterator[None]:
     """Run the context without gradients, in eval mode and in the run's number format."""
     with torch.no_grad(), ctx.use_exact_evaluation_mode(), ctx.use_mixed_precision():
         yield

@@ -31,7 +31,7 @@ UNUSED_ROWS = 20
 IMAGES, ROWS, TASKS = "images", "rows", "tasks"
 
 
-def restore_state(
+def restore_method_state(
     parts: Iterable[LocalPart], class_numbers: Sequence[Sequence[int]] = ()
 ) -> dict[str, dict[str, Tensor]]:
     """Return the state in a version's parts: type → tensors, with images uint8 [N, S, S, C].
@@ -46,7 +46,7 @@ def restore_state(
     whole = {part.type: part.path for part in listed if part.name == part.type}
     kinds = [kind for kind in TYPES if kind in whole]
     state = {
-        kind: _restore_images(load_tensors(whole[kind]), collect_image_packs(kind, listed))
+        kind: _restore_packed_images(load_tensors(whole[kind]), collect_image_packs(kind, listed))
         for kind in kinds
     }
     for part in listed:
@@ -141,7 +141,9 @@ def _build_image_pack(
     return images[first], torch.tensor([row[digest] for digest in digests])
 
 
-def _restore_images(tensors: dict[str, Tensor], packs: Mapping[int, Tensor]) -> dict[str, Tensor]:
+def _restore_packed_images(
+    tensors: dict[str, Tensor], packs: Mapping[int, Tensor]
+) -> dict[str, Tensor]:
     """Return the tensors of a part, with the images that its rows point to."""
     if ROWS not in tensors:
         return tensors

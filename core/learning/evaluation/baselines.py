@@ -72,7 +72,7 @@ class BaselineMasks(NamedTuple):
     first: Tensor | None
 
 
-def evaluate_baselines(
+def evaluate_feature_baselines(
     network: Network,
     samples: Mapping[int, ProbedImages],
     right: Mapping[int, Tensor],
@@ -136,9 +136,9 @@ def evaluate_baselines(
     itself = torch.cat(right_parts) if right_parts else torch.zeros(0, dtype=torch.bool)
     if len(itself) < FEWEST_IMAGES:
         return BaselineScores()
-    lda_baseline = _build_baseline(lda, itself)
+    lda_baseline = _build_baseline_result(lda, itself)
     return BaselineScores(
-        _build_baseline(ncm, itself),
+        _build_baseline_result(ncm, itself),
         lda_baseline,
         later if grows and lda_baseline is not None else None,
     )
@@ -155,7 +155,7 @@ def find_usable_images(labels: Tensor, classes: int, groups: Tensor | None = Non
     """
     if not len(labels):
         return None
-    counts = torch.bincount(labels[find_first_of_each_group(labels, groups)[0]])
+    counts = torch.bincount(labels[find_first_image_of_each_group(labels, groups)[0]])
     enough = int((counts >= FEWEST_OF_A_CLASS).sum())
     if enough < 2 or enough < (1 - LEFT_OUT) * classes:
         return None
@@ -169,11 +169,11 @@ def assign_group_folds(labels: Tensor, groups: Tensor | None = None) -> Tensor:
     Images of a class are dealt in turn, in their order. `groups` is as in `find_usable_images`;
     near duplicates of a class are in the fold of the first of them.
     """
-    first, of = find_first_of_each_group(labels, groups)
+    first, of = find_first_image_of_each_group(labels, groups)
     return _assign_folds_by_class(labels[first])[of]
 
 
-def find_first_of_each_group(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
+def find_first_image_of_each_group(labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the rows of the first image of each group in each class, and each image's index into
     them.
 
@@ -210,7 +210,7 @@ def classify_by_cross_validation(
     Args:
         features: float32 [n, D].
         labels: int64 [n] on the CPU, two images or more of each class.
-        rows: as of `evaluate_baselines`.
+        rows: as of `evaluate_feature_baselines`.
         groups: as of `find_usable_images`; two or more in each class.
     """
     number, label = torch.unique(labels, return_inverse=True)
@@ -226,7 +226,9 @@ def classify_by_cross_validation(
         out = fold == one
         # Subtracted from the whole, so that each image is summed twice, and not once for each other
         # fold.
-        made_of = subtract_sums(whole, compute_class_sums(h[out], label[out], len(number), wide))
+        made_of = subtract_part_sums(
+            whole, compute_class_sums(h[out], label[out], len(number), wide)
+        )
         ncm[out] = (
             h[out] @ functional.normalize(discriminant.compute_class_means(made_of)).T
         ).argmax(1)
@@ -267,7 +269,7 @@ def compute_class_sums(h: Tensor, labels: Tensor, classes: int, wide: bool) -> F
     return FeatureSums(h.new_zeros(0, 0), cross, torch.bincount(labels, minlength=classes))
 
 
-def subtract_sums(whole: FeatureSums, part: FeatureSums) -> FeatureSums:
+def subtract_part_sums(whole: FeatureSums, part: FeatureSums) -> FeatureSums:
     """Return the sums of all images except those in `part`."""
     return FeatureSums(whole.gram - part.gram, whole.cross - part.cross, whole.counts - part.counts)
 
@@ -296,7 +298,7 @@ def _count_later_confusions(
     return rows_by_task
 
 
-def _build_baseline(by_task: Mapping[str, Counts], own: Tensor) -> BaselineResult | None:
+def _build_baseline_result(by_task: Mapping[str, Counts], own: Tensor) -> BaselineResult | None:
     if not by_task:
         return None
     correct, total = (sum(counts[i] for counts in by_task.values()) for i in (0, 1))

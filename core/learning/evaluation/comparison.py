@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from core.learning.data.dataset import Dataset
-from core.learning.evaluation.evaluate import Predict, can_predict_task, predict_task
+from core.learning.evaluation.evaluate import Predict, can_predict_task, predict_dataset
 from core.learning.evaluation.probe import VersionKnnProbe
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
@@ -67,7 +67,7 @@ def count_changed_predictions(
             continue
         before = parent.known.get(task)
         if before is None:
-            predictions[task], scores = predict_task(
+            predictions[task], scores = predict_dataset(
                 parent.network, data, task, parent.predict, inputs, parent.temperature
             )
             before = data.problem.is_right(scores)
@@ -111,7 +111,7 @@ def run_knn_probe(
     return {"all": probe.probe_all_tasks(), "tasks": tasks}
 
 
-def update_norm(
+def compute_update_norm(
     network: Network, start: Mapping[str, Tensor], names: set[str]
 ) -> dict[str, float | None]:
     """Return ‖θ_new - θ_old‖₂ over the set S; for a grown parameter, over the part both versions

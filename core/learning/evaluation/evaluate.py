@@ -78,10 +78,10 @@ def score_task_images(
     network: Network, data: Dataset, task: int, predict: Predict, inputs: InputNormaliser
 ) -> Tensor:
     """Return the scores [N] of a version's predictions on `data`."""
-    return predict_task(network, data, task, predict, inputs)[1]
+    return predict_dataset(network, data, task, predict, inputs)[1]
 
 
-def predict_task(
+def predict_dataset(
     network: Network,
     data: Dataset,
     task: int,
@@ -137,7 +137,7 @@ def choose_batch_size(images: Tensor) -> int:
 
 
 def count_correct_by_class(data: Dataset, scores: Tensor) -> EvaluationResult:
-    """Count the scores [N] of `predict_task`, in total and by class."""
+    """Count the scores [N] of `predict_dataset`, in total and by class."""
     problem, right = data.problem, data.problem.is_right(scores)
     per_class = problem.count_by_class(right, data.labels, data.names)
     # A mean of right or wrong is the quotient of the counts, so it is not stored twice.
@@ -146,7 +146,7 @@ def count_correct_by_class(data: Dataset, scores: Tensor) -> EvaluationResult:
     return EvaluationResult(int(right.sum()), len(data), per_class, measure)
 
 
-def score_images(
+def score_image_predictions(
     network: Network,
     part: EvaluationImages,
     head: int | None,

@@ -28,7 +28,7 @@ from core.learning.data.held_out_features import HeldOutFeatures, replace_images
 from core.learning.evaluation import stored_predictions
 from core.learning.evaluation.ancestors import StartingVersions, Which
 from core.learning.evaluation.anytime import Accuracy
-from core.learning.evaluation.baselines import BaselineScores, evaluate_baselines
+from core.learning.evaluation.baselines import BaselineScores, evaluate_feature_baselines
 from core.learning.evaluation.calibration.error import measure_calibration
 from core.learning.evaluation.calibration.held_out import (
     HeldOutLogits,
@@ -47,7 +47,7 @@ from core.learning.evaluation.evaluate import (
     compute_mean_loss,
     compute_task_logits,
     count_correct_by_class,
-    predict_task,
+    predict_dataset,
     score_task_images,
 )
 from core.learning.evaluation.probe import VersionKnnProbe
@@ -109,13 +109,15 @@ class Evaluator:
                 held_out
             ):
                 continue
-            measured = network if version == "parent" else self._ancestors.load_network("base")
+            measured = (
+                network if version == "parent" else self._ancestors.load_version_network("base")
+            )
             move_network_to_device(measured, self._inputs.device)
-            predictions = predict_task(
+            predictions = predict_dataset(
                 measured,
                 held_out,
                 self._number,
-                self._ancestors.load_predict(version),
+                self._ancestors.load_prediction_function(version),
                 self._inputs,
                 self._ancestors.get_temperature(version),
             )
@@ -151,9 +153,9 @@ class Evaluator:
         # Loaded again: the one that the task started from has been trained.
         older: dict[str, Network] = {}
         if self._ancestors.same or self._spec.with_ancestors:
-            older["parent"] = self._ancestors.load_network("parent")
+            older["parent"] = self._ancestors.load_version_network("parent")
         if not self._ancestors.same:
-            older["base"] = self._ancestors.load_network("base")
+            older["base"] = self._ancestors.load_version_network("base")
         for ancestor in older.values():
             move_network_to_device(ancestor, self._inputs.device)
         base = dict(older["parent" if self._ancestors.same else "base"].named_parameters())
@@ -186,7 +188,7 @@ class Evaluator:
         """Return how many predictions changed since the parent, by task; keep the parent's."""
         parent = ComparedParent(
             network,
-            self._ancestors.load_predict("parent"),
+            self._ancestors.load_prediction_function("parent"),
             self._ancestors.get_temperature("parent"),
             self._read_parent_correctness(network, parts),
         )
@@ -275,7 +277,7 @@ class Evaluator:
             rows = torch.tensor(
                 [row_of.get(name, len(row_of)) for name in probe.class_names], dtype=torch.int64
             )
-        baselines = evaluate_baselines(network, probe.samples, right, rows, probe.groups)
+        baselines = evaluate_feature_baselines(network, probe.samples, right, rows, probe.groups)
         for name, baseline in (("ncm", baselines.ncm), ("lda", baselines.lda)):
             if baseline is not None:
                 correct, total = baseline.all
@@ -293,7 +295,7 @@ class Evaluator:
         In the units of the method's `compute_example_losses`; `before` is the parent's. The mean
         weighs tasks alike.
         """
-        parent = self._ancestors.load_network("parent")
+        parent = self._ancestors.load_version_network("parent")
         move_network_to_device(parent, self._inputs.device)
         tasks: dict[str, LossRise] = {}
         rises: list[float] = []
@@ -362,7 +364,7 @@ class Evaluator:
         # Outputs that are no scores of classes have no temperature.
         if not self._problem.has_classes:
             return self._record_matrix_cells(
-                (task, data, predict_task(network, data, task, predict, self._inputs))
+                (task, data, predict_dataset(network, data, task, predict, self._inputs))
                 for task, data in answerable.items()
             ), None
         # Some of the images are enough for a temperature; predictions need all of them.
@@ -392,7 +394,7 @@ class Evaluator:
 
         def predict_by_logits(task: int, data: Dataset) -> tuple[Prediction, Tensor]:
             if stride != 1:
-                return predict_task(network, data, task, predict, self._inputs, value)
+                return predict_dataset(network, data, task, predict, self._inputs, value)
             targets = logits[task].targets
             predictions = data.problem.decode(logits[task].values, targets, value)
             return predictions, data.problem.score(predictions, targets)

@@ -25,7 +25,7 @@ RESULT = "result.json"
 _VERSION: MeasuredVersion = "new"
 
 
-def measure_version(spec: MeasureSpec, emit: Emit) -> Path:
+def measure_version_by_spec(spec: MeasureSpec, emit: Emit) -> Path:
     """Measure the version of a spec on its images; return the folder with the result.
 
     Raises:
@@ -35,8 +35,8 @@ def measure_version(spec: MeasureSpec, emit: Emit) -> Path:
     emit(PhaseEvent(phase="measure"))
     device = open_device_with_limit(spec.device, spec.gpu_memory_share)
     manifest, paths = spec.manifest, {part.name: part.path for part in spec.parts}
-    network = predicting.load_network(manifest, paths)
-    method = predicting.load_method(manifest, paths, device)
+    network = predicting.load_version_network(manifest, paths)
+    method = predicting.load_prediction_method(manifest, paths, device)
     move_network_to_device(network, device)
     problem = get_problem(manifest.problem)
     data = Dataset.read_dataset_file(spec.held_out, spec.classes, problem)
@@ -73,6 +73,6 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     def run_measurement(emit: Emit) -> None:
         exit_on_stop_request(control_fd, out_fd)
         spec = MeasureSpec.from_json(json.loads(Path(spec_path).read_text()))
-        emit(DoneEvent(path=measure_version(spec, emit)))
+        emit(DoneEvent(path=measure_version_by_spec(spec, emit)))
 
     return run_with_event_output(out_fd, before, run_measurement)

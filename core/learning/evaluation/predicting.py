@@ -24,7 +24,7 @@ from core.learning.evaluation.evaluate import Predict
 from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_network, build_network
-from core.learning.networks.families import rebuild_network
+from core.learning.networks.families import rebuild_described_network
 from core.learning.networks.network import get_part_type
 from core.learning.precision import InputNormaliser, use_full_precision
 from core.learning.problems.registry import get_problem
@@ -33,7 +33,7 @@ from core.learning.state import MethodState, load_tensors
 BASE_PART = "base"
 
 
-def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
+def load_version_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
     """Load the version's network in eval mode, on the CPU, in float32.
 
     In version 0 the head may be missing: it is then zero rows for the classes that the manifest
@@ -61,7 +61,7 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
         network.backbone.load_base_weights(load_file(part_paths[BASE_PART]))
     elif backbone or not first:
         description = None if manifest.network is None else manifest.network.to_json()
-        network = rebuild_network(
+        network = rebuild_described_network(
             build_empty_network(architecture, image, scenario, heads), description
         )
         # By type: the parts of a method's state lie in the same folder.
@@ -85,7 +85,7 @@ def load_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> Network:
     return network.eval()
 
 
-def load_method(
+def load_prediction_method(
     manifest: Manifest, part_paths: Mapping[str, Path], device: torch.device | None = None
 ) -> Method:
     """Return the method that made the version, with only the state that its predictions read.

@@ -93,7 +93,7 @@ class VersionKnnProbe:
         at = choose_evenly_spaced(len(data), TASK_IMAGES)
         head = task if self._network.scenario == "task" else None
         features, labels = (
-            compute_features(self._network, data.images[at], self._inputs, head),
+            compute_image_features(self._network, data.images[at], self._inputs, head),
             data.labels[at],
         )
         class_numbers = [
@@ -129,7 +129,7 @@ class VersionKnnProbe:
         )
 
 
-def compute_features(
+def compute_image_features(
     network: Network, images: Tensor, inputs: InputNormaliser, head: int | None = None
 ) -> Tensor:
     """Return features float32 [N, width] of uint8 images, in eval mode; training modes are

@@ -29,10 +29,10 @@ def score_trial(
     """
     if not parts:
         return _score_left_out(method, ctx)
-    return _score_selection(network, method, ctx.inputs, parts, ancestors)
+    return _score_on_selection_images(network, method, ctx.inputs, parts, ancestors)
 
 
-def _score_selection(
+def _score_on_selection_images(
     network: Network,
     method: Method,
     inputs: InputNormaliser,

@@ -23,7 +23,7 @@ from core.learning.training.child import Emit, exit_on_stop_request, run_with_ev
 RESULT = "result.json"
 
 
-def export_graph(spec: ExportSpec, emit: Emit) -> Path:
+def export_version_graph(spec: ExportSpec, emit: Emit) -> Path:
     """Make and check the graph of a version; return the folder with its files and `result.json`.
 
     Raises:
@@ -34,8 +34,8 @@ def export_graph(spec: ExportSpec, emit: Emit) -> Path:
     manifest, image = spec.manifest, spec.manifest.image
     paths = {part.name: part.path for part in spec.parts}
     network, method = (
-        predicting.load_network(manifest, paths),
-        predicting.load_method(manifest, paths),
+        predicting.load_version_network(manifest, paths),
+        predicting.load_prediction_method(manifest, paths),
     )
     module = ProbabilityModule(
         network, method, manifest.normalise, image.channels, manifest.logit_divisor, spec.sure_from
@@ -83,6 +83,6 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     def run_export(emit: Emit) -> None:
         exit_on_stop_request(control_fd, out_fd)
         spec = ExportSpec.from_json(json.loads(Path(spec_path).read_text()))
-        emit(DoneEvent(path=export_graph(spec, emit)))
+        emit(DoneEvent(path=export_version_graph(spec, emit)))
 
     return run_with_event_output(out_fd, before, run_export)

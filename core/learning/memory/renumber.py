@@ -15,7 +15,7 @@ _OF_HEAD = re.compile(r"(^|[./])head\.(weight|bias)\Z")
 """Names of tensors with a row for each class, such as the importance of the head's weights."""
 
 
-def renumber_memory(section: StateSection, classes: ClassMap) -> None:
+def renumber_replay_labels(section: StateSection, classes: ClassMap) -> None:
     """Renumber the labels of remembered images, and remove the images of dropped classes.
 
     Logits of a merged class are the mean of its former ones, as its row of the head is.

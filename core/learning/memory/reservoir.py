@@ -195,7 +195,7 @@ class ReservoirBuffer:
             self._section.json.pop(SEEN, None)  # counts by class would cover only some batches
             return choose_reservoir_slots(draws, self.offered_count, self.item_count, self.capacity)
         new = labels.cpu()
-        classes = _number_classes(new, torch.full_like(new, task)) if self._heads else new
+        classes = _number_labels_by_task(new, torch.full_like(new, task)) if self._heads else new
         slot_classes = self._get_classes().tolist() if self.item_count else []
         offered_by_class = {
             int(kind): count for kind, count in self._section.json.get(SEEN, {}).items()
@@ -213,7 +213,7 @@ class ReservoirBuffer:
         """Return the class of each item, int64 [size], on the CPU."""
         labels = self._section.copy_tensor_to_host("labels")
         return (
-            _number_classes(labels, self._section.copy_tensor_to_host("tasks"))
+            _number_labels_by_task(labels, self._section.copy_tensor_to_host("tasks"))
             if self._heads
             else labels
         )
@@ -232,12 +232,12 @@ class ReservoirBuffer:
         if old.dim() == 2 and value.shape[1] != old.shape[1]:
             width = max(old.shape[1], value.shape[1])
             old, value = (torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in (old, value))
-        old = _extend_rows(old, size, self.capacity)
+        old = _grow_row_storage(old, size, self.capacity)
         # In place: the buffer may be large, and a step changes few of its rows.
         return old.index_copy_(0, at, value)
 
 
-def open_reservoir(
+def open_run_reservoir(
     ctx: TaskTrainingContext, section: StateSection, capacity: int
 ) -> ReservoirBuffer:
     """Return the reservoir of a run, balanced if its recipe says so."""
@@ -250,7 +250,7 @@ def open_reservoir(
     )
 
 
-def _number_classes(labels: Tensor, tasks: Tensor) -> Tensor:
+def _number_labels_by_task(labels: Tensor, tasks: Tensor) -> Tensor:
     """Return a class number for each label of each task, int64 [n]."""
     # Labels are far below 2³², so no two classes get one number.
     return (tasks << 32) + labels
@@ -294,7 +294,7 @@ def rescale_reservoir_counters(section: StateSection, *, offers: int, logits: bo
             section.tensors.pop(name, None)
 
 
-def _extend_rows(old: Tensor, size: int, capacity: int) -> Tensor:
+def _grow_row_storage(old: Tensor, size: int, capacity: int) -> Tensor:
     """Return `old` with `size` rows.
 
     Storage doubles, so filling costs linear time, not quadratic.

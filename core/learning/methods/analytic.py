@@ -33,12 +33,12 @@ from core.contract.manifest import FEATURES, ORDER, REST, STATISTICS, TOTALS
 from core.contract.projection import count_random_features
 from core.learning.analytic import balance, choice, discriminant, ridge
 from core.learning.analytic.choice import LeftOutExamples, count_examples_to_score
-from core.learning.analytic.classes import SUMS, renumber_features, renumber_statistics
+from core.learning.analytic.classes import SUMS, renumber_retained_features, renumber_sums_of_tasks
 from core.learning.analytic.linear import (
     LinearWeights,
-    append_ones,
+    append_column_of_ones,
     draw_projection_matrix,
-    project_features,
+    project_to_random_features,
 )
 from core.learning.analytic.offsets import fit_class_offsets
 from core.learning.analytic.rows import (
@@ -231,10 +231,10 @@ class Analytic(Method):
     def renumber_classes(self, classes: ClassMap) -> None:
         """Merge or drop classes in the stored sums and features, whose sample is drawn again."""
         tasks, statistics = self._list_stored_tasks(), self.state[STATISTICS]
-        statistics.tensors = renumber_statistics(statistics.tensors, tasks, classes)
+        statistics.tensors = renumber_sums_of_tasks(statistics.tensors, tasks, classes)
         stored, self.state[FEATURES].tensors = self.state[FEATURES].tensors, {}
         for task in tasks:
-            rows = renumber_features(stored, task, classes)
+            rows = renumber_retained_features(stored, task, classes)
             if rows is not None and len(rows):
                 self._store_features(task, rows)
         self.state[TOTALS].clear_section()
@@ -347,11 +347,11 @@ class Analytic(Method):
     def _project_features(self, phi: Tensor) -> Tensor:
         """Map features [B, D] to the random features [B, K]; unchanged without a projection."""
         drawn = self.state["projection"].tensors.get(PROJECTION)
-        return phi if drawn is None else project_features(phi, drawn)
+        return phi if drawn is None else project_to_random_features(phi, drawn)
 
     def _add_bias_column(self, h: Tensor) -> Tensor:
         """Return the features to sum over: plain ones get a column of ones for a ridge's bias."""
-        return h if self._has_projection else append_ones(h)
+        return h if self._has_projection else append_column_of_ones(h)
 
     @property
     def _has_projection(self) -> bool:
@@ -475,10 +475,10 @@ class Analytic(Method):
         if strength is not None:
             # The hyper-parameter is in units of the mean of G's diagonal.
             strength *= float(weighted.gram.diagonal().mean())
-            weight = ridge.solve_ridge(weighted, strength)
+            weight = ridge.solve_ridge_regression(weighted, strength)
         elif left_out is not None and len(labels):
             strength = left_out.select_examples(examples.choosing).choose_strength(weighted)
-            weight = ridge.solve_ridge(weighted, strength)
+            weight = ridge.solve_ridge_regression(weighted, strength)
         else:
             strength, weight = ridge.choose_ridge_strength(weighted)
         if left_out is not None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
 from core.learning.memory.replay import make_inputs_of_items
-from core.learning.memory.reservoir import ReservoirBuffer, open_reservoir
+from core.learning.memory.reservoir import ReservoirBuffer, open_run_reservoir
 from core.learning.methods.dlcft_memory import (
     CurvatureMemory,
     CurvatureSettings,
@@ -409,7 +409,7 @@ class Dlcft(Method):
         )
 
     def _open_reservoir(self, ctx: TaskTrainingContext) -> ReservoirBuffer:
-        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
+        return open_run_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
 
     def _count_sign_vectors(self, ctx: TaskTrainingContext) -> int | None:
         """Return the number of sign vectors per image; None: every output by itself."""

@@ -25,10 +25,10 @@ from torch.func import functional_call
 from core.learning.curvature.block import DiagonalBlock, GramBlock
 from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
-from core.learning.curvature.factor import compress_matrix
+from core.learning.curvature.factor import compress_symmetric_matrix
 from core.learning.curvature.fisher import draw_rademacher_cotangents, make_basis_cotangents
 from core.learning.curvature.layers import list_layer_names
-from core.learning.methods.squared_loss import append_ones, compute_target_residuals
+from core.learning.methods.squared_loss import append_column_of_ones, compute_target_residuals
 from core.learning.networks.linear.linearised import DISPLACEMENT, LinearisedNetwork
 from core.learning.precision import use_full_precision
 from core.learning.state import StateSection
@@ -101,8 +101,8 @@ def measure_task_curvature(
         ValueError: without examples.
     """
     main, diagonal_estimate = (
-        _create_estimator(network, task, measurement.kind),
-        _create_estimator(network, task, "diagonal") if measurement.diagonal else None,
+        _create_curvature_estimator(network, task, measurement.kind),
+        _create_curvature_estimator(network, task, "diagonal") if measurement.diagonal else None,
     )
     first_order = _FirstOrderSums(network, task, measurement.alpha)
     change = _UpdateOutputChange(network, task, deltas)
@@ -114,7 +114,9 @@ def measure_task_curvature(
             diagonal_estimate.add_examples(x, lambda _, c=cotangents: c)  # type: ignore[misc]
         # Measured on the first batch alone, since it takes two further passes.
         if ratio is None:
-            ratio = _compute_trace_ratio(network, x, task, measurement.kind, cotangents)
+            ratio = _compute_stored_to_exact_trace_ratio(
+                network, x, task, measurement.kind, cotangents
+            )
         change.add_batch_changes(x, first_order.add_batch_gradient(x, y))
     gram, gradient = first_order.compute_mean_gram(), first_order.compute_mean_gradient()
     curvature = _build_curvature(main, gram, measurement.max_factor_bytes)
@@ -123,7 +125,9 @@ def measure_task_curvature(
     diagonals = (
         {} if diagonal_estimate is None else _extract_diagonals(diagonal_estimate, gram, gradient)
     )
-    diagonal_coupling = change.compute_change_ratio(_compute_half_quadratic(diagonals, deltas))
+    diagonal_coupling = change.compute_change_ratio(
+        _compute_diagonal_quadratic_penalty(diagonals, deltas)
+    )
     return TaskStatistics(curvature, gradient, diagonals, coupling, diagonal_coupling, health)
 
 
@@ -314,7 +318,7 @@ class _FirstOrderSums:
             )
             if self._task is None:
                 # The head of a fixed readout reads the value alone.
-                z = append_ones(value if network.fixed_head else value + tangent)
+                z = append_column_of_ones(value if network.fixed_head else value + tangent)
                 self._gram = z.T @ z if self._gram is None else self._gram + z.T @ z
                 of_head = u.T @ z
                 self._add_gradients_to_sums(
@@ -388,13 +392,15 @@ def _compute_end_metrics(
     }
 
 
-def _compute_half_quadratic(diagonals: Mapping[str, Tensor], deltas: Mapping[str, Tensor]) -> float:
+def _compute_diagonal_quadratic_penalty(
+    diagonals: Mapping[str, Tensor], deltas: Mapping[str, Tensor]
+) -> float:
     """Return 1/2 Δᵀ D Δ over the parameters that have both."""
     shared = [(d, deltas[name]) for name, d in diagonals.items() if name in deltas]
     return sum(float((d * delta.square()).sum()) / 2 for d, delta in shared)
 
 
-def _create_estimator(
+def _create_curvature_estimator(
     network: LinearisedNetwork, task: int | None, kind: Kind
 ) -> CurvatureEstimator:
     """Return an empty estimate of the backbone's curvature."""
@@ -421,7 +427,7 @@ def _make_cotangents(
     )
 
 
-def _compute_trace_ratio(
+def _compute_stored_to_exact_trace_ratio(
     network: LinearisedNetwork, x: Tensor, task: int | None, kind: Kind, cotangents: list[Tensor]
 ) -> float:
     """Return the trace of the stored form over the exact one, on a batch.
@@ -430,7 +436,7 @@ def _compute_trace_ratio(
     """
     traces = []
     for of in (kind, "diagonal"):
-        estimate = _create_estimator(network, task, of)
+        estimate = _create_curvature_estimator(network, task, of)
         estimate.add_examples(x, lambda _: cotangents)
         traces.append(float(LayerCurvatures(estimate.build_blocks()).trace()))
     # A trace of 0 has no gradient to compare: nothing was distorted.
@@ -448,7 +454,7 @@ def _build_curvature(
         f"{DISPLACEMENT}{layer}": block for layer, block in estimate.build_blocks(limit).items()
     }
     if gram is not None:
-        factor = compress_matrix(gram, limit)
+        factor = compress_symmetric_matrix(gram, limit)
         if factor is None:
             raise ValueError(
                 f"max_factor_bytes {limit} leaves no room for the head's {gram.nbytes} bytes"

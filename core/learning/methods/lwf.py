@@ -152,10 +152,10 @@ class LearningWithoutForgetting(Method):
         ctx.cache.pop("teacher", None)
 
     def _compute_distillation(self, logits: Tensor, target: Tensor) -> Tensor:
-        return compute_distillation(logits.float(), target.float(), self.hyper.temperature)
+        return compute_distillation_loss(logits.float(), target.float(), self.hyper.temperature)
 
 
-def compute_distillation(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
+def compute_distillation_loss(logits: Tensor, target: Tensor, temperature: float) -> Tensor:
     """Return the mean over the batch of the cross-entropy between softened outputs.
 
     Its gradient is (q' - p') / (T · B). No gradient flows into `target`.

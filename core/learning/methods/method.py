@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from core.learning.class_map import ClassMap
-from core.learning.memory.renumber import renumber_head_rows, renumber_memory
+from core.learning.memory.renumber import renumber_head_rows, renumber_replay_labels
 from core.learning.networks import Network
 from core.learning.recipe import OptimizerRecipe, StrictRecipeModel
 from core.learning.state import MethodState
@@ -290,7 +290,7 @@ class Method:
         Memories lose the images of dropped classes; importances of the head's rows are averaged.
         """
         for kind in ("buffer", "exemplars"):
-            renumber_memory(self.state[kind], classes)
+            renumber_replay_labels(self.state[kind], classes)
         for kind in ("curvature", "own"):
             renumber_head_rows(self.state[kind], classes)
 

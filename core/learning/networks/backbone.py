@@ -123,7 +123,7 @@ class Backbone(nn.Module):
                 raise ValueError(f"the base lacks the tensor {name}")
 
 
-def split_evenly(layers: list[Layer], count: int) -> list[list[Layer]]:
+def split_layers_evenly(layers: list[Layer], count: int) -> list[list[Layer]]:
     """Split layers into up to `count` runs of near-equal length.
 
     Where the length does not divide evenly, earlier runs are longer.

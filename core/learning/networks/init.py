@@ -16,7 +16,7 @@ from torch import Tensor, nn
 Rule = Callable[[str, nn.Module, torch.Generator], bool]
 
 
-def fill_weights(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
+def initialise_weights(root: nn.Module, rule: Rule, generator: torch.Generator) -> None:
     """Initialise every parameter and buffer of a module and of the modules inside it.
 
     `rule(name, module, generator)` fills a module's own tensors and returns false for a module that
@@ -30,13 +30,13 @@ def fill_weights(root: nn.Module, rule: Rule, generator: torch.Generator) -> Non
             # Buffers too: on memory that `to_empty` left uninitialised, running statistics would be
             # garbage.
             owns = owns or next(module.buffers(recurse=False), None) is not None
-            if owns and not _reset_norm(module) and not rule(name, module, generator):
+            if owns and not _reset_norm_layer(module) and not rule(name, module, generator):
                 raise TypeError(
                     f"no initialisation is defined for {name} ({type(module).__name__})"
                 )
 
 
-def _reset_norm(module: nn.Module) -> bool:
+def _reset_norm_layer(module: nn.Module) -> bool:
     """Reset a norm layer and return true; return false for other modules."""
     if isinstance(module, nn.BatchNorm2d):
         module.reset_parameters()

@@ -36,12 +36,12 @@ class ClassPredictions(Prediction):
     leaders: Tensor | None = None
     leader_counts: Tensor | None = None
 
-    def mask_correct(self, targets: Tensor) -> Tensor:
+    def mask_correct_predictions(self, targets: Tensor) -> Tensor:
         """Return bool [N], true where the predicted row is the target, int64 [N]."""
         return self.rows == targets
 
 
-def predict_answers(logits: Tensor, targets: Tensor, temperature: float) -> ClassPredictions:
+def make_class_predictions(logits: Tensor, targets: Tensor, temperature: float) -> ClassPredictions:
     """Return the predictions of logits [N, classes], with the softmax of logits / temperature.
 
     targets: int64 [N], the true rows.
@@ -67,7 +67,9 @@ def choose_highest_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Ten
     return row.squeeze(1).int().cpu(), probabilities.squeeze(1).half().cpu()
 
 
-def concatenate_answers(parts: Sequence[ClassPredictions], classes: int) -> ClassPredictions:
+def concatenate_class_predictions(
+    parts: Sequence[ClassPredictions], classes: int
+) -> ClassPredictions:
     """Concatenate predictions of one head with `classes` classes."""
     # An empty part, so that a task without images has tensors of the right types.
     none = torch.zeros(0, dtype=choose_integer_type(classes))

@@ -12,8 +12,8 @@ from torch.nn import functional
 from core.contract import problem as names
 from core.learning.problems.class_answers import (
     ClassPredictions,
-    concatenate_answers,
-    predict_answers,
+    concatenate_class_predictions,
+    make_class_predictions,
 )
 from core.learning.problems.problem import DataError, Learner, PrimaryMeasure, Problem
 from core.learning.problems.registration import PROBLEMS, register
@@ -93,11 +93,11 @@ class Classification(Problem[ClassPredictions]):
 
     def decode(self, outputs: Tensor, targets: Tensor, temperature: float) -> ClassPredictions:
         """Return the predicted rows, with their softmax of outputs / temperature."""
-        return predict_answers(outputs, targets, temperature)
+        return make_class_predictions(outputs, targets, temperature)
 
     def join_predictions(self, parts: Sequence[ClassPredictions], outputs: int) -> ClassPredictions:
         """Concatenate predictions of one head."""
-        return concatenate_answers(parts, outputs)
+        return concatenate_class_predictions(parts, outputs)
 
     def read_prediction(self, tensors: Mapping[str, Tensor]) -> ClassPredictions:
         """Return stored predictions; older ones lack targets and leaders."""
@@ -111,7 +111,7 @@ class Classification(Problem[ClassPredictions]):
 
     def score(self, prediction: ClassPredictions, targets: Tensor) -> Tensor:
         """Return bool [N], true where the predicted row is the target."""
-        return prediction.mask_correct(targets)
+        return prediction.mask_correct_predictions(targets)
 
     def count_by_class(
         self, right: Tensor, labels: Tensor, names: Sequence[str]

@@ -22,10 +22,10 @@ from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import Dataset
 from core.learning.data.held_out_features import FeatureDataset
 from core.learning.evaluation.ancestors import StartingVersions
-from core.learning.evaluation.probe import choose_evenly_spaced, compute_features
+from core.learning.evaluation.probe import choose_evenly_spaced, compute_image_features
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
-from core.learning.reports.data_findings import build_findings
+from core.learning.reports.data_findings import build_data_findings
 from core.learning.reports.duplicates import group_near_duplicates, read_or_compute_hashes
 from core.learning.reports.mislabelled import find_mislabelled_classes
 from core.learning.reports.shift import (
@@ -113,14 +113,14 @@ class TaskImageInspector:
         report["suspects"] = report["suspects"][:SHOWN]
         held_out = self._read_held_out(spec.task)
         num_held_out = 0 if held_out is None else len(held_out)
-        report["findings"] = build_findings(report, len(data), num_held_out, spec.settled)
+        report["findings"] = build_data_findings(report, len(data), num_held_out, spec.settled)
         return report
 
     def _build_parent_predictor(self) -> ParentPredictor:
         """Return the version that the job starts from, as the shift tests use it."""
         return ParentPredictor(
             self.network,
-            self.ancestors.load_predict("parent"),
+            self.ancestors.load_prediction_function("parent"),
             self.inputs,
             self.ancestors.get_temperature("parent"),
             self.spec.parent.version,
@@ -249,7 +249,9 @@ class TaskImageInspector:
         head = self.spec.task.number if self.spec.scenario == "task" else None
         parts = []
         for chunk in rows.split(_PASS):  # type: ignore[no-untyped-call]
-            parts.append(compute_features(self.network, images[chunk], self.inputs, head).cpu())
+            parts.append(
+                compute_image_features(self.network, images[chunk], self.inputs, head).cpu()
+            )
             self.alive()
         return torch.cat(parts).clone()
 
@@ -260,7 +262,7 @@ def join_blocking_findings(report: DataReport) -> str:
     return " ".join(one["text"] for one in report["findings"] if one["holds"])
 
 
-def log_findings(
+def log_data_findings(
     report: DataReport,
     response: Literal["warn", "hold"],
     log: Callable[[str], None],

@@ -75,7 +75,9 @@ def find_mislabelled_classes(
     )
     confirmed: list[tuple[Mislabelled, Tensor, Tensor]] = []
     right = (
-        _count_correct(parent, {data.names[label] for label in doubted}, earlier) if doubted else {}
+        _count_correct_by_class(parent, {data.names[label] for label in doubted}, earlier)
+        if doubted
+        else {}
     )
     for label, suggested in doubted.items():
         correct, held_out = right.get(data.names[label], (0, 0))
@@ -158,7 +160,7 @@ def _find_often_confused_labels(
     }
 
 
-def _count_correct(
+def _count_correct_by_class(
     parent: ParentPredictor, names: set[str], earlier: EarlierHeldOutLoader
 ) -> dict[str, tuple[int, int]]:
     """Return, by class, its correct and all held-out images in earlier tasks."""

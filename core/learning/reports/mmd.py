@@ -23,7 +23,7 @@ class MmdEstimate(NamedTuple):
     p: float
 
 
-def measure_discrepancy(
+def measure_mmd_discrepancy(
     x: Tensor, y: Tensor, generator: torch.Generator, permutations: int = PERMUTATIONS
 ) -> MmdEstimate:
     """Compare two samples by MMD² and its permutation test.

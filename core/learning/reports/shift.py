@@ -20,7 +20,7 @@ from torch import Tensor
 from core.contract.reports.data_report import ClassShift, Shift
 from core.learning.analytic import discriminant
 from core.learning.analytic.sums import FeatureSums
-from core.learning.reports.mmd import measure_discrepancy
+from core.learning.reports.mmd import measure_mmd_discrepancy
 
 MOST = 500
 """Maximum number of images on each side: more would show only negligible shifts."""
@@ -65,8 +65,8 @@ def compare_image_samples(
     one: LabelledSample, other: LabelledSample, generator: torch.Generator
 ) -> ShiftTest:
     """Run both tests, on features and on brightness and contrast."""
-    by_features = measure_discrepancy(one.features, other.features, generator)
-    by_light = measure_discrepancy(one.light, other.light, generator)
+    by_features = measure_mmd_discrepancy(one.features, other.features, generator)
+    by_light = measure_mmd_discrepancy(one.light, other.light, generator)
     return ShiftTest(
         by_features.mmd2, by_features.p, by_light.p, min(1.0, 2 * min(by_features.p, by_light.p))
     )

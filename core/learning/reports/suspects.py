@@ -21,8 +21,8 @@ from core.learning.evaluation.baselines import (
     FOLDS,
     assign_group_folds,
     compute_class_sums,
-    find_first_of_each_group,
-    subtract_sums,
+    find_first_image_of_each_group,
+    subtract_part_sums,
 )
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
@@ -64,7 +64,7 @@ def find_suspect_labels(
         generator: of the CPU; for wide features.
         groups: int64 [n], equal numbers of near duplicates; None: there are none.
     """
-    counts = torch.bincount(labels[find_first_of_each_group(labels, groups)[0]], minlength=1)
+    counts = torch.bincount(labels[find_first_image_of_each_group(labels, groups)[0]], minlength=1)
     judged = (counts >= FEWEST_OF_A_CLASS)[labels].nonzero().squeeze(1)
     number, label = torch.unique(labels[judged], return_inverse=True)
     if len(number) < 2:
@@ -103,7 +103,9 @@ def estimate_label_probabilities(
     scores = torch.zeros(len(labels), classes, dtype=torch.float64)
     for one in range(FOLDS):
         out = fold == one
-        made_of = subtract_sums(whole, compute_class_sums(h[out], labels[out], classes, wide=False))
+        made_of = subtract_part_sums(
+            whole, compute_class_sums(h[out], labels[out], classes, wide=False)
+        )
         scores[out] = discriminant.solve_discriminant(made_of)(h[out])
     tempered_rows = (
         torch.arange(min(len(labels), _TEMPERED)) * len(labels) // min(len(labels), _TEMPERED)

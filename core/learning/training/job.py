@@ -49,7 +49,7 @@ from core.learning.evaluation.ancestors import (
     load_parent_state,
     require_trainable_network,
 )
-from core.learning.evaluation.comparison import update_norm
+from core.learning.evaluation.comparison import compute_update_norm
 from core.learning.evaluation.evaluator import Evaluator, compute_forecast_loss_rise
 from core.learning.methods import registry
 from core.learning.methods.method import Method
@@ -58,7 +58,7 @@ from core.learning.numerics import NumericsSettings
 from core.learning.optimizers import rollback
 from core.learning.precision import InputNormaliser, move_network_to_device, open_device_with_limit
 from core.learning.recipe import Recipe, StartingPoint
-from core.learning.reports.data_report import TaskImageInspector, log_findings
+from core.learning.reports.data_report import TaskImageInspector, log_data_findings
 from core.learning.state import TYPES, MethodState, load_tensors
 from core.learning.training import log_lines, output
 from core.learning.training.child import AliveEventEmitter, Emit, run_with_event_output
@@ -66,7 +66,7 @@ from core.learning.training.context import TaskTrainingContext
 from core.learning.training.control import LoopControl, NoLoopControl, PipeControl
 from core.learning.training.failures import classify_job_error
 from core.learning.training.loop import TrainingCallbacks, TrainingLoop, TrainingStopped
-from core.learning.training.snapshot import UNFIT, RunSnapshot, check_same_run
+from core.learning.training.snapshot import UNFIT, RunSnapshot, require_snapshot_of_same_run
 from core.learning.training.validation import BestValidatedState
 
 EvaluationHook = Callable[[Network, Method, InputNormaliser], None]
@@ -162,7 +162,7 @@ class LearningJob:
         self._emit_phase("train")
         for text in self.numerics.iterate_warnings():
             self._report_warning(text)
-        self._report_log(log_lines.describe_training(run.ctx, run.loop))
+        self._report_log(log_lines.describe_training_plan(run.ctx, run.loop))
         for text in self.numerics.iterate_log_remarks():
             self._report_log(text)
         if self._recipe.shards > 1:
@@ -178,7 +178,9 @@ class LearningJob:
             return
         # Before `end_task`, which may change weights and drop the parameters that only training
         # needs.
-        moved = UpdateNorm.from_json(update_norm(run.network, self._start, set(run.ctx.trainable)))
+        moved = UpdateNorm.from_json(
+            compute_update_norm(run.network, self._start, set(run.ctx.trainable))
+        )
         # Also before `end_task`, which merges this task into the state that the forecast reads.
         predicted, by_task = compute_forecast_loss_rise(run.method, run.ctx)
         self._emit_phase("consolidate")
@@ -192,7 +194,7 @@ class LearningJob:
         )
         fields = {
             **figures.get_set_fields(),
-            "update_norm": moved,
+            "compute_update_norm": moved,
             "adp": run.loop.validation.build_adp_curve(),
         }
         if predicted is not None:
@@ -212,7 +214,7 @@ class LearningJob:
         """Return the run before its first step, after measuring base and parent."""
         # For whatever draws from the global generator, such as dropout.
         torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
-        network, method = self._ancestors.load_network("parent"), self._build_method()
+        network, method = self._ancestors.load_version_network("parent"), self._build_method()
         require_trainable_network(network, method, self._spec)
         self._emit_phase("measure")
         self._compute_frozen_features(network, method, data)
@@ -225,7 +227,7 @@ class LearningJob:
             if self._spec.task.known is None and self._spec.inspects_task:
                 self._inspect_task_images(network, data)
         run = self._build_training_run(network, method, data)
-        self._inherit_state(method)
+        self._inherit_method_state(method)
         # After the state is inherited: a method may fit it to the network that has grown.
         method.begin_task(run.ctx)
         if run.loop.olor is not None:
@@ -239,7 +241,7 @@ class LearningJob:
         """Compute the backbone's features of all images once if no step moves it; stored ones are
         reused."""
         if method.keeps_backbone:
-            base = None if self._ancestors.same else self._ancestors.load_network("base")
+            base = None if self._ancestors.same else self._ancestors.load_version_network("base")
             parts = self._evaluator.read_held_out_parts()
             self._features.read_stored_features(self._spec, parent, parts)
             known, kept = self._spec.task.known, self._features.kept
@@ -274,7 +276,7 @@ class LearningJob:
         # `_build_training_run` copies and grows it on the CPU.
         network.to("cpu", memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self._emit(DataReportEvent(report=report))
-        log_findings(report, self._recipe.data_report, self._report_log, self._report_warning)
+        log_data_findings(report, self._recipe.data_report, self._report_log, self._report_warning)
 
     def _try_resume_run(self, data: Dataset) -> _TrainingRun | None:
         """Return the run restored from the spec's snapshot; None without one, or if it does not fit
@@ -284,14 +286,16 @@ class LearningJob:
         try:
             tensors, document = output.read_snapshot(self._spec.snapshot)
             predictions = stored_predictions.pop_stored_predictions(tensors, data.problem)
-            check_same_run(document, self._number, self._recipe, type(self._build_method().hyper))
+            require_snapshot_of_same_run(
+                document, self._number, self._recipe, type(self._build_method().hyper)
+            )
             torch.manual_seed(derive_seed(self._recipe.seed, self._number, 0))
-            network, method = self._ancestors.load_network("parent"), self._build_method()
+            network, method = self._ancestors.load_version_network("parent"), self._build_method()
             require_trainable_network(network, method, self._spec)
             self._compute_frozen_features(network, method, data)
             run = self._build_training_run(network, method, data)
             if method.frozen_until_end_task:
-                self._inherit_state(method)
+                self._inherit_method_state(method)
             run.loop.resume_from_snapshot(RunSnapshot(tensors, document))
         except UNFIT as error:
             if isinstance(error, DataError) or classify_job_error(error) != "code":
@@ -321,7 +325,7 @@ class LearningJob:
         """Return the run: the network to train, on its device, and the loop that trains it."""
         if self._spec.scenario == "data" and self._first:
             # Version 0 predicts by zero rows; training starts from rows of the recipe's init.
-            network = self._ancestors.load_network("parent", without_classes=True)
+            network = self._ancestors.load_version_network("parent", without_classes=True)
         self._start = network.copy_parameters()
         network = method.build_network(network)
         # Parameters that the method added start here; it may have edited the others already.
@@ -387,7 +391,7 @@ class LearningJob:
             return self._start
         return self._ancestors.load_backbone_parameters("base")
 
-    def _inherit_state(self, method: Method) -> None:
+    def _inherit_method_state(self, method: Method) -> None:
         load_parent_state(method, self._spec.parent, self._device, self._report_warning)
         self._erase_deleted_tasks(method)
 
@@ -439,7 +443,7 @@ class LearningJob:
             warnings=self._warnings,
             **self._evaluator.score_trial(network, run.method, run.ctx),
         )
-        return output.write_parts(
+        return output.write_result_parts(
             self._spec.out,
             "result",
             parts,
@@ -460,7 +464,9 @@ class LearningJob:
             validation=ValidationScore(correct=best.correct, total=best.total),
         )
         name = f"anytime-{next(self._best_numbers)}"
-        self._emit(AnytimeEvent(path=output.write_parts(self._spec.out, name, parts, document)))
+        self._emit(
+            AnytimeEvent(path=output.write_result_parts(self._spec.out, name, parts, document))
+        )
 
     def _describe_network(self, network: Network, method: Method, steps: int) -> LearnedNetwork:
         environment = output.describe_environment(self._device, self.numerics, self._devices)
@@ -490,7 +496,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     """
 
     def run_job(emit: Emit) -> None:
-        learn_task(output.read_spec(spec_path), emit, PipeControl(control_fd))
+        learn_task(output.read_job_spec(spec_path), emit, PipeControl(control_fd))
 
     return run_with_event_output(out_fd, before, run_job)
 

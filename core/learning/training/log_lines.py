@@ -56,7 +56,7 @@ def describe_batch_sharding(shards: int, ranks: int) -> str:
     )
 
 
-def describe_training(ctx: TaskTrainingContext, loop: TrainingLoop) -> str:
+def describe_training_plan(ctx: TaskTrainingContext, loop: TrainingLoop) -> str:
     """Return the line about what is trained, how, and for how long; or where a snapshot resumes."""
     recipe, schedule, done = ctx.recipe, loop.schedule, loop.position.step
     if done:

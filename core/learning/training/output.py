@@ -44,7 +44,7 @@ def copy_network_parts(network: Network, tensors: Mapping[str, Tensor] | None = 
     return [(name, get_part_type(name), of_part) for name, of_part in parts]
 
 
-def read_spec(path: str) -> JobSpec:
+def read_job_spec(path: str) -> JobSpec:
     """Read the spec of a job from a file."""
     return JobSpec.from_json(json.loads(Path(path).read_text()))
 
@@ -71,7 +71,7 @@ def write_snapshot(out: Path, tensors: Mapping[str, Tensor], document: SnapshotD
     return final
 
 
-def write_parts(
+def write_result_parts(
     out: Path,
     name: str,
     parts: Iterable[Part],

@@ -22,7 +22,7 @@ from core.contract.manifest import PER_TASK, STATISTICS, TOTALS
 from core.learning.class_map import ClassMap
 from core.learning.data import image_packs
 from core.learning.data.augment import derive_seed
-from core.learning.data.features import use_network_frozen
+from core.learning.data.features import use_network_without_gradients
 from core.learning.data.sampler import make_stratified_batches
 from core.learning.methods.method import Method
 from core.learning.optimizers.build import NamedOptimizer
@@ -36,8 +36,8 @@ from core.learning.training.job import LearningJob
 from core.learning.training.output import (
     Part,
     copy_network_parts,
-    write_parts,
     write_result_files,
+    write_result_parts,
 )
 
 FIT_STEPS = 300
@@ -58,8 +58,8 @@ class PatchJob(LearningJob):
 
     def run_job_phases(self) -> None:
         """Patch the parent, measure it, and write the result."""
-        network, method = self._ancestors.load_network("parent"), self._build_method()
-        self._inherit_state(method)
+        network, method = self._ancestors.load_version_network("parent"), self._build_method()
+        self._inherit_method_state(method)
         self._emit_phase("consolidate")
         network.merge_classes(self._names, self._class_map, add=method.outputs_add)
         unchanged = self._list_unchanged_tasks(method)
@@ -68,7 +68,7 @@ class PatchJob(LearningJob):
         network.requires_grad_(False)
         ctx = self._build_context(network)
         if self._class_map.merges:
-            self._fit_head(ctx, method)
+            self._train_head_on_remembered_images(ctx, method)
         method.after_patch(ctx)
         self._emit_phase("evaluate")
         self._report_log(log_lines.EVALUATING)
@@ -85,7 +85,7 @@ class PatchJob(LearningJob):
         )
         parts = [*copy_network_parts(network), *_list_state_parts(method, unchanged)]
         totals = method.state[TOTALS].to_tensors()
-        path = write_parts(
+        path = write_result_parts(
             self._spec.out,
             "result",
             parts,
@@ -105,7 +105,7 @@ class PatchJob(LearningJob):
         }
         return {task for task, of in rows.items() if self._class_map.is_only_renumbering(of)}
 
-    def _fit_head(self, ctx: TaskTrainingContext, method: Method) -> None:
+    def _train_head_on_remembered_images(self, ctx: TaskTrainingContext, method: Method) -> None:
         """Train the head alone on the remembered images, with equally many of each class."""
         remembered = {} if method.remembers is None else method.state[method.remembers].tensors
         if "images" not in remembered:
@@ -114,7 +114,7 @@ class PatchJob(LearningJob):
             )
             return
         network, labels = ctx.network, remembered["labels"].cpu()
-        with use_network_frozen(ctx):
+        with use_network_without_gradients(ctx):
             features = torch.cat(
                 [
                     network.features(ctx.inputs(images)).float()

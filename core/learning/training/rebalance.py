@@ -15,7 +15,7 @@ from torch import Tensor
 
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import BatchSource
-from core.learning.data.features import BATCH, use_network_frozen
+from core.learning.data.features import BATCH, use_network_without_gradients
 from core.learning.data.sampler import make_stratified_batches
 from core.learning.data.transfer import move_tensor_to_device
 from core.learning.methods.method import Method, TrainingStage
@@ -100,7 +100,7 @@ def build_rebalance_pool(
     count = max(old.numel(), ctx.class_rows.numel())
     seed = derive_seed(ctx.recipe.seed, ctx.task, 4)
     new = make_stratified_batches(seed, 0, rows, source.labels, count)[0].unique()  # type: ignore[no-untyped-call]
-    with use_network_frozen(ctx):
+    with use_network_without_gradients(ctx):
         # In runs as long as those of the feature cache: kernels for a few images round differently.
         features = [
             ctx.network.features(ctx.inputs(remembered["images"][part])).float()

@@ -43,7 +43,7 @@ class RunSnapshot:
     state: LoopState
 
 
-def check_same_run(
+def require_snapshot_of_same_run(
     document: SnapshotDocument, task: int, recipe: Recipe, hyper_type: type[StrictRecipeModel]
 ) -> None:
     """Raise ValueError for a snapshot of another task or recipe; fields it lacks had their

@@ -23,7 +23,7 @@ from core.learning.evaluation.anytime import (
     is_adp_checkpoint,
     is_validation_step,
 )
-from core.learning.evaluation.evaluate import EvaluationImages, score_images
+from core.learning.evaluation.evaluate import EvaluationImages, score_image_predictions
 from core.learning.methods.method import Method
 from core.learning.training.context import TaskTrainingContext
 
@@ -191,7 +191,7 @@ class RunValidation:
         In classification it is the number of correct predictions.
         """
         ctx = self._ctx
-        scores = score_images(
+        scores = score_image_predictions(
             ctx.network, self._part, ctx.head_argument, self._method.predict_logits, ctx.inputs
         )
         return self._part.problem.sum_scores(scores)

@@ -147,7 +147,7 @@ def _predict_request_probabilities(
         except ExportFailed as error:
             graphs.abandon_graph(version.graph, str(error))
     probabilities = predict_exactly(pixels)
-    graphs.try_fused_layers(version.graph, pixels, task, probabilities)
+    graphs.compare_fused_layers_with_network(version.graph, pixels, task, probabilities)
     return probabilities
 
 

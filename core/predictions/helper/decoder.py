@@ -191,7 +191,7 @@ def main(limits: Limits) -> None:
     os.dup2(silent, 2)
     # nested arrays have no cycles, and looking for some takes longer than reading the arrays
     gc.disable()
-    images.harden_process(limits.decoder_memory_bytes + ARRAY_BYTES, START_CPU_S)
+    images.restrict_decoding_process(limits.decoder_memory_bytes + ARRAY_BYTES, START_CPU_S)
     serve_decoding_requests(sys.stdin.buffer, sink, limits)
 
 

@@ -50,8 +50,8 @@ def make_version_graph(
     manifest = Manifest.from_json(json.loads(manifest_json))
     paths = {name: Path(path) for name, path in header["parts"].items()}
     network, method = (
-        predicting.load_network(manifest, paths),
-        predicting.load_method(manifest, paths),
+        predicting.load_version_network(manifest, paths),
+        predicting.load_prediction_method(manifest, paths),
     )
     size, channels = manifest.image.size, manifest.image.channels
     predictions = ProbabilityModule(
@@ -91,13 +91,13 @@ def main() -> None:
     manifest, raw = read_message(source), read_message(source)
     # A helper that was killed cannot end this process by itself.
     threading.Thread(
-        target=_exit_with_helper, args=(source.fileno(), header["folder"]), daemon=True
+        target=_exit_when_helper_ends, args=(source.fileno(), header["folder"]), daemon=True
     ).start()
-    images.harden_process(MEMORY_BYTES, CPU_S)
+    images.restrict_decoding_process(MEMORY_BYTES, CPU_S)
     write_message(sink, json.dumps(make_version_graph(header, manifest, raw)).encode())
 
 
-def _exit_with_helper(source_fd: int, folder: str) -> None:
+def _exit_when_helper_ends(source_fd: int, folder: str) -> None:
     """End this process when the helper ends, without leaving files behind."""
     # A raw read: a thread that waits in the buffered file could not be ended with the interpreter.
     while os.read(source_fd, 1):

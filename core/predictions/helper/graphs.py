@@ -142,7 +142,7 @@ class GraphMaker:
         graph.engine, graph.is_wanted, graph.is_given_up, graph.sample = None, False, True, []
         self.notes.append({"version": graph.name, "reason": reason})
 
-    def try_fused_layers(
+    def compare_fused_layers_with_network(
         self, graph: VersionGraph, images: Images, task: int | None, exact: Probabilities
     ) -> None:
         """Compare fused layers of a version without a graph with the predictions of its network.

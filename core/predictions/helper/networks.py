@@ -73,8 +73,8 @@ class LoadedVersionCache:
         paths = {name: Path(path) for name, path in parts.items()}
         document = Manifest.from_json(json.loads(manifest))
         network, method = (
-            predicting.load_network(document, paths),
-            predicting.load_method(document, paths),
+            predicting.load_version_network(document, paths),
+            predicting.load_prediction_method(document, paths),
         )
         self._share_equal_tensors(network, parts)
         image = document.image.size, document.image.channels

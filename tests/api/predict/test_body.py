@@ -111,7 +111,7 @@ def test_an_answer_is_counted_until_the_client_has_taken_it() -> None:
     async def run() -> None:
         place = line.take_request_place("a")
         place.count_request_bytes(7)
-        place.count_only_response_bytes(3 * PIECE_BYTES)
+        place.replace_request_bytes_by_response_bytes(3 * PIECE_BYTES)
         free = asyncio.Event()
 
         async def send(message: dict[str, Any]) -> None:
@@ -139,7 +139,7 @@ def test_a_client_that_takes_nothing_is_given_up() -> None:
 
     async def run() -> None:
         place = line.take_request_place("a")
-        place.count_only_response_bytes(9)
+        place.replace_request_bytes_by_response_bytes(9)
         answer = QueuePlaceHoldingResponse(b"x" * 9, place, SETTINGS)
         with pytest.raises(ClientDisconnect):
             await answer({}, None, send)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from core.execution.batch_traces import compare_with_earlier
 from core.ingest.dataset import write_dataset
 from core.ingest.findings import contradictions
 from core.ingest.findings.batch_data import find_near_duplicates
-from core.ingest.findings.traces import ImageTraces, write_traces
+from core.ingest.findings.traces import ImageTraces, write_image_traces
 from core.ingest.ingest import HELD_OUT, TRACES, TRAIN, IngestedBatch
 from core.statistics import near
 
@@ -31,10 +31,10 @@ def draw(*numbers: int) -> np.ndarray:
 def make_traces(images: np.ndarray, labels: list[str], folder: str) -> ImageTraces:
     classes = sorted(set(labels))
     return ImageTraces(
-        near.hash_images(images),
+        near.hash_images_perceptually(images),
         np.zeros((0, 2), np.uint64),
         [f"{folder}/{row}.png" for row in range(len(images))],
-        contradictions.digest_pixels(images),
+        contradictions.digest_image_pixels(images),
         np.array([classes.index(label) for label in labels], np.int64),
         classes,
     )
@@ -48,7 +48,7 @@ def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> IngestedB
     assert traces.labels is not None
     write_dataset(folder / TRAIN, traces.labels, SHAPE, [images])
     write_dataset(folder / HELD_OUT, traces.labels[:0], SHAPE, [])
-    write_traces(folder / TRACES, traces)
+    write_image_traces(folder / TRACES, traces)
     found: Any = {
         "data": {"near_duplicates": find_near_duplicates(traces, np.zeros(len(images), np.bool_))}
     }
@@ -60,7 +60,7 @@ def make_batch(folder: Path, images: np.ndarray, labels: list[str]) -> IngestedB
 
 def keep_traces(desk: Any, job_id: str, traces: ImageTraces, **values: Any) -> None:
     path = desk.folder / "kept"
-    write_traces(path, traces)
+    write_image_traces(path, traces)
     sha256, _ = desk.blobs.put_file(path)
     desk.change(Task, desk.task(job_id).id, traces_sha256=sha256, traces_bytes=1, **values)
 

@@ -63,7 +63,7 @@ def test_one_job_exports_at_a_time_and_the_next_goes_on_when_it_leaves(desk: Any
         exporters.take_export_turn(desk.db, two, 1)
     claims.put_off_job(desk.db, two, "later", 100.0)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
-    exporters.end_export_turn(desk.db, one)
+    exporters.end_export_and_release_waiting(desk.db, one)
     again = desk.claim("w2")
     exporters.take_export_turn(desk.db, again, 1)
 
@@ -103,9 +103,9 @@ def test_a_job_knows_its_version_and_what_it_answers_with(desk: Any) -> None:
 
 
 def test_what_a_bound_says_is_about_exports() -> None:
-    assert "PERENNIAL_MAX_EXPORT_S" in causes.explain_overtime(
+    assert "PERENNIAL_MAX_EXPORT_S" in causes.explain_job_overtime(
         600.0, EXPORT.advice
-    ) and "epochs" not in causes.explain_overtime(1, EXPORT.advice)
+    ) and "epochs" not in causes.explain_job_overtime(1, EXPORT.advice)
     assert "format=safetensors" in causes.explain_memory_exceeded(10**9, EXPORT.advice)
-    assert "fewer epochs" in causes.explain_overtime(600.0, KINDS["learn"].advice)
+    assert "fewer epochs" in causes.explain_job_overtime(600.0, KINDS["learn"].advice)
     assert Job.kind.type.length >= len("export")  # type: ignore[attr-defined]

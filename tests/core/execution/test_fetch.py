@@ -14,7 +14,7 @@ from core.database.states import JobAction, JobState
 from core.database.tables import FetchedWeights, Model, Owner, Version
 from core.errors import StorageFull
 from core.execution.kinds import fetch
-from core.execution.weights import find_weights_or_take_turn, release_fetch_turn
+from core.execution.weights import find_weights_or_claim_fetching, release_fetch_turn
 from core.jobs.put_off import PutOffSignal
 from core.models import model_deletion, models
 from core.models.new_model import NewModelLimits
@@ -114,15 +114,15 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
     begun(desk, "one")
     begun(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
-    assert find_weights_or_take_turn(desk.db, desk.blobs, first, REPOSITORY, 2) is None
+    assert find_weights_or_claim_fetching(desk.db, desk.blobs, first, REPOSITORY, 2) is None
     with pytest.raises(PutOffSignal, match="another job brings the same weights") as later:
-        find_weights_or_take_turn(desk.db, desk.blobs, second, REPOSITORY, 2)
+        find_weights_or_claim_fetching(desk.db, desk.blobs, second, REPOSITORY, 2)
     claims.put_off_job(desk.db, second, str(later.value), later.value.seconds)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
     release_fetch_turn(desk.db, first)
     again = desk.claim("w2")
     assert (again.job_id, desk.job(again.job_id).strikes) == (second.job_id, 0)
-    assert find_weights_or_take_turn(desk.db, desk.blobs, again, REPOSITORY, 2) is None
+    assert find_weights_or_claim_fetching(desk.db, desk.blobs, again, REPOSITORY, 2) is None
 
 
 @pytest.mark.both_databases
@@ -132,7 +132,7 @@ def test_of_two_jobs_that_ask_at_the_same_moment_one_brings_the_weights(desk: An
 
     def ask(claim: Any) -> bool:
         try:
-            return find_weights_or_take_turn(desk.db, desk.blobs, claim, REPOSITORY, 2) is None
+            return find_weights_or_claim_fetching(desk.db, desk.blobs, claim, REPOSITORY, 2) is None
         except PutOffSignal:
             return False
 
@@ -145,11 +145,11 @@ def test_no_more_jobs_than_asked_for_bring_weights_and_one_whose_worker_died_is_
     begun(desk, "one")
     begun(desk, "two")
     first, second = desk.claim("w1"), desk.claim("w2")
-    assert find_weights_or_take_turn(desk.db, desk.blobs, first, REPOSITORY, 1) is None
+    assert find_weights_or_claim_fetching(desk.db, desk.blobs, first, REPOSITORY, 1) is None
     with pytest.raises(PutOffSignal, match="1 jobs bring weights"):
-        find_weights_or_take_turn(desk.db, desk.blobs, second, "timm/other", 1)
+        find_weights_or_claim_fetching(desk.db, desk.blobs, second, "timm/other", 1)
     desk.lose(first)
-    assert find_weights_or_take_turn(desk.db, desk.blobs, second, "timm/other", 1) is None
+    assert find_weights_or_claim_fetching(desk.db, desk.blobs, second, "timm/other", 1) is None
 
 
 def test_weights_of_another_architecture_are_refused_with_what_can_be_done(

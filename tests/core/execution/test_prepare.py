@@ -158,7 +158,7 @@ def test_a_job_does_not_learn_from_what_the_scrub_found_damaged_though_this_proc
     job_id, claim = desk.begin()
     spec_of(desk, claim)  # hashes it
     with desk.db.write() as session:
-        damage.mark_damaged(
+        damage.mark_object_damaged(
             session, BlobStorage.make_blob_key(desk.task(job_id).train_sha256), "digest", "", 1.0
         )
     with pytest.raises(StoreCorrupt, match="A file of task 1 is damaged"):

@@ -192,7 +192,7 @@ def test_every_head_has_labels_of_its_own() -> None:
     assert onnx_card.collect_output_labels(found) == {"task_2": ["emu", "fox"], "task_5": ["gnu"]}
     assert (
         "one for each task, `task_2`: float32 [batch, 2], `task_5`: float32 [batch, 1]"
-        in onnx_card.render_readme(found)
+        in onnx_card.render_onnx_readme(found)
     )
 
 

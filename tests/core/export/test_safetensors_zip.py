@@ -23,7 +23,7 @@ from core.export.card_code import build_image_code
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
 from core.export.image_reader import build_reader_files
-from core.export.model_card import build_config, render_readme
+from core.export.model_card import build_download_config, render_download_readme
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
@@ -183,7 +183,7 @@ def test_the_cards_code_answers_with_the_nearest_class_mean(tmp_path, monkeypatc
     )
     with zipfile.ZipFile(archive) as file:
         manifest = Manifest.from_json(json.loads(file.read("config.json")))
-    method = predicting.load_method(manifest, {"own": tmp_path / "own"})
+    method = predicting.load_prediction_method(manifest, {"own": tmp_path / "own"})
     labels, probabilities = predicting.predict_images(
         network,
         pixels.numpy(),
@@ -220,7 +220,7 @@ def test_the_cards_code_answers_with_a_classifier_in_closed_form(
     pixels = torch.randint(
         0, 256, (40, 32, 32, 3), dtype=torch.uint8, generator=torch.manual_seed(0)
     )
-    made_by = predicting.load_method(
+    made_by = predicting.load_prediction_method(
         Manifest.from_json({**CONFIG, "method": method}), {kind: tmp_path / kind for kind in state}
     )
     _, probabilities = predicting.predict_images(
@@ -462,13 +462,13 @@ def test_the_card_has_the_models_name_and_of_before_its_id(tmp_path):
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": ["cat"], "heads": []}
     before = Version(Manifest.from_json(manifest), [], CATALOGUE)
     named = Version(Manifest.from_json({**manifest, "name": "birds"}), [], CATALOGUE)
-    assert render_readme(named).startswith(
+    assert render_download_readme(named).startswith(
         "# birds version 3\n"
-    ) and "| model | mdl\\_x |" in render_readme(named)
-    assert build_config(named)["name"] == "birds"
-    assert render_readme(before).startswith("# mdl\\_x version 3\n") and "name" not in build_config(
-        before
-    )
+    ) and "| model | mdl\\_x |" in render_download_readme(named)
+    assert build_download_config(named)["name"] == "birds"
+    assert render_download_readme(before).startswith(
+        "# mdl\\_x version 3\n"
+    ) and "name" not in build_download_config(before)
 
 
 def test_the_card_of_a_version_that_learned_nothing_predicts_nothing(tmp_path):
@@ -479,7 +479,7 @@ def test_the_card_of_a_version_that_learned_nothing_predicts_nothing(tmp_path):
         "image": {"size": 8, "channels": 3},
     }
     manifest |= {"architecture": {"name": "small-cnn"}, "classes": [], "heads": []}
-    text = render_readme(Version(Manifest.from_json(manifest), [], CATALOGUE))
+    text = render_download_readme(Version(Manifest.from_json(manifest), [], CATALOGUE))
     assert "## Load it" in text and "## Predict" not in text and "gives features" in text
 
 

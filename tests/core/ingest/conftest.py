@@ -16,7 +16,7 @@ import hostile_corpus
 from core.ingest.ingest import DecodingMonitor, IngestedBatch, IngestOptions, ingest_archive
 from core.ingest.inspect import ArchiveDirectory, inspect_archive
 from core.ingest.limits import Limits
-from core.ingest.sniff import SNIFF_BYTES, detect_format
+from core.ingest.sniff import SNIFF_BYTES, detect_upload_format
 
 
 @pytest.fixture
@@ -32,7 +32,9 @@ def look(tmp_path: Path) -> Callable[..., ArchiveDirectory]:
     def call(data: bytes, declared: str | None = None, **limits: int) -> ArchiveDirectory:
         path = tmp_path / "body"
         path.write_bytes(data)
-        return inspect_archive(path, detect_format(data[:SNIFF_BYTES], declared), Limits(**limits))
+        return inspect_archive(
+            path, detect_upload_format(data[:SNIFF_BYTES], declared), Limits(**limits)
+        )
 
     return call
 
@@ -46,7 +48,7 @@ def take(tmp_path: Path) -> Callable[..., IngestedBatch]:
     ) -> IngestedBatch:
         path = tmp_path / "archive"
         path.write_bytes(data)
-        kind = detect_format(data[:SNIFF_BYTES], None)
+        kind = detect_upload_format(data[:SNIFF_BYTES], None)
         monitor = DecodingMonitor(
             **{name: options.pop(name) for name in ("progress", "stop") if name in options}
         )

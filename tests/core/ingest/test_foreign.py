@@ -13,7 +13,7 @@ from core.errors import ArchiveInvalid, UnsupportedType
 from core.ingest.inspect import inspect_archive
 from core.ingest.limits import Limits
 from core.ingest.rules.foreign import FIRST_BYTES, find_foreign_kind
-from core.ingest.sniff import detect_format
+from core.ingest.sniff import detect_upload_format
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_names_that_a_shell_would_read_otherwise_are_not_put_into_a_command() ->
 )
 def test_the_service_says_what_a_body_is(body: bytes, said: str) -> None:
     with pytest.raises(UnsupportedType, match=said):
-        detect_format(body, None)
+        detect_upload_format(body, None)
 
 
 def test_a_packed_idx_file_is_told_from_a_tar(tmp_path: Path) -> None:

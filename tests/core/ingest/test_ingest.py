@@ -21,7 +21,12 @@ from core.errors import ArchiveHostile, LabelsInvalid, Rejected
 from core.ingest.dataset import open_dataset
 from core.ingest.decoding import archive_decoding, pool
 from core.ingest.images import decode_image
-from core.ingest.ingest import IngestedBatch, IngestStopped, draw_held_out_rows, draw_selection
+from core.ingest.ingest import (
+    IngestedBatch,
+    IngestStopped,
+    draw_held_out_rows,
+    draw_selection_images,
+)
 from core.ingest.limits import Limits
 from core.processes import helper_process
 
@@ -491,13 +496,13 @@ def test_selection_images_are_a_twentieth_of_each_large_class_and_none_of_them_i
     digests[1:6] = digests[0]
     candidates = np.ones(55, np.bool_)
     candidates[39] = False  # held out
-    chosen = draw_selection(labels, digests, candidates, 0.05, 0)
+    chosen = draw_selection_images(labels, digests, candidates, 0.05, 0)
     counts = np.bincount(labels[chosen], minlength=3)
     assert not chosen[39]
     assert counts[1:].tolist() == [1, 0]
     assert counts[0] in (2, 7), "two images, or one and the six equal ones"
     aside = {digest.tobytes() for digest in digests[chosen]}
     assert not aside & {digest.tobytes() for digest in digests[~chosen & candidates]}
-    again = draw_selection(labels, digests, candidates, 0.05, 0)
+    again = draw_selection_images(labels, digests, candidates, 0.05, 0)
     assert (again == chosen).all()
-    assert not draw_selection(labels, digests, candidates, 0.0, 0).any()
+    assert not draw_selection_images(labels, digests, candidates, 0.0, 0).any()

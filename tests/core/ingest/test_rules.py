@@ -10,14 +10,14 @@ import pytest
 
 from core.ingest.layout import (
     ArchiveLayout,
-    build_layout,
+    build_archive_layout,
     build_stored_reading,
     parse_stored_reading,
 )
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import ReadingOptions, UnreadableBatchError
-from core.ingest.rules.options import parse_option_texts
-from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch
+from core.ingest.rules.options import parse_reading_option_texts
+from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch_reading
 from core.ingest.rules.words import (
     are_batch_folders,
     get_folder_part,
@@ -34,7 +34,7 @@ def files(*folders: str, each: int = 2) -> list[str]:
 
 
 def planned(names: list[str], known: tuple[str, ...] = (), **options: Any) -> BatchReadingPlan:
-    return plan_batch(names, ReadingOptions(**options), lambda _: b"", lambda: known)
+    return plan_batch_reading(names, ReadingOptions(**options), lambda _: b"", lambda: known)
 
 
 def read_as(plan: BatchReadingPlan) -> dict[str, int]:
@@ -243,8 +243,8 @@ def test_what_can_be_read_in_several_ways_is_asked_for(case: str) -> None:
     assert stopped.value.remedies
     for option, value, _ in stopped.value.remedies:
         assert f"-o {option}={value}" in str(stopped.value)
-        assert plan_batch(
-            names, parse_option_texts({option: value}), lambda _: b""
+        assert plan_batch_reading(
+            names, parse_reading_option_texts({option: value}), lambda _: b""
         ).classes  # it settles it
 
 
@@ -359,7 +359,7 @@ def test_a_file_that_can_be_converted_is_left_out_with_the_lines_that_do_it(
 def test_beside_class_folders_a_table_decides_where_it_labels_most_images(
     table: str, labels: dict[str, int], said: str
 ) -> None:
-    plan = plan_batch(
+    plan = plan_batch_reading(
         [*files("cat", "dog"), "list.csv"], ReadingOptions(), lambda _: table.encode()
     )
     assert read_as(plan) == labels
@@ -413,7 +413,7 @@ def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
 def test_a_batch_that_was_accepted_before_is_read_by_its_job_as_its_submit_said(
     names: list[str], classes: dict[str, int]
 ) -> None:
-    layout = build_layout(
+    layout = build_archive_layout(
         names, Limits(), lambda _: b"{}", parse_stored_reading(None, list(classes), {})
     )
     assert layout.count_class_images()[0] == classes

@@ -14,16 +14,16 @@ from hostile_corpus import honest_zip, png, tar
 from tables_samples import FILES, IMAGES, LABELS, SAMPLES
 
 from core.errors import ArchiveHostile, LabelsInvalid
-from core.ingest.layout import BatchReading, build_layout
+from core.ingest.layout import BatchReading, build_archive_layout
 from core.ingest.limits import Limits
 from core.ingest.rules.entries import BadEntry, ReadingOptions, UnreadableBatchError
-from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch
+from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch_reading
 from core.ingest.rules.tables import find_label_table, suggest_name_pattern
 from core.ingest.rules.tables.columns import NotALabelTable, choose_table_columns
 from core.ingest.rules.tables.file_names import parse_name_pattern
 from core.ingest.rules.tables.found import TableFile
 from core.ingest.rules.tables.images import AMBIGUOUS, MISSING, ImageNames
-from core.ingest.rules.tables.records import open_records
+from core.ingest.rules.tables.records import open_table_records
 
 Files = dict[str, str | bytes]
 
@@ -35,7 +35,7 @@ def planned(files: Files, **options: Any) -> BatchReadingPlan:
         content = files[names[number]]
         return content if isinstance(content, bytes) else content.encode()
 
-    return plan_batch(names, ReadingOptions(**options), read)
+    return plan_batch_reading(names, ReadingOptions(**options), read)
 
 
 def labels_of(plan: BatchReadingPlan, files: Files) -> dict[str, str]:
@@ -452,7 +452,7 @@ def test_a_table_of_thousands_of_columns_is_told_by_few_entries() -> None:
             [",".join(f"c{n}" for n in range(5000)), *[",".join(["x"] * 5000)] * 500]
         ).encode(),
     )
-    records = open_records(file, "cells")
+    records = open_table_records(file, "cells")
     assert records is not None
 
     def find(name: str) -> int:
@@ -520,12 +520,15 @@ def test_a_pattern_that_nearly_all_names_fit_is_offered() -> None:
     assert not suggest_name_pattern([*names, *(f"y{n}y.jpg" for n in range(3))], range(44))
     assert not suggest_name_pattern([f"IMG_{n}.jpg" for n in range(9)], range(9))
     with pytest.raises(LabelsInvalid, match=r"\?names_pattern=%7Blabel%7D_%7Bnumber%7D") as caught:
-        build_layout(names, Limits(), lambda _: b"")
+        build_archive_layout(names, Limits(), lambda _: b"")
     assert {"option": "names_pattern", "value": "{label}_{number}"}.items() <= caught.value.extra[
         "remedies"
     ][-1].items()
     reading = BatchReading(ReadingOptions(names_pattern="{label}_{number}"))
-    assert build_layout(names, Limits(), lambda _: b"", reading).classes == ["cat", "great_owl"]
+    assert build_archive_layout(names, Limits(), lambda _: b"", reading).classes == [
+        "cat",
+        "great_owl",
+    ]
 
 
 @pytest.mark.parametrize("name", ["IMAGES/{}.PNG", "{}.Png", r"C:\\shots\\Images\\{}.PNG"])

@@ -34,15 +34,15 @@ def losses(network: Network, x: torch.Tensor, y: torch.Tensor, task: int | None)
 
 
 PATHS: dict[str, Callable[[Network], object]] = {
-    "answers on a task": lambda n: evaluate.predict_task(n, known(), 1, Network.forward, INPUTS),
+    "answers on a task": lambda n: evaluate.predict_dataset(n, known(), 1, Network.forward, INPUTS),
     "logits on a task": lambda n: evaluate.compute_task_logits(
         n, known(), 1, Network.forward, INPUTS
     ),
     "mean loss": lambda n: evaluate.compute_mean_loss(n, known(), 1, losses, INPUTS),
-    "validation": lambda n: evaluate.score_images(
+    "validation": lambda n: evaluate.score_image_predictions(
         n, evaluate.EvaluationImages(known().images, known().labels), None, Network.forward, INPUTS
     ),
-    "features": lambda n: probe.compute_features(n, known().images, INPUTS),
+    "features": lambda n: probe.compute_image_features(n, known().images, INPUTS),
     "known features": lambda n: KnownFeatures(None, 1, CPU).compute_dataset_features(
         n, known().images, lambda: None
     ),

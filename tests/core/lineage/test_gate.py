@@ -7,7 +7,7 @@ import pytest
 from core.contract.figures import VersionFigures
 from core.database import measurements
 from core.lineage.coverage import MissingTasks
-from core.lineage.gate import GateMetrics, LineagePlace, judge_metrics
+from core.lineage.gate import GateMetrics, LineagePlace, judge_gate_metrics
 from core.lineage.judgement import read_forecast_rise
 from tests.core.desk import Desk
 
@@ -22,7 +22,7 @@ def judged(
     version: int = 2,
     place: LineagePlace | None = None,
 ) -> dict[str, Any]:
-    return judge_metrics(
+    return judge_gate_metrics(
         gate, GateMetrics(*FIGURES[version], rise), place or LineagePlace(version - 1, version - 1)
     )
 

@@ -14,7 +14,7 @@ from core.contract.figures import VersionFigures
 from core.contract.jobs.job_result import MeasuredCell
 from core.contract.manifest import Manifest
 from core.database import measurements
-from core.database.measurements import remove_figures
+from core.database.measurements import remove_figures_from_manifest
 from core.database.session import Database
 from core.database.tables import Model, Task, Version, VersionTaskResult
 from core.ids import new_id
@@ -85,7 +85,7 @@ class History:
             model.next_version += 1
             version = Version(
                 id=new_id("ver"), model_id=model.id, number=number, parent=parent.number, task_number=task,
-                status="published", gate={}, manifest=remove_figures(document), bytes=draw.randint(1, 99), bytes_new=0,
+                status="published", gate={}, manifest=remove_figures_from_manifest(document), bytes=draw.randint(1, 99), bytes_new=0,
                 created_at=0.0,
             )  # fmt: skip
             session.add(version)
@@ -149,7 +149,11 @@ class History:
             "accuracy": {str(t): draw.random() for t in told},
         }
         figures: dict[str, Any] = {
-            "update_norm": {"backbone": draw.random(), "head": draw.random(), "relative": None},
+            "compute_update_norm": {
+                "backbone": draw.random(),
+                "head": draw.random(),
+                "relative": None,
+            },
             "drift": draw.random(),
             "changes": {
                 str(t): {"regressed": 1, "improved": draw.randint(0, 5), "total": 9} for t in told
@@ -274,9 +278,9 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "fwt_probe": matrix.average_defined_values(forward(manifest.get("knn_probe")) for manifest in along[1:]),
         "regression_rate": lost,
         "improvement_rate": gained,
-        "update_norm": each("update_norm", "backbone"),
-        "update_norm_head": each("update_norm", "head"),
-        "update_norm_relative": each("update_norm", "relative"),
+        "compute_update_norm": each("compute_update_norm", "backbone"),
+        "update_norm_head": each("compute_update_norm", "head"),
+        "update_norm_relative": each("compute_update_norm", "relative"),
         "drift": [manifest.get("drift") for manifest in along[1:]],
         **{
             name: [share((manifest.get(name) or {}).get("all")) for manifest in along[1:]]

@@ -112,12 +112,12 @@ def test_a_base_that_cannot_be_had_is_not_offered(
     ],
 )
 def test_passes_are_counted_by_method(recipe: dict[str, Any], seconds: float) -> None:
-    resolved = ask(base=PHOTOS, recipe=recipe).resolved.recipe
+    resolved = ask(base=PHOTOS, recipe=recipe).resolved_recipe.recipe
     assert estimate_pass_seconds(CATALOGUE, PHOTOS, 224, resolved, 100) == pytest.approx(seconds)
 
 
 def test_other_sizes_count_by_their_area() -> None:
-    recipe = ask(base=PHOTOS).resolved.recipe
+    recipe = ask(base=PHOTOS).resolved_recipe.recipe
     assert estimate_pass_seconds(CATALOGUE, PHOTOS, 448, recipe, 1) == pytest.approx(4 * 0.041)
     assert estimate_pass_seconds(CATALOGUE, PHOTOS, 96, recipe, 1) == pytest.approx(
         (96 / 128) ** 2 * 0.0078

@@ -76,7 +76,7 @@ class Desk:
             return session.get_one(Job, job)
 
     def delete(self) -> None:
-        memory.delete_memory(self.db, self.store, self.blobs, self.actor, self.model)
+        memory.delete_replay_memory(self.db, self.store, self.blobs, self.actor, self.model)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from core.ingest.answers import (
     read_encrypted_predictions,
 )
 from core.learning.evaluation import stored_predictions
-from core.learning.problems.class_answers import predict_answers
+from core.learning.problems.class_answers import make_class_predictions
 from core.publishing import publish as publishing
 from core.publishing import version_rows
 from core.publishing.publish import publish_result
@@ -54,7 +54,7 @@ def answers_for(version: int, task: int) -> Any:
     scores = torch.randn(
         IMAGES, 2 * version, generator=torch.Generator().manual_seed(100 * version + task)
     )
-    return predict_answers(scores, torch.zeros(IMAGES, dtype=torch.int64), 1.0)
+    return make_class_predictions(scores, torch.zeros(IMAGES, dtype=torch.int64), 1.0)
 
 
 def learn(desk: Desk, model: str) -> dict[int, bytes]:

@@ -151,7 +151,9 @@ READS: Reads = {
     "a window of the matrix": lambda db: metrics.build_model_metrics(
         db, OWNER, MODEL, version="latest", window=metrics.MatrixWindow((2, 4), (1, 3))
     ),
-    "a window of versions": lambda db: history.read_lineage(db, OWNER, MODEL, last=3, size=3),
+    "a window of versions": lambda db: history.read_version_history(
+        db, OWNER, MODEL, last=3, size=3
+    ),
     "what an update did to classes": lambda db: class_changes.count_class_changes(
         db, OWNER, MODEL, 3
     ),

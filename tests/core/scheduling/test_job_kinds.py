@@ -199,9 +199,12 @@ def test_the_upload_of_a_check_is_named_for_the_operator(desk: Any) -> None:
     check = desk.check(desk.model())
     named = {one.key: one for one in consistency.iterate_referenced_objects(desk.db)}
     assert named[f"archives/{check}"].by == f"archive of {check}"
-    assert consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True) == []
+    assert (
+        consistency.find_store_inconsistencies(desk.db, desk.store, desk.settings, verify=True)
+        == []
+    )
     desk.store.put_bytes(f"archives/{check}", b"zap")
-    found = consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True)
+    found = consistency.find_store_inconsistencies(desk.db, desk.store, desk.settings, verify=True)
     assert [(drift.kind, drift.object) for drift in found] == [("digest", f"archives/{check}")]
 
 
@@ -251,7 +254,7 @@ def test_deleting_a_models_memory_leaves_a_check_running(desk: Any) -> None:
     (version,) = desk.all(Version, model_id=model)
     with desk.db.write() as session:
         session.add(make_part_row(version.id, "buffer", "0" * 64, 1))
-    memory.delete_memory(desk.db, desk.store, desk.blobs, desk.actor, model)
+    memory.delete_replay_memory(desk.db, desk.store, desk.blobs, desk.actor, model)
     assert desk.state(check) is JobState.RUNNING
 
 

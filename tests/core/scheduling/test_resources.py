@@ -148,5 +148,5 @@ def test_a_worker_that_begins_learns_since_when_the_database_has_answered(desk: 
         workers.record_worker_presence(session, "dead", WorkerDevice("cpu"), now - 100, now - 900)
         workers.record_worker_presence(session, "young", WorkerDevice("cpu"), now - 5, now - 20)
         workers.record_worker_presence(session, "older code", WorkerDevice("cpu"), now - 5)
-        assert workers.read_database_up_since(session, now - 10, now) == now - 20
-        assert workers.read_database_up_since(session, now - 1, now) is None
+        assert workers.read_database_available_since(session, now - 10, now) == now - 20
+        assert workers.read_database_available_since(session, now - 1, now) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.settings import Settings
-from core.storage import BlobStorage, ObjectStorage, open_store
+from core.storage import BlobStorage, ObjectStorage, open_object_store
 
 
 @pytest.fixture(params=["folder", "s3"])
@@ -21,13 +21,13 @@ def store_settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
         settings = request.getfixturevalue("s3").settings(
             tmp_path / "data", prefix=f"t/{secrets.token_hex(4)}"
         )
-    open_store(settings).create_folder_or_bucket()
+    open_object_store(settings).create_folder_or_bucket()
     return settings
 
 
 @pytest.fixture
 def store(store_settings: Settings) -> ObjectStorage:
-    return open_store(store_settings)
+    return open_object_store(store_settings)
 
 
 @pytest.fixture

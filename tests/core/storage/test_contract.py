@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import StoreCorrupt
 from core.settings import Settings
-from core.storage import ObjectStorage, open_store
+from core.storage import ObjectStorage, open_object_store
 from core.storage.s3 import PART_BYTES
 
 MIB = 1 << 20
@@ -162,8 +162,8 @@ def test_list_finds_exactly_the_keys_with_the_prefix(store: ObjectStorage) -> No
 
 
 def test_two_stores_with_one_address_see_the_same_objects(store_settings: Settings) -> None:
-    open_store(store_settings).put_bytes("a/x", b"1")
-    assert open_store(store_settings).stat("a/x") is not None
+    open_object_store(store_settings).put_bytes("a/x", b"1")
+    assert open_object_store(store_settings).stat("a/x") is not None
 
 
 @pytest.mark.parametrize(
@@ -230,9 +230,9 @@ _STREAM = """
 import resource, sys
 from pathlib import Path
 from core.settings import Settings
-from core.storage import Blobs, open_store
+from core.storage import Blobs, open_remote_bucket
 settings = Settings()
-store = open_store(settings)
+store = open_remote_bucket(settings)
 store.put_bytes("warm/up", b"x"); b"".join(store.read("warm/up"))
 blobs = Blobs(store, settings.data_dir / "cache")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -263,7 +263,7 @@ import os, signal, sys
 from pathlib import Path
 from minio import Minio
 from core.settings import Settings
-from core.storage import open_store
+from core.storage import open_remote_bucket
 
 def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -274,7 +274,7 @@ def second_part_kills(self, *arguments):          # S3: one part is there, the s
     count[0] += 1
     return upload(self, *arguments) if count[0] == 1 else die()
 Minio._upload_part = second_part_kills
-open_store(Settings()).put_file("k/x", Path(sys.argv[1]))
+open_remote_bucket(Settings()).put_file("k/x", Path(sys.argv[1]))
 """
 
 

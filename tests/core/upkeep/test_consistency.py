@@ -12,7 +12,7 @@ from core.database.session import Database
 from core.database.tables import ExportedDownload, Part, Task, Version
 from core.scheduling import claim as claims
 from core.settings import Settings
-from core.storage import BlobStorage, open_store
+from core.storage import BlobStorage, open_object_store
 from core.upkeep import consistency
 
 DAY_S = 86_400.0
@@ -33,7 +33,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 @pytest.fixture
 def desk(desk: Any, settings: Settings) -> Any:
     """A model with a version, a running job with a snapshot, a batch that waits, and a download."""
-    desk.settings, desk.store = settings, open_store(settings)
+    desk.settings, desk.store = settings, open_object_store(settings)
     desk.store.create_folder_or_bucket()
     desk.submit(model := desk.model())
     desk.publish({"head": "h", "buffer": "b"}, [("new", 1, 1, 2)])
@@ -63,15 +63,21 @@ def blobs(desk: Any) -> BlobStorage:
 def check(desk: Any, **options: Any) -> list[tuple[str, str]]:
     return sorted(
         (d.kind, d.object)
-        for d in consistency.check_consistency(desk.db, desk.store, desk.settings, **options)
+        for d in consistency.find_store_inconsistencies(
+            desk.db, desk.store, desk.settings, **options
+        )
     )
 
 
 def repaired(desk: Any) -> list[tuple[str, str]]:
     """What is left after a repair, the same after a second one."""
     for _ in range(2):
-        found = consistency.check_consistency(desk.db, desk.store, desk.settings, verify=True)
-        consistency.repair_consistency(desk.db, desk.store, blobs(desk), desk.settings, found)
+        found = consistency.find_store_inconsistencies(
+            desk.db, desk.store, desk.settings, verify=True
+        )
+        consistency.repair_store_inconsistencies(
+            desk.db, desk.store, blobs(desk), desk.settings, found
+        )
     return check(desk, verify=True)
 
 

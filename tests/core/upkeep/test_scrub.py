@@ -169,7 +169,7 @@ def test_storing_sound_bytes_takes_the_mark_at_once_though_a_process_remembers_t
     )
     sha256, _ = blobs.put_file(path)
     with desk.db.write() as session:
-        damage.mark_damaged(
+        damage.mark_object_damaged(
             session,
             BlobStorage.make_blob_key(sha256),
             "digest",
@@ -198,7 +198,7 @@ def test_a_damaged_download_is_forgotten_and_so_is_one_that_was_made_of_a_damage
                 version_id=version, format="x", sha256="0" * 64, bytes=10, created_at=9e9
             )
         )
-        damage.mark_damaged(session, part(desk, "head"), "digest", "", 0.0)
+        damage.mark_object_damaged(session, part(desk, "head"), "digest", "", 0.0)
     assert desk.all(ExportedDownload) == []
 
 

@@ -63,7 +63,9 @@ def left_by_a_crash(desk: Any, upload_id: str, days: float) -> str:
 def checked(desk: Any, **options: Any) -> list[tuple[str, str]]:
     return [
         (d.kind, d.object)
-        for d in consistency.check_consistency(desk.db, desk.store, desk.settings, **options)
+        for d in consistency.find_store_inconsistencies(
+            desk.db, desk.store, desk.settings, **options
+        )
     ]
 
 
@@ -120,12 +122,12 @@ def test_a_check_names_pieces_that_are_missing_short_or_damaged(desk: Any) -> No
         ("missing", missing),
         ("size", short),
     ]
-    consistency.repair_consistency(
+    consistency.repair_store_inconsistencies(
         desk.db,
         desk.store,
         desk.blobs,
         desk.settings,
-        consistency.check_consistency(desk.db, desk.store, desk.settings),
+        consistency.find_store_inconsistencies(desk.db, desk.store, desk.settings),
     )
     assert len(desk.all(StoredUploadPiece)) == 4  # they are told, and left alone
 

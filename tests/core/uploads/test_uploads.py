@@ -25,7 +25,7 @@ from core.errors import (
 )
 from core.requests.actor import Actor
 from core.settings import Settings
-from core.storage import ObjectStorage, open_store
+from core.storage import ObjectStorage, open_object_store
 from core.uploads import chunks, uploads, whole_uploads
 from core.uploads.uploads import AnnouncedUpload, ReceivedUploadPiece, UploadLimits
 from core.usage import stored_bytes
@@ -52,7 +52,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStorage:
         settings = request.getfixturevalue("s3").settings(
             tmp_path / "data", prefix=f"t/{secrets.token_hex(4)}"
         )
-    made = open_store(settings)
+    made = open_object_store(settings)
     made.create_folder_or_bucket()
     return made
 

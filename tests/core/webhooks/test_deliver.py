@@ -224,7 +224,9 @@ def test_no_secret_is_in_the_database_and_another_key_file_signs_nothing(
     hook, secret = post.hook(f"{receiver.url}/")
     post.happen(post.desk.model(), 1)
     row = post.row(hook)
-    assert secret not in str(vars(row)) and row.secret_sha256 == webhook_secret.hash_secret(secret)
+    assert secret not in str(vars(row)) and row.secret_sha256 == webhook_secret.hash_webhook_secret(
+        secret
+    )
     file = post.settings.data_dir / webhook_secret.KEY_NAME
     assert file.stat().st_mode & 0o777 == 0o600
     right = file.read_text()

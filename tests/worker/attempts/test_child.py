@@ -113,7 +113,7 @@ def test_a_zygote_that_cannot_start_is_reported(spec: Spec) -> None:
         with pytest.raises(ForkServerDied):
             broken.fork_child(spec())
     finally:
-        broken.end_zygote()
+        broken.end_fork_server()
 
 
 def test_no_process_outlives_a_killed_worker(

@@ -20,7 +20,7 @@ from core.contract.jobs.job_event import AnytimeEvent, JobEvent, SnapshotEvent
 from core.database.states import JobState
 from worker.attempts import ranks
 from worker.attempts.child import ForkServer, JobProcess
-from worker.attempts.supervisor import ProcessOutcome, SupervisionPeriods, supervise_child
+from worker.attempts.supervisor import ProcessOutcome, SupervisionPeriods, supervise_job_process
 
 LONG = {"method": "er", "shards": 2, "epochs": 60}
 """360 steps: they take longer on two ranks than a snapshot takes to be heard of."""
@@ -62,7 +62,7 @@ def bench(tmp_path: Path) -> Bench:
 def zygote() -> Iterator[ForkServer]:
     running = ForkServer()
     yield running
-    running.end_zygote()
+    running.end_fork_server()
 
 
 def started(zygote: ForkServer, spec: dict[str, Any]) -> JobProcess:
@@ -93,7 +93,7 @@ def _environment(pid: str) -> list[str]:
 
 
 def watched(child: JobProcess, recorder: Recorder, snapshot_s: float) -> ProcessOutcome:
-    return supervise_child(
+    return supervise_job_process(
         child,
         HeartbeatState(),
         recorder,

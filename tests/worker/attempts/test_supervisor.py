@@ -27,7 +27,12 @@ from core.database.states import JobState
 from core.errors import LeaseLost
 from tests.worker.conftest import Clock
 from worker.attempts.child import ForkServer
-from worker.attempts.supervisor import TICK_S, ProcessOutcome, SupervisionPeriods, supervise_child
+from worker.attempts.supervisor import (
+    TICK_S,
+    ProcessOutcome,
+    SupervisionPeriods,
+    supervise_job_process,
+)
 
 NEVER = SupervisionPeriods(snapshot_s=1000, anytime_s=1000, stall_s=1000, grace_s=1000)
 DONE, LOG = DoneEvent(path="/r"), LogEvent(level="info", message="m")
@@ -132,7 +137,7 @@ def run(clock: Clock, kept: Kept) -> Run:
         obeys: bool = True, **periods: float,
     ) -> tuple[ProcessOutcome, Scripted]:  # fmt: skip
         child: Any = Scripted(clock, script, obeys=obeys)
-        return supervise_child(
+        return supervise_job_process(
             child, beat or Answers(), kept, replace(NEVER, **periods), lambda: stop
         ), child
 
@@ -258,7 +263,7 @@ def watch(zygote: ForkServer, spec: Callable[..., Path]) -> Callable[..., Proces
     def run(
         *lines: object, beat: Answers | None = None, kept: Kept | None = None, stop: bool = False
     ) -> Any:
-        return supervise_child(
+        return supervise_job_process(
             zygote.fork_child(spec(*lines)), beat or Answers(), kept or Kept(), NEVER, lambda: stop
         )
 
@@ -306,5 +311,5 @@ def test_no_child_outlives_a_failing_recorder(
 
     child = zygote.fork_child(spec(("emit", LOG.to_json()), ("sleep", 600)))
     with pytest.raises(ZeroDivisionError):
-        supervise_child(child, Answers(), Broken(), NEVER, lambda: False)
+        supervise_job_process(child, Answers(), Broken(), NEVER, lambda: False)
     assert gone(child.pid)

@@ -52,7 +52,7 @@ def test_a_zygote_that_cannot_fork_says_why(tmp_path: Path) -> None:
     zygote = ForkServer((sys.executable, str(program)))
     with pytest.raises(ForkServerDied, match="has opened CUDA"):
         zygote.wait_until_ready()
-    zygote.end_zygote()
+    zygote.end_fork_server()
 
 
 def test_importing_what_jobs_need_opens_no_cuda() -> None:

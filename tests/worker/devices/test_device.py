@@ -56,7 +56,7 @@ def test_a_worker_without_a_driver_offers_its_cpu_at_once(
 ) -> None:
     watched = watch("auto")
     assert watched.is_ready_to_claim()
-    assert watched.claim_offer == ("cpu", 0)
+    assert watched.claimable_resources == ("cpu", 0)
 
 
 def test_a_worker_claims_nothing_before_its_gpu_is_checked(
@@ -64,7 +64,7 @@ def test_a_worker_claims_nothing_before_its_gpu_is_checked(
 ) -> None:
     watched = watch("cuda", None)
     assert check_to_end(watched)
-    assert watched.claim_offer == ("cuda", 1)
+    assert watched.claimable_resources == ("cuda", 1)
 
 
 def test_a_gpu_that_is_asked_for_and_missing_is_lost_from_the_start(
@@ -80,7 +80,7 @@ def test_a_driver_without_a_usable_gpu_is_a_warning_and_jobs_run_on_the_cpu(
 ) -> None:
     watched = watch("auto", "torch is a CPU build.", has_driver=True)
     assert check_to_end(watched)
-    assert watched.claim_offer.device == "cpu"
+    assert watched.claimable_resources.device == "cpu"
     assert watched.warning is not None and "torch is a CPU build." in watched.warning
 
 

@@ -25,7 +25,7 @@ Trials = Literal["auto"] | Sequence[Mapping[str, Any]] | None
 Choose = Literal["best", "manual"] | None
 
 
-def _format_trials(trials: Trials) -> str | None:
+def _format_trials_query_value(trials: Trials) -> str | None:
     """Return the query's value of trials."""
     return trials if trials is None or isinstance(trials, str) else json.dumps(list(trials))
 
@@ -85,7 +85,7 @@ class AsyncTasks:
             "duplicates_policy": "drop" if drop_duplicates else None,
             "again": "true" if again else None,
             "conflicts": "keep" if keep_conflicts else None,
-            "trials": _format_trials(trials),
+            "trials": _format_trials_query_value(trials),
             "choose": choose,
             "max_seconds": None if max_seconds is None else str(max_seconds),
         }
@@ -117,7 +117,7 @@ class AsyncTasks:
         query = {
             "validate": "only",
             "again": "true" if again else None,
-            "trials": _format_trials(trials),
+            "trials": _format_trials_query_value(trials),
         }
         response = await self._prepare_and_send_batch(
             model, batch, query, recipe, progress, options

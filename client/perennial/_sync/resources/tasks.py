@@ -25,7 +25,7 @@ Trials = Literal["auto"] | Sequence[Mapping[str, Any]] | None
 Choose = Literal["best", "manual"] | None
 
 
-def _format_trials(trials: Trials) -> str | None:
+def _format_trials_query_value(trials: Trials) -> str | None:
     """Return the query's value of trials."""
     return trials if trials is None or isinstance(trials, str) else json.dumps(list(trials))
 
@@ -85,13 +85,11 @@ class Tasks:
             "duplicates_policy": "drop" if drop_duplicates else None,
             "again": "true" if again else None,
             "conflicts": "keep" if keep_conflicts else None,
-            "trials": _format_trials(trials),
+            "trials": _format_trials_query_value(trials),
             "choose": choose,
             "max_seconds": None if max_seconds is None else str(max_seconds),
         }
-        response = self._prepare_and_send_batch(
-            model, batch, query, recipe, progress, options
-        )
+        response = self._prepare_and_send_batch(model, batch, query, recipe, progress, options)
         accepted = convert_from_json(types.Accepted, response)
         return JobHandle(
             self._http,
@@ -117,11 +115,9 @@ class Tasks:
         query = {
             "validate": "only",
             "again": "true" if again else None,
-            "trials": _format_trials(trials),
+            "trials": _format_trials_query_value(trials),
         }
-        response = self._prepare_and_send_batch(
-            model, batch, query, recipe, progress, options
-        )
+        response = self._prepare_and_send_batch(model, batch, query, recipe, progress, options)
         return convert_from_json(types.Report, response)
 
     def check_images(
@@ -136,9 +132,7 @@ class Tasks:
     ) -> JobHandle:
         """Check a batch with every image decoded, in a job whose `report` has the findings."""
         query = {"validate": "full", "conflicts": "keep" if keep_conflicts else None}
-        response = self._prepare_and_send_batch(
-            model, batch, query, recipe, progress, options
-        )
+        response = self._prepare_and_send_batch(model, batch, query, recipe, progress, options)
         job = convert_from_json(types.Job, response)
         return JobHandle(self._http, job.id, job)
 
@@ -161,9 +155,7 @@ class Tasks:
             classes.update(task.classes)
         return classes
 
-    def continue_without(
-        self, model: str, task: int, *, reason: str | None = None
-    ) -> types.Task:
+    def continue_without(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
         """Continue the lineage without a task whose version is held."""
         return self._send_settling_request(model, task, "continue", reason)
 
@@ -245,9 +237,7 @@ class Tasks:
         )
         with open_transfer_bar("sending", progress) as show:
             try:
-                return send_batch(
-                    self._http, Batch(model, source, given_params, recipe), show
-                )
+                return send_batch(self._http, Batch(model, source, given_params, recipe), show)
             except Invalid as error:
                 if error.code != "unsupported-type":
                     raise

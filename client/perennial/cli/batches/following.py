@@ -18,7 +18,7 @@ from perennial.cli.models.accuracies import (
 from perennial.cli.output import print_document, print_json_line, print_notice, print_text
 from perennial.errors import BaseUnavailable, ServiceUnreachable, Unavailable, WaitTimeout
 from perennial.guard import quote_shell_word
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.words import (
     describe_compared_versions,
     describe_findings,
@@ -166,7 +166,7 @@ def _format_come_back_command(job: str) -> str:
 def print_job_outcome(client: Perennial, job: Job, task: Task | None) -> None:
     """Print the result of a job that ended as it should."""
     if job.version is None:
-        print_text(make_one_line(f"Job {job.id} ({job.kind}) succeeded."))
+        print_text(make_text_one_line(f"Job {job.id} ({job.kind}) succeeded."))
         return
     model = client.models.retrieve(job.model)
     version = client.versions.retrieve(job.model, job.version)
@@ -176,13 +176,13 @@ def print_job_outcome(client: Perennial, job: Job, task: Task | None) -> None:
         if production == job.version
         else f"production is at version {production}"
     )
-    print_text(make_one_line(f"Version {job.version} of {model.name} is published, {where}."))
+    print_text(make_text_one_line(f"Version {job.version} of {model.name} is published, {where}."))
     accuracies = read_accuracies(client, job.model, version)
     if accuracies:
         print_text(f"  accuracy: {format_accuracies_in_words(accuracies)}")
     for text in explain_unmeasured_sign(accuracies):
         print_text(f"  {text}")
     for text in describe_compared_versions(version):
-        print_text(f"  {make_one_line(text)}")
+        print_text(f"  {make_text_one_line(text)}")
     for text in describe_findings(task) if task else ():
         print_text(f"  data: {replace_task_requests(text, model.name, job.task)}")

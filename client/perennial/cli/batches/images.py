@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from perennial.cli.command import CommandContext, command
+from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.edits import (
     add_sending_options,
@@ -31,7 +31,7 @@ def image_commands() -> None:
     """List images of a batch, correct their labels, and remove them."""
 
 
-@command("list", image_commands, columns=("image", "label", "path"))
+@cli_command("list", image_commands, columns=("image", "label", "path"))
 @click.argument("model")
 @click.argument("task", type=int)
 @PART
@@ -49,7 +49,7 @@ def list_images(
     shell.print_rows(images, rows, "No image.")
 
 
-@command("relabel", image_commands)
+@cli_command("relabel", image_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @click.argument("images", nargs=-1, type=NUMBER, required=True)
@@ -80,7 +80,7 @@ def relabel_images(
     confirm_and_send_edit(shell, model, operations, parse_sending_options(values))
 
 
-@command("remove", image_commands)
+@cli_command("remove", image_commands)
 @click.argument("model")
 @click.argument("task", type=int, required=False)
 @click.argument("images", nargs=-1, type=NUMBER)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from perennial.cli.command import CommandContext, command
+from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.listing import ListingFormat
 from perennial.cli.output import Cell, is_terminal, print_notice, print_text
 from perennial.errors import BadAnswer, Conflict, Forbidden, Invalid, NotFound
@@ -23,7 +23,7 @@ KINDS = ("suspect", "near_duplicate", "duplicate", "conflict", "rejected")
 Row = tuple[Cell, ...]
 
 
-@command(
+@cli_command(
     "issues",
     columns=COLUMNS,
     short_help="List images of a batch to check, such as suspect labels.",
@@ -49,7 +49,7 @@ def list_issues(shell: CommandContext, model: str, task: int, kind: str | None) 
     refusal = _find_refusal(client, model, batch, rows) if is_for_person or shell.is_json else None
     commands = [None if refusal else _build_relabel_command(model, batch, row) for row in rows]
     items = [
-        {**dict(zip(COLUMNS, row, strict=True)), "command": one}
+        {**dict(zip(COLUMNS, row, strict=True)), "cli_command": one}
         for row, one in zip(rows, commands, strict=True)
     ]
     shell.print_rows(items, rows, "Nothing of this batch is to be looked at.")

@@ -15,14 +15,14 @@ from perennial.cli.batches.following import (
     print_job_events,
 )
 from perennial.cli.batches.trials import TRIAL_COLUMNS, print_trials
-from perennial.cli.command import RECIPE, SECONDS, CommandContext, command
+from perennial.cli.command import RECIPE, SECONDS, CommandContext, cli_command
 from perennial.cli.exits import FollowInterrupted
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import format_short_time, format_time, print_fields, print_text
 from perennial.cli.states import JOBS, build_state_option
 from perennial.guard import quote_shell_word
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.types import Job
 
 
@@ -31,7 +31,9 @@ def job_commands() -> None:
     """List, follow, pause, cancel and retry jobs."""
 
 
-@command("list", job_commands, columns=("job", "kind", "task", "state", "version", "created UTC"))
+@cli_command(
+    "list", job_commands, columns=("job", "kind", "task", "state", "version", "created UTC")
+)
 @click.option("--model", "-m", metavar="MODEL", help="Only jobs of this model.")
 @build_state_option("--state", "wanted", JOBS)
 @click.option(
@@ -73,7 +75,7 @@ def list_jobs(
     shell.print_rows(matching_jobs, rows, "No job.")
 
 
-@command("show", job_commands)
+@cli_command("show", job_commands)
 @click.argument("job")
 def show_job(shell: CommandContext, job: str) -> None:
     """Show one job: its progress, what it waits for, and how it ended."""
@@ -107,7 +109,7 @@ def _print_job_fields(job: Job) -> None:
         print_text(f"Its version is held: `{show_command}` says why, and how to go on.")
 
 
-@command("watch", job_commands)
+@cli_command("watch", job_commands)
 @click.argument("job")
 @click.option("--timeout", type=SECONDS, metavar="SECONDS", help="Longest time to wait.")
 def watch_job(shell: CommandContext, job: str, timeout: float | None) -> None:
@@ -121,7 +123,7 @@ def watch_job(shell: CommandContext, job: str, timeout: float | None) -> None:
         follow_and_print_job(shell, client, handle, timeout)
 
 
-@command("logs", job_commands)
+@cli_command("logs", job_commands)
 @click.argument("job")
 @click.option(
     "--follow", "-f", "is_followed", is_flag=True, help="Follow the log until the job has ended."
@@ -132,20 +134,20 @@ def print_job_log(shell: CommandContext, job: str, is_followed: bool) -> None:
         for one in shell.create_client().job(job).logs(follow=is_followed):
             mark = "" if one.level == "info" else f" {one.level}:"
             message = words.replace_requests_by_commands(one.message)
-            text = f"{make_one_line(f'{(one.at or str())[11:19]}{mark}')} {message}"
+            text = f"{make_text_one_line(f'{(one.at or str())[11:19]}{mark}')} {message}"
             shell.print_one_result(one, lambda text=text: print_text(text))  # type: ignore[misc]
     except KeyboardInterrupt:
         raise FollowInterrupted(describe_interrupted_job(job)) from None
 
 
-@command("trials", job_commands, columns=TRIAL_COLUMNS)
+@cli_command("trials", job_commands, columns=TRIAL_COLUMNS)
 @click.argument("job")
 def show_trials(shell: CommandContext, job: str) -> None:
     """Show the recipes that a job compares, their figures, and why they lost."""
     print_trials(shell, shell.create_client().jobs.trials(job))
 
 
-@command("choose", job_commands, columns=TRIAL_COLUMNS)
+@cli_command("choose", job_commands, columns=TRIAL_COLUMNS)
 @click.argument("job")
 @click.argument("trial", type=click.IntRange(1, 8))
 def choose_trial(shell: CommandContext, job: str, trial: int) -> None:
@@ -154,9 +156,9 @@ def choose_trial(shell: CommandContext, job: str, trial: int) -> None:
 
 
 def _add_action_command(verb: str, text: str, done: str) -> None:
-    @command(verb, job_commands, help=text)
+    @cli_command(verb, job_commands, help=text)
     @click.argument("job")
-    def act(shell: CommandContext, job: str) -> None:
+    def run_job_action(shell: CommandContext, job: str) -> None:
         changed_job = getattr(shell.create_client().jobs, verb)(job)
         shell.print_result(
             changed_job, lambda: print_text(f"Job {job} {done}: it is {changed_job.state}.")
@@ -172,7 +174,7 @@ _add_action_command(
 _add_action_command("resume", "Resume a paused job from its newest snapshot.", "goes on")
 
 
-@command("retry", job_commands)
+@cli_command("retry", job_commands)
 @click.argument("job")
 @RECIPE
 @click.option("--detach", "-d", is_flag=True, help="Do not wait for the job.")

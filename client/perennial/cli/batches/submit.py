@@ -17,15 +17,15 @@ from perennial._formats import FORMATS
 from perennial.bars import show_listing_bar
 from perennial.cli.batches.beat import TransferStatusLines
 from perennial.cli.batches.following import follow_and_print_job, report_learned_job
-from perennial.cli.batches.trials import print_trials, trials_value
-from perennial.cli.command import RECIPE, SECONDS, CommandContext, command
+from perennial.cli.batches.trials import format_trials_option, print_trials
+from perennial.cli.command import RECIPE, SECONDS, CommandContext, cli_command
 from perennial.cli.output import Cell, print_fields, print_notice, print_text
 from perennial.errors import NotFound, UndecidedBatch
 from perennial.guard import quote_shell_word
 from perennial.pack.remote.address import is_remote_address
 from perennial.pack.remote.url_list import is_remote_source
 from perennial.shapes import convert_to_json
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.transfer import PackedSource, prepare_batch_source
 from perennial.types import Report
 from perennial.words import (
@@ -40,7 +40,7 @@ WORTH_SAYING_S = 10.0
 """Shortest expected wait, in seconds, of which a person is warned."""
 
 
-@command("submit", short_help="Send a batch of labelled images and follow its job.")
+@cli_command("submit", short_help="Send a batch of labelled images and follow its job.")
 @click.argument("model")
 @click.argument("batch", metavar="PATH|s3://…|-")
 @click.option(
@@ -57,7 +57,7 @@ WORTH_SAYING_S = 10.0
 )
 @click.option(
     "--trials",
-    type=trials_value,
+    type=format_trials_option,
     metavar="auto|JSON|@FILE",
     help="Learn the batch by several recipes and publish the best: auto, or a list of recipes.",
 )
@@ -176,7 +176,7 @@ def submit_batch(
                 if warning not in printed_warnings:
                     print_notice(f"warning: {warning}")
     if handle.repeats is not None:
-        print_notice(make_one_line(describe_repeated_batch(model, handle.repeats)))
+        print_notice(make_text_one_line(describe_repeated_batch(model, handle.repeats)))
         if handle.repeats.standing == "learned":
             report_learned_job(shell, client, handle)
             return
@@ -303,10 +303,10 @@ def _print_check_report(model: str, report: Report, ignored: int | None) -> None
     for one in report.trials or ():
         print_text(f"trial {one.trial}: {json.dumps(convert_to_json(one.recipe))}. {one.reason}")
     if report.repeats is not None:
-        print_text(make_one_line(describe_repeated_batch(model, report.repeats)))
+        print_text(make_text_one_line(describe_repeated_batch(model, report.repeats)))
     not_seen = report.not_checked[:1]  # images, which only the job decodes
     notes = (
-        make_one_line(note)
+        make_text_one_line(note)
         for note in (*not_seen, *report.notes, *describe_bad_entries(report.report))
     )
     for text in (

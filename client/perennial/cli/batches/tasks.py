@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from perennial.cli.batches.following import follow_and_print_job
-from perennial.cli.command import REASON, RECIPE, CommandContext, command
+from perennial.cli.command import REASON, RECIPE, CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.listing import ListingFormat
 from perennial.cli.marks import ModelVersionMarks
@@ -23,7 +23,7 @@ from perennial.cli.output import (
 )
 from perennial.cli.states import STANDINGS, build_state_option
 from perennial.guard import quote_shell_word
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.types import Task
 from perennial.words import describe_findings, describe_left_out, replace_task_requests
 
@@ -35,7 +35,7 @@ def task_commands() -> None:
     """List and show the batches of a model, and settle those that wait."""
 
 
-@command(
+@cli_command(
     "list",
     task_commands,
     columns=(
@@ -89,7 +89,7 @@ def _build_task_row(task: Task, version: Cell) -> tuple[Cell, ...]:
     )
 
 
-@command("show", task_commands)
+@cli_command("show", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 def show_task(shell: CommandContext, model: str, task: int) -> None:
@@ -115,7 +115,10 @@ def _print_task_fields(model: str, task: Task, where: ModelVersionMarks) -> None
         ("standing", task.standing),
         ("job", task.job),
         # Programs get the number alone.
-        ("version", task.version if not is_terminal() else _describe_version(task.version, where)),
+        (
+            "version",
+            task.version if not is_terminal() else _describe_trial_version(task.version, where),
+        ),
         ("classes", classes),
         ("images", f"{task.n_train} to learn, {task.n_held_out} held out"),
         ("accuracy when learned", _describe_accuracy(task.accuracy_when_learned, task)),
@@ -128,7 +131,7 @@ def _print_task_fields(model: str, task: Task, where: ModelVersionMarks) -> None
     ]
     print_fields(rows)
     for note in task.report.notes or []:
-        print_text(make_one_line(note))
+        print_text(make_text_one_line(note))
     for warning in (*task.warnings, *describe_left_out(task.report)):
         print_text(f"warning: {replace_task_requests(warning, model, task.number)}")
     for text in describe_findings(task):
@@ -142,11 +145,11 @@ def _describe_accuracy(accuracy: float | None, task: Task) -> Cell:
     return str(MeasuredAccuracy(accuracy, task.n_held_out))
 
 
-def _describe_version(version: int | None, where: ModelVersionMarks) -> Cell:
+def _describe_trial_version(version: int | None, where: ModelVersionMarks) -> Cell:
     return None if version is None else f"{version}{where.describe_version_role(version)}"
 
 
-@command("continue", task_commands)
+@cli_command("continue", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @REASON
@@ -161,7 +164,7 @@ def continue_without_task(shell: CommandContext, model: str, task: int, reason: 
     )
 
 
-@command("discard", task_commands)
+@cli_command("discard", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @REASON
@@ -173,7 +176,7 @@ def discard_task(shell: CommandContext, model: str, task: int, reason: str | Non
     )
 
 
-@command("relearn", task_commands)
+@cli_command("relearn", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @RECIPE
@@ -193,7 +196,7 @@ def relearn_task(shell: CommandContext, model: str, task: int, recipe: Any, deta
     follow_and_print_job(shell, client, handle)
 
 
-@command("delete-data", task_commands)
+@cli_command("delete-data", task_commands)
 @click.argument("model")
 @click.argument("task", type=int)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")

@@ -9,7 +9,7 @@ from perennial.cli.command import CommandContext, parse_json_option
 from perennial.cli.output import Cell, print_text
 from perennial.guard import quote_shell_word
 from perennial.shapes import convert_to_json
-from perennial.text import format_count, make_one_line
+from perennial.text import format_count, make_text_one_line
 from perennial.types import Trial, Trials
 
 TRIAL_COLUMNS = (
@@ -24,7 +24,7 @@ RULE = (
 """The rule by which a trial is suggested."""
 
 
-def trials_value(text: str) -> Any:
+def format_trials_option(text: str) -> Any:
     """Return the value of `--trials`: "auto", or a list of recipes as `parse_json_option` reads it."""
     return text if text == "auto" else parse_json_option(text)
 
@@ -71,7 +71,7 @@ def _build_row(trial: Trial, trials: Trials) -> tuple[Cell, ...]:
     is_chosen = trial.trial == trials.chosen
     return (
         trial.trial,
-        make_one_line(json.dumps(convert_to_json(trial.recipe))),
+        make_text_one_line(json.dumps(convert_to_json(trial.recipe))),
         "chosen" if is_chosen else trial.state,
         None if score is None else f"{score.value:.1%} ± {score.standard_error:.1%}",
         _format_share(trial.acc),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from perennial.cli.command import CommandContext, command
+from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.named import find_id_by_name
 from perennial.cli.output import format_bytes, format_time, print_text
@@ -15,7 +15,7 @@ def upload_commands() -> None:
     """List and remove uploads of large batches that have begun and are not submitted."""
 
 
-@command("list", upload_commands, columns=("upload", "file", "here", "of", "begun", "expires"))
+@cli_command("list", upload_commands, columns=("upload", "file", "here", "of", "begun", "expires"))
 def list_uploads(shell: CommandContext) -> None:
     """List open uploads, newest first; their received bytes count towards your storage."""
     open_uploads = list(shell.create_client().uploads.list())
@@ -33,7 +33,7 @@ def list_uploads(shell: CommandContext) -> None:
     shell.print_rows(open_uploads, rows, "No upload is open.")
 
 
-@command("rm", upload_commands)
+@cli_command("rm", upload_commands)
 @click.argument("upload", metavar="UPLOAD|FILE")
 def remove_upload(shell: CommandContext, upload: str) -> None:
     """Remove an upload, by its id or file name, with its received bytes; a new submit

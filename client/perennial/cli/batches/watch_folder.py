@@ -12,7 +12,7 @@ import click
 
 from perennial.cli.batches import inbox
 from perennial.cli.batches.inbox import FAILED, HELD, LEARNED, FoundBatch
-from perennial.cli.command import RECIPE, SECONDS, CommandContext, command
+from perennial.cli.command import RECIPE, SECONDS, CommandContext, cli_command
 from perennial.cli.exits import ExitStatus, choose_exit_status
 from perennial.cli.models.accuracies import MeasuredAccuracy
 from perennial.cli.output import print_json_line, print_notice, print_text
@@ -31,7 +31,7 @@ from perennial.errors import (
     Unavailable,
 )
 from perennial.retry import may_service_recover
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.words import (
     explain_missing_base,
     format_duration,
@@ -65,7 +65,9 @@ WORST = (
 """Exit statuses from worst to best; that of several batches is the first that one of them has."""
 
 
-@command("watch-folder", short_help="Send the batches that appear in a folder, one after another.")
+@cli_command(
+    "watch-folder", short_help="Send the batches that appear in a folder, one after another."
+)
 @click.argument(
     "folder", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
@@ -176,7 +178,7 @@ class WatchedFolder:
         An unavailable service is waited for while batches are under way, as `JobHandle.wait` does.
         A full quota is waited for as well, since a job that ends makes room.
         """
-        if all(_does_job_need_person(one.job) for one in self.sent.values()):
+        if all(_needs_job_a_decision(one.job) for one in self.sent.values()):
             return True
         return self.away is not None and time.monotonic() - self.heard > PATIENCE_S
 
@@ -216,7 +218,7 @@ class WatchedFolder:
     def _explain_remaining_batch(self, batch: FoundBatch) -> str:
         sent = self.sent.get(batch.path.name)
         if sent is not None:
-            waits = "waits" if _does_job_need_person(sent.job) else "goes on"
+            waits = "waits" if _needs_job_a_decision(sent.job) else "goes on"
             return f"job {sent.handle.id} {waits}"
         if not self._is_batch_new(batch):
             if self.stuck.get(batch.path.name) == batch:
@@ -317,7 +319,7 @@ class WatchedFolder:
         self.stuck[batch.path.name] = batch
         self.ends.add(ExitStatus.ERROR)
         print_notice(
-            make_one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}.")
+            make_text_one_line(f"{batch.path} cannot be {what}: {problem.strerror or problem}.")
         )
 
     def _move_batch_away(
@@ -334,7 +336,7 @@ class WatchedFolder:
             )
             return
         if error is None:
-            inbox.move_batch_away(batch.path, LEARNED)
+            inbox.move_batch_to_outcome_folder(batch.path, LEARNED)
             self._report_batch_event(
                 batch.path.name, LEARNED, self._describe_learned_batch(job) if job else ""
             )
@@ -346,7 +348,7 @@ class WatchedFolder:
             for text in str(error).split("\n")
         )
         about = f"job {error.job.id}\n" if isinstance(error, JobEnded) else ""
-        where = inbox.move_batch_away(batch.path, place, f"{reason}\n{about}")
+        where = inbox.move_batch_to_outcome_folder(batch.path, place, f"{reason}\n{about}")
         status = choose_exit_status(error)
         # A batch that cannot be packed is a ConfigError, whose status would blame the command line.
         self.ends.add(
@@ -374,7 +376,7 @@ class WatchedFolder:
         if self.shell.is_json:
             print_json_line(record)
         else:
-            print_text(make_one_line(": ".join(part for part in (name, what, more) if part)))
+            print_text(make_text_one_line(": ".join(part for part in (name, what, more) if part)))
 
 
 def _is_temporary_error(error: PerennialError) -> bool:
@@ -388,7 +390,7 @@ def _is_request_in_flight(error: PerennialError) -> bool:
     return isinstance(error, Conflict) and error.code == "idempotency-in-flight"
 
 
-def _does_job_need_person(job: Job | None) -> bool:
+def _needs_job_a_decision(job: Job | None) -> bool:
     if job is None or job.waiting_for is None:
         return False
     return job.waiting_for.kind in STOPPED_BY or explain_missing_base(job) is not None
@@ -397,6 +399,6 @@ def _does_job_need_person(job: Job | None) -> bool:
 def _derive_safe_batch_name(path: Path) -> str:
     from perennial.cli.batches.submit import _derive_batch_name
 
-    return make_one_line(
+    return make_text_one_line(
         _derive_batch_name(str(path))
     )  # a name that is not UTF-8 cannot be sent as it is

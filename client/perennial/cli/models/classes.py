@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from perennial.cli.command import CommandContext, command
+from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.edits import (
     add_sending_options,
@@ -14,7 +14,7 @@ from perennial.cli.models.edits import (
     parse_sending_options,
 )
 from perennial.cli.output import print_text
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 
 
 @click.group("classes", cls=SuggestingCommandGroup)
@@ -22,7 +22,7 @@ def class_commands() -> None:
     """List, rename, merge and drop the classes of a model."""
 
 
-@command("list", class_commands, columns=("class", "images", "tasks"))
+@cli_command("list", class_commands, columns=("class", "images", "tasks"))
 @click.argument("model")
 def list_classes(shell: CommandContext, model: str) -> None:
     """List the classes of the newest version with their images, and the tasks that have them."""
@@ -45,7 +45,7 @@ def list_classes(shell: CommandContext, model: str) -> None:
     shell.print_rows(items, rows, "Nothing is learned yet.")
 
 
-@command("rename", class_commands)
+@cli_command("rename", class_commands)
 @click.argument("model")
 @click.argument("name")
 @click.argument("new_name")
@@ -58,7 +58,7 @@ def rename_class(
     confirm_and_send_edit(shell, model, [operation], parse_sending_options(values))
 
 
-@command("merge", class_commands)
+@cli_command("merge", class_commands)
 @click.argument("model")
 @click.argument("names", nargs=-1, required=True)
 @click.option(
@@ -73,17 +73,19 @@ def merge_classes(
     confirm_and_send_edit(shell, model, [operation], parse_sending_options(values))
 
 
-@command("drop", class_commands)
+@cli_command("drop", class_commands)
 @click.argument("model")
 @click.argument("names", nargs=-1, required=True)
 @add_sending_options
-def drop_classes(shell: CommandContext, model: str, names: tuple[str, ...], **values: Any) -> None:
+def drop_classes_from_sums(
+    shell: CommandContext, model: str, names: tuple[str, ...], **values: Any
+) -> None:
     """Take the classes NAMES out of the model, with their images. This cannot be undone."""
     operations = [{"drop": {"class": name}} for name in names]
     confirm_and_send_edit(shell, model, operations, parse_sending_options(values))
 
 
-@command("aliases", class_commands, columns=("former name", "class", "edit"))
+@cli_command("aliases", class_commands, columns=("former name", "class", "edit"))
 @click.argument("model")
 @click.option("--remove", metavar="NAME", help="Remove this former name.")
 def list_class_aliases(shell: CommandContext, model: str, remove: str | None) -> None:
@@ -94,7 +96,7 @@ def list_class_aliases(shell: CommandContext, model: str, remove: str | None) ->
         shell.print_result(
             {"model": model, "name": remove, "removed": True},
             lambda: print_text(
-                make_one_line(f"{remove} is no former class name of {model} any more.")
+                make_text_one_line(f"{remove} is no former class name of {model} any more.")
             ),
         )
         return

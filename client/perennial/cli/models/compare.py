@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import click
 
-from perennial.cli.command import DYNAMIC, CommandContext, command
+from perennial.cli.command import DYNAMIC, CommandContext, cli_command
 from perennial.cli.listing import ListingFormat
 from perennial.cli.output import is_terminal, print_json_line, print_notice, print_table, print_text
 from perennial.types import Compare, ComparedImage
@@ -16,7 +16,9 @@ CLASSES = 20
 KINDS = ("negative", "positive", "both_wrong")
 
 
-@command("compare", columns=DYNAMIC, short_help="Compare two versions on the same held-out images.")
+@cli_command(
+    "compare", columns=DYNAMIC, short_help="Compare two versions on the same held-out images."
+)
 @click.argument("model")
 @click.argument("a")
 @click.argument("b", default="production")

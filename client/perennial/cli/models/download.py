@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from perennial.cli.command import VERSION, CommandContext, command
+from perennial.cli.command import VERSION, CommandContext, cli_command
 from perennial.cli.models.triton import write_triton_folder
 from perennial.cli.models.unpack import open_downloaded_package
 from perennial.cli.output import format_bytes, print_text
@@ -44,7 +44,7 @@ class _ByteSizeType(click.ParamType[int]):
 SIZE = _ByteSizeType()
 
 
-@command("download", short_help="Download a version as a verified zip.")
+@cli_command("download", short_help="Download a version as a verified zip.")
 @click.argument("model")
 @click.argument("version_argument", metavar="[VERSION]", required=False)
 @VERSION

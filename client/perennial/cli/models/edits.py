@@ -14,7 +14,7 @@ from perennial.cli.batches.following import (
     print_job_outcome,
     wait_for_job,
 )
-from perennial.cli.command import REASON, SECONDS, CommandContext, command
+from perennial.cli.command import REASON, SECONDS, CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.output import (
     Cell,
@@ -27,7 +27,7 @@ from perennial.cli.output import (
     print_text,
 )
 from perennial.guard import quote_shell_word
-from perennial.text import format_count, make_one_line
+from perennial.text import format_count, make_text_one_line
 from perennial.types import Edit, EditPlan
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def describe_edit_plan(plan: EditPlan) -> list[str]:
         if plan.can_undo
         else "It cannot be undone: images that it removes are not restored.",
     ]
-    return [make_one_line(line) for line in lines]
+    return [make_text_one_line(line) for line in lines]
 
 
 def _format_task_numbers(numbers: Sequence[int]) -> str:
@@ -184,7 +184,7 @@ def describe_edit_state(edit: Edit) -> str:
     return edit.state if edit.undone_at is None else "undone"
 
 
-@command(
+@cli_command(
     "list",
     edit_commands,
     columns=(
@@ -208,7 +208,7 @@ def list_edits(shell: CommandContext, model: str) -> None:
     shell.print_rows(edits, rows, "No edit.")
 
 
-@command("show", edit_commands)
+@cli_command("show", edit_commands)
 @click.argument("model")
 @click.argument("edit", type=int)
 def show_edit(shell: CommandContext, model: str, edit: int) -> None:
@@ -238,7 +238,7 @@ def _print_edit(edit: Edit) -> None:
     print_fields(rows)
 
 
-@command("undo", edit_commands)
+@cli_command("undo", edit_commands)
 @click.argument("model")
 @click.argument("edit", type=int)
 @REASON
@@ -263,7 +263,7 @@ def _print_undone_edit(client: Perennial, model: str, edit: Edit) -> None:
     )
 
 
-@command("purge", edit_commands)
+@cli_command("purge", edit_commands)
 @click.argument("model")
 @click.argument("edit", type=int)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")

@@ -13,13 +13,13 @@ from typing import Any
 import click
 
 from perennial.bars import show_listing_bar
-from perennial.cli.command import DYNAMIC, VERSION, CommandContext, command
+from perennial.cli.command import DYNAMIC, VERSION, CommandContext, cli_command
 from perennial.cli.listing import ListingFormat
 from perennial.cli.models.predict import MOST_BYTES, MOST_IMAGES
 from perennial.cli.output import Cell, is_terminal, print_notice, print_text
 from perennial.errors import BadAnswer, ConfigError, PerennialError
 from perennial.pack.tar_batch import TarBatch
-from perennial.text import format_count, make_one_line
+from perennial.text import format_count, make_text_one_line
 from perennial.types import Prediction
 
 Z95 = 1.959964
@@ -112,7 +112,7 @@ def compute_wilson_interval(right: int, images: int) -> tuple[float, float] | No
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-@command(
+@cli_command(
     "evaluate", columns=DYNAMIC, short_help="Measure a version on labelled images of your own."
 )
 @click.argument("model")
@@ -177,7 +177,7 @@ def evaluate_version(
             if show is not None:
                 show(len(score.rows) + len(score.unusable), source.count)
     for name, why in score.unusable:
-        print_notice(make_one_line(f"{name}: {why}"))
+        print_notice(make_text_one_line(f"{name}: {why}"))
     shell.print_result(
         score.build_json_document(), lambda: _print_score(shell, model, score, listed, wrong)
     )
@@ -207,7 +207,7 @@ def _print_score(
     if listed == "classes":
         for (label, called), number in score.count_confused_classes().most_common(PAIRS):
             images = format_count(number, "image")
-            print_text(f"  {make_one_line(f'“{label}” called “{called}”')}: {images}")
+            print_text(f"  {make_text_one_line(f'“{label}” called “{called}”')}: {images}")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from perennial.cli.command import DYNAMIC, CommandContext, command
+from perennial.cli.command import DYNAMIC, CommandContext, cli_command
 from perennial.cli.listing import ListingFormat
 from perennial.cli.marks import EDITED, ModelVersionMarks
 from perennial.cli.models.accuracies import MeasuredAccuracy
@@ -15,7 +15,9 @@ FITTING = 6
 """Number of task columns that fit into a terminal of 80 columns."""
 
 
-@command("metrics", columns=DYNAMIC, short_help="Show the accuracy of each version on each task.")
+@cli_command(
+    "metrics", columns=DYNAMIC, short_help="Show the accuracy of each version on each task."
+)
 @click.argument("model")
 @click.option(
     "--version",
@@ -80,7 +82,7 @@ def print_metrics(shell: CommandContext, model: str, version: str, last: int) ->
         print_text(f"Version {matrix.version}{where.describe_version_role(matrix.version)}:")
         print_fields(
             [
-                ("mean accuracy (ACC)", _describe_mean(matrix)),
+                ("mean accuracy (ACC)", _describe_mean_accuracy(matrix)),
                 ("backward transfer", summary.bwt),
                 ("mean forgetting", summary.forgetting),
                 ("accuracy when learned", summary.learning_accuracy),
@@ -91,7 +93,7 @@ def print_metrics(shell: CommandContext, model: str, version: str, last: int) ->
     shell.print_result(matrix, print_metrics_tables)
 
 
-def _describe_mean(matrix: Metrics) -> str | None:
+def _describe_mean_accuracy(matrix: Metrics) -> str | None:
     """Return the mean accuracy with its held-out images, such as 0.931 (40 images)."""
     acc = matrix.summary.acc
     if acc is None:

@@ -9,7 +9,7 @@ import click
 
 from perennial import words
 from perennial.cli.batches.following import wait_for_job
-from perennial.cli.command import RECIPE, CommandContext, command, parse_json_option
+from perennial.cli.command import RECIPE, CommandContext, cli_command, parse_json_option
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.rebase import rebase_model
 from perennial.cli.models.recipe import build_recipe_rows, describe_architecture
@@ -24,7 +24,7 @@ from perennial.cli.output import (
 )
 from perennial.cli.states import WAITS, build_state_option
 from perennial.guard import quote_shell_word
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 from perennial.types import ListedModel, Model
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def model_commands() -> None:
 model_commands.add_command(rebase_model)
 
 
-@command(
+@cli_command(
     "list",
     model_commands,
     columns=(
@@ -200,7 +200,7 @@ def _add_settings_options() -> Callable[[Work], Work]:
     return add_options
 
 
-def _build_given_fields(values: dict[str, Any]) -> dict[str, Any]:
+def _build_fields_from_given_options(values: dict[str, Any]) -> dict[str, Any]:
     """Return the request's fields from options, without those that were not given."""
     limits = {name: values.pop(name) for name in LIMITS}
     # null switches a limit off; a limit that is left out stays as it is.
@@ -227,7 +227,7 @@ def _build_given_fields(values: dict[str, Any]) -> dict[str, Any]:
     return {**request_fields, **({"gate": gate} if gate else {})}
 
 
-@command("create", model_commands)
+@cli_command("create", model_commands)
 @click.argument("name")
 @click.option(
     "--scenario", type=click.Choice(["class", "task", "data"]), default="class", show_default=True
@@ -261,7 +261,7 @@ def create_model(
     shell: CommandContext, name: str, scenario: str, exist_ok: bool, is_awaited: bool, **values: Any
 ) -> None:
     """Create a model. Only its NAME is required."""
-    request_fields = _build_given_fields(values)
+    request_fields = _build_fields_from_given_options(values)
     for field in ("architecture", "base"):
         # Both options take a name or JSON, and no name begins with a brace.
         if request_fields.get(field, "").startswith("{"):
@@ -280,12 +280,12 @@ def _wait_for_fetched_base(
     handle = client.job(job)
     error = handle.ending(wait_for_job(shell, handle))
     if error is not None:
-        error.add_note(f"Model {make_one_line(model.name)} is made, without its base.")
+        error.add_note(f"Model {make_text_one_line(model.name)} is made, without its base.")
         raise error
     return client.models.retrieve(model.id)
 
 
-@command("show", model_commands)
+@cli_command("show", model_commands)
 @click.argument("model")
 def show_model(shell: CommandContext, model: str) -> None:
     """Show one model: its settings, its versions, and what waits for you."""
@@ -303,7 +303,7 @@ def _print_new_model(model: Model) -> None:
     method = model.recipe.method.name if model.recipe.method else "its recipe"
     name = quote_shell_word(model.name)
     print_text(
-        f"Model {make_one_line(model.name)} ({model.id}): network {describe_architecture(model.architecture)}, "
+        f"Model {make_text_one_line(model.name)} ({model.id}): network {describe_architecture(model.architecture)}, "
         f"images of {model.image.size} × {model.image.size} pixels, method {method}."
     )
     _print_fetched_base(model)
@@ -369,12 +369,12 @@ def _print_attention(model: Model) -> None:
         print_text("\n" + "\n".join(words.describe_attention_item(model.name, entry)))
 
 
-@command("set", model_commands)
+@cli_command("set", model_commands)
 @click.argument("model")
 @_add_settings_options()
 def change_model(shell: CommandContext, model: str, **values: Any) -> None:
     """Change a model's recipe, gate and rules, for later batches."""
-    changes = _build_given_fields(values)
+    changes = _build_fields_from_given_options(values)
     if not changes:
         raise click.UsageError(
             "Say what to change, such as --max-forgetting 0.1; `perennial models set --help` has "
@@ -384,7 +384,7 @@ def change_model(shell: CommandContext, model: str, **values: Any) -> None:
     shell.print_result(changed_model, lambda: _print_model_fields(changed_model))
 
 
-@command("rm", model_commands)
+@cli_command("rm", model_commands)
 @click.argument("model")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def delete_model(shell: CommandContext, model: str, yes: bool) -> None:
@@ -400,11 +400,11 @@ def delete_model(shell: CommandContext, model: str, yes: bool) -> None:
     client.models.delete(model_details.id)
     shell.print_result(
         {"deleted": model_details.id, "name": model_details.name},
-        lambda: print_text(make_one_line(f"Deleted {model_details.name}.")),
+        lambda: print_text(make_text_one_line(f"Deleted {model_details.name}.")),
     )
 
 
-@command("memory", model_commands)
+@cli_command("memory", model_commands)
 @click.argument("model")
 @click.option("--delete", is_flag=True, help="Delete all of them.")
 def show_memory(shell: CommandContext, model: str, delete: bool) -> None:

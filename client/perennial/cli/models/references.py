@@ -63,7 +63,7 @@ class ReferenceComparison:
         return dict(vars(self))
 
 
-def read_references(folder: Path, classes: Sequence[str]) -> ReferenceBatches:
+def read_reference_batches(folder: Path, classes: Sequence[str]) -> ReferenceBatches:
     """Read a folder with a folder of images for each class.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from perennial import words
-from perennial.cli.command import DYNAMIC, CommandContext, command
+from perennial.cli.command import DYNAMIC, CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.listing import ListingFormat
 from perennial.cli.models.accuracies import (
@@ -36,7 +36,7 @@ def version_commands() -> None:
     """List, show and compare versions."""
 
 
-@command(
+@cli_command(
     "list",
     version_commands,
     columns=(
@@ -63,7 +63,7 @@ def list_versions(shell: CommandContext, model: str, status: str | None) -> None
     shell.print_rows(matching, rows, "No version.")
 
 
-@command("show", version_commands)
+@cli_command("show", version_commands)
 @click.argument("model")
 @click.argument("version", default="production")
 def show_version(shell: CommandContext, model: str, version: str) -> None:
@@ -104,7 +104,7 @@ def _print_version(client: Perennial, model: str, version: Version) -> None:
         print_text(f"warning: {words.replace_requests_by_commands(warning)}")
 
 
-@command("note", version_commands)
+@cli_command("note", version_commands)
 @click.argument("model")
 @click.argument("version")
 @click.argument("text", required=False)
@@ -115,7 +115,7 @@ def set_version_note(shell: CommandContext, model: str, version: str, text: str 
     shell.print_result(details, lambda: _print_version(client, model, details))
 
 
-@command("diff", version_commands, columns=DYNAMIC)
+@cli_command("diff", version_commands, columns=DYNAMIC)
 @click.argument("model")
 @click.argument("before")
 @click.argument("after")

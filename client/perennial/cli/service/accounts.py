@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
-from perennial.cli.command import DYNAMIC, CommandContext, command
+from perennial.cli.command import DYNAMIC, CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.named import find_id_by_name
 from perennial.cli.output import format_bytes, format_time, print_notice, print_text
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 
 _LENGTH = re.compile(r"([0-9]{1,5}) ?([hdw])")
 _UNITS = {"h": "hours", "d": "days", "w": "weeks"}
@@ -70,7 +70,7 @@ def key_commands() -> None:
     """Create, list and revoke access keys; requires an admin key."""
 
 
-@command("list", key_commands, columns=("key", "name", "owner", "scope", "valid until"))
+@cli_command("list", key_commands, columns=("key", "name", "owner", "scope", "valid until"))
 def list_keys(shell: CommandContext) -> None:
     """List all keys, without their secrets."""
     key_list = list(shell.create_client().keys.list())
@@ -98,7 +98,7 @@ def _format_key_validity(key: Any) -> str:
     return format_time(key.expires_at) or "for ever"
 
 
-@command("create", key_commands)
+@cli_command("create", key_commands)
 @click.argument("name")
 @click.option(
     "--scope",
@@ -134,7 +134,7 @@ def create_key(shell: CommandContext, name: str, expires: str | None, **wanted: 
     shell.print_result(new_key, print_created_key)
 
 
-@command("revoke", key_commands)
+@cli_command("revoke", key_commands)
 @click.argument("key", metavar="KEY|NAME")
 def revoke_key(shell: CommandContext, key: str) -> None:
     """Revoke a key. KEY is its id; a NAME must belong to exactly one valid key."""
@@ -145,11 +145,12 @@ def revoke_key(shell: CommandContext, key: str) -> None:
     client.keys.delete(key_id)
     named = "" if key_id == key else f" ({key})"
     shell.print_result(
-        {"revoked": key_id}, lambda: print_text(make_one_line(f"Key {key_id}{named} is revoked."))
+        {"revoked": key_id},
+        lambda: print_text(make_text_one_line(f"Key {key_id}{named} is revoked.")),
     )
 
 
-@command(
+@cli_command(
     "audit", columns=("at", "owner", "key", "action", "object"), short_help="Who changed what."
 )
 @click.option("--model", "-m", metavar="MODEL", help="Only changes of this model.")
@@ -187,7 +188,7 @@ def print_audit_trail(shell: CommandContext, newest: bool, limit: int, **wanted:
     shell.print_rows(None, rows, "Nothing was changed.")
 
 
-@command("usage", columns=DYNAMIC, short_help="Bytes and jobs, by model or owner.")
+@cli_command("usage", columns=DYNAMIC, short_help="Bytes and jobs, by model or owner.")
 @click.option("--by", type=click.Choice(["model", "owner"]), default="model", show_default=True)
 def print_usage(shell: CommandContext, by: str) -> None:
     """Show bytes and jobs, by model or owner. Requires an admin key."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from perennial.cli.command import CommandContext, command, parse_json_option
+from perennial.cli.command import CommandContext, cli_command, parse_json_option
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.output import format_bytes, format_time, print_fields, print_table, print_text
 from perennial.types import Base, Method
 
 
-@command(
+@cli_command(
     "methods",
     columns=("method", "scenarios", "description"),
     short_help="List continual-learning methods.",
@@ -56,7 +56,7 @@ def base_commands() -> None:
     """Upload and show weights that models start from."""
 
 
-@command("upload", base_commands)
+@cli_command("upload", base_commands)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--architecture", required=True, metavar="NAME|JSON", help="Network that the weights belong to."
@@ -78,7 +78,7 @@ def upload_base(shell: CommandContext, file: Path, architecture: str, **values: 
     shell.print_result(base, lambda: _print_base_fields(base))
 
 
-@command("list", base_commands, columns=("base", "architecture", "bytes", "models"))
+@cli_command("list", base_commands, columns=("base", "architecture", "bytes", "models"))
 def list_bases(shell: CommandContext) -> None:
     """List uploaded weights, and the models that started from each."""
     base_list = list(shell.create_client().bases.list())
@@ -94,7 +94,7 @@ def list_bases(shell: CommandContext) -> None:
     shell.print_rows(base_list, rows, "No base was uploaded.")
 
 
-@command("rm", base_commands)
+@cli_command("rm", base_commands)
 @click.argument("base")
 def delete_base(shell: CommandContext, base: str) -> None:
     """Delete weights that no model started from."""
@@ -102,7 +102,7 @@ def delete_base(shell: CommandContext, base: str) -> None:
     shell.print_result({"deleted": base}, lambda: print_text(f"Base {base} is removed."))
 
 
-@command("show", base_commands)
+@cli_command("show", base_commands)
 @click.argument("base")
 def show_base(shell: CommandContext, base: str) -> None:
     """Show one base, by its id."""
@@ -110,7 +110,7 @@ def show_base(shell: CommandContext, base: str) -> None:
     shell.print_result(base_details, lambda: _print_base_fields(base_details))
 
 
-@command(
+@cli_command(
     "architectures", base_commands, columns=("architecture", "family", "pixels from", "description")
 )
 def print_architectures(shell: CommandContext) -> None:

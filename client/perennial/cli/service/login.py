@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from perennial import config
-from perennial.cli.command import CommandContext, command
+from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.output import ask_for_text, print_notice, print_text
 from perennial.errors import (
     APIError,
@@ -21,7 +21,7 @@ from perennial.errors import (
     NotFound,
     Unauthorized,
 )
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 
 if TYPE_CHECKING:
     from perennial import Perennial
@@ -30,7 +30,7 @@ KEYS_PAGE = "/ui/admin/keys"
 """Page where an administrator creates keys in a browser."""
 
 
-@command("login", short_help="Store the URL of a service and a key.")
+@cli_command("login", short_help="Store the URL of a service and a key.")
 @click.argument("address", metavar="[URL]", required=False)
 @click.option(
     "--key",
@@ -73,7 +73,7 @@ def log_in(
     owner, scope = _fetch_owner_and_scope(url, key)
     where = config.store_profile(profile, url, key)
     result = {"profile": profile, "url": url, "owner": owner, "scope": scope, "stored_in": where}
-    identity = f" as {make_one_line(owner)} ({scope})" if owner else ""
+    identity = f" as {make_text_one_line(owner)} ({scope})" if owner else ""
     shell.print_result(
         result, lambda: print_text(f"Logged in to {url}{identity}; the key is in {where}.")
     )

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from perennial.cli.command import CommandContext, command
+from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.named import find_id_by_name
 from perennial.cli.output import Cell, format_time, print_fields, print_notice, print_text
 from perennial.cli.states import WEBHOOKS, build_state_option
 from perennial.guard import quote_shell_word
-from perennial.text import make_one_line
+from perennial.text import make_text_one_line
 
 if TYPE_CHECKING:
     from perennial import Perennial, types
@@ -30,7 +30,7 @@ def webhook_commands() -> None:
     """Manage webhooks: notifications of events by signed POST requests."""
 
 
-@command(
+@cli_command(
     "list", webhook_commands, columns=("webhook", "address", "state", "waiting", "last delivery")
 )
 @build_state_option("--state", "state", WEBHOOKS)
@@ -56,7 +56,7 @@ def _format_last_delivery(one: types.Webhook) -> str | None:
     return f"{one.last.state}{status}, {format_time(one.last.sent_at)}"
 
 
-@command("create", webhook_commands)
+@cli_command("create", webhook_commands)
 @click.argument("address")
 @click.option(
     "--event",
@@ -77,7 +77,7 @@ def create_webhook(
     )
 
 
-@command("rotate", webhook_commands)
+@cli_command("rotate", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def rotate_secret(shell: CommandContext, webhook: str) -> None:
     """Create a new secret; for a day deliveries are signed with the old one too."""
@@ -94,7 +94,7 @@ def _show_secret_once(shell: CommandContext, made: types.NewWebhook) -> None:
     shell.print_result(made, print_secret)
 
 
-@command("show", webhook_commands)
+@cli_command("show", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def show_webhook(shell: CommandContext, webhook: str) -> None:
     """Show one webhook: its state and events."""
@@ -116,7 +116,7 @@ def show_webhook(shell: CommandContext, webhook: str) -> None:
     shell.print_result(hook, lambda: print_fields(rows))
 
 
-@command("rm", webhook_commands)
+@cli_command("rm", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def remove_webhook(shell: CommandContext, webhook: str) -> None:
     """Remove a webhook with its deliveries."""
@@ -125,7 +125,7 @@ def remove_webhook(shell: CommandContext, webhook: str) -> None:
     shell.print_result({"deleted": webhook}, lambda: print_text(f"Webhook {webhook} is removed."))
 
 
-@command("disable", webhook_commands)
+@cli_command("disable", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def disable_webhook(shell: CommandContext, webhook: str) -> None:
     """Stop sending; events that occur meanwhile are not sent later."""
@@ -140,7 +140,7 @@ def disable_webhook(shell: CommandContext, webhook: str) -> None:
     )
 
 
-@command("enable", webhook_commands)
+@cli_command("enable", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def enable_webhook(shell: CommandContext, webhook: str) -> None:
     """Resume sending to a webhook, pending deliveries first."""
@@ -152,7 +152,7 @@ def enable_webhook(shell: CommandContext, webhook: str) -> None:
     )
 
 
-@command("test", webhook_commands)
+@cli_command("test", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 def send_test_event(shell: CommandContext, webhook: str) -> int:
     """Send a webhook.test event, and show its result."""
@@ -160,7 +160,7 @@ def send_test_event(shell: CommandContext, webhook: str) -> int:
     return _wait_for_first_attempt(shell, client, client.webhooks.test(webhook))
 
 
-@command(
+@cli_command(
     "deliveries",
     webhook_commands,
     columns=("delivery", "event", "state", "attempts", "answer", "sent", "error"),
@@ -190,7 +190,7 @@ def list_deliveries(shell: CommandContext, webhook: str, state: Any, limit: int)
     shell.print_rows(delivery_list, rows, "Nothing was sent.")
 
 
-@command("redeliver", webhook_commands)
+@cli_command("redeliver", webhook_commands)
 @click.argument("webhook", metavar="WEBHOOK|ADDRESS")
 @click.argument("delivery")
 def resend_delivery(shell: CommandContext, webhook: str, delivery: str) -> int:
@@ -213,14 +213,16 @@ def _wait_for_first_attempt(
     def print_delivery_result() -> None:
         if delivery.state == "delivered":
             print_text(
-                f"{make_one_line(delivery.type)} was delivered: the receiver answered {delivery.status}."
+                f"{make_text_one_line(delivery.type)} was delivered: the receiver answered {delivery.status}."
             )
         elif delivery.attempts:
-            print_notice(make_one_line(f"{delivery.type} was not taken. {delivery.error}"))
+            print_notice(make_text_one_line(f"{delivery.type} was not taken. {delivery.error}"))
         else:
             list_command = f"perennial webhooks deliveries {quote_shell_word(delivery.webhook)}"
             print_notice(
-                make_one_line(f"{delivery.type} still waits: `{list_command}` shows how it goes.")
+                make_text_one_line(
+                    f"{delivery.type} still waits: `{list_command}` shows how it goes."
+                )
             )
 
     shell.print_result(delivery, print_delivery_result)

@@ -16,14 +16,14 @@ from perennial.pack.remote.fetching import (
     require_positive_limit,
 )
 from perennial.pack.remote.names import is_safe_file_name
-from perennial.pack.remote.stores import ListedObject, StoreOptions, open_store
+from perennial.pack.remote.stores import ListedObject, StoreOptions, open_remote_bucket
 from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.plan import IGNORED, BatchReadingPlan
 from perennial.pack.rules.tables import MAX_TABLE_BYTES
 from perennial.pack.sources.csv_file import parse_given_options
 from perennial.pack.sources.folder import (
+    are_classes_derivable_from_names,
     describe_reading_plan,
-    do_names_determine_classes,
     plan_folder_reading,
 )
 from perennial.pack.text import format_count, quote_name
@@ -74,7 +74,7 @@ class BucketImages(FetchedImages):
         self._address: BucketAddress = parse_bucket_address(address)
         require_positive_limit(max_entries)
         super().__init__(f"{quote_name(str(self._address))}", max_bad)
-        self._store = open_store(self._address, StoreOptions(endpoint, profile, anonymous))
+        self._store = open_remote_bucket(self._address, StoreOptions(endpoint, profile, anonymous))
         self._objects: list[ListedObject] = []
         layout_options = {
             "layout": layout,
@@ -102,7 +102,7 @@ class BucketImages(FetchedImages):
                     plan.classes[number],
                     ("test" if is_test else "train") if plan.has_parts else "",
                 )
-        self.listed = not do_names_determine_classes(plan, self.rows)
+        self.listed = not are_classes_derivable_from_names(plan, self.rows)
         self._said = describe_reading_plan(plan, self.listed)
         self.update_bad_image_warnings()
 

@@ -87,7 +87,7 @@ class ImageFetcher:
     def fetch_size_and_version(self, url: str) -> ResponseHead:
         """Return the size and version at a URL. Raises Unfetchable."""
         with self._open_response("HEAD", url) as response:
-            return _parse_size_and_version(response)
+            return _parse_size_and_version_headers(response)
 
     def fetch_first_bytes(self, url: str, most: int) -> tuple[ResponseHead, bytes]:
         """Return size and version at a URL, and its first `most` bytes. Raises Unfetchable."""
@@ -98,7 +98,7 @@ class ImageFetcher:
                 left -= len(pieces[-1])
                 if not left:
                     break
-            return _parse_size_and_version(response), b"".join(pieces)
+            return _parse_size_and_version_headers(response), b"".join(pieces)
 
     @contextmanager
     def _open_response(self, method: str, url: str) -> Iterator[Any]:
@@ -250,7 +250,7 @@ def _get_response_header(answer: Any, name: bytes) -> str:
     return values[0].decode("latin-1") if values else ""
 
 
-def _parse_size_and_version(answer: Any) -> ResponseHead:
+def _parse_size_and_version_headers(answer: Any) -> ResponseHead:
     length = _get_response_header(answer, b"content-length")
     version = _get_response_header(answer, b"etag") or _get_response_header(
         answer, b"last-modified"

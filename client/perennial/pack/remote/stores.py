@@ -271,7 +271,7 @@ STORES: dict[str, Callable[[BucketAddress, StoreOptions], RemoteBucket]] = {
 }
 
 
-def open_store(address: BucketAddress, options: StoreOptions) -> RemoteBucket:
+def open_remote_bucket(address: BucketAddress, options: StoreOptions) -> RemoteBucket:
     """Return the bucket of an address. Raises ExtraMissing or PackError."""
     if options.endpoint and not options.endpoint.startswith(("https://", "http://")):
         raise PackError(

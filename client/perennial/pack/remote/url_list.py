@@ -97,7 +97,7 @@ def iterate_url_lines(file: Path) -> Iterator[UrlListRow]:
 def _build_url_row(cells: list[str], columns: list[str], where: str) -> UrlListRow:
     cell_by_column = dict(zip(columns, (cell.strip() for cell in cells), strict=False))
     split = cell_by_column.get("split", "")
-    part = parts.parse_part(split)
+    part = parts.parse_dataset_part(split)
     return UrlListRow(
         cell_by_column.get("url", ""),
         cell_by_column.get("label", ""),

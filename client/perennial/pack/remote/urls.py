@@ -74,7 +74,7 @@ class UrlImages(FetchedImages):
         self._fetcher = fetcher or ImageFetcher(allow_private)
         self._found: list[_RemoteImage] = []
         rows = self._read_url_rows(file, max_entries)
-        as_taken = parts.map_parts_to_splits((row.part for row in rows), quote_name(file))
+        as_taken = parts.map_dataset_parts_to_splits((row.part for row in rows), quote_name(file))
         for image in self._request_images(rows, progress):
             self._found.append(image)
             self._sizes.append(image.size)

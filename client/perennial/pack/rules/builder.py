@@ -128,14 +128,14 @@ class BatchPlanBuilder:
         In its list, files that a person may miss precede files of file managers.
 
         Args:
-            held_out_alone: see `require_training`.
+            held_out_alone: see `require_training_images`.
         """
         self.plan.ignored_files = [*self._left, *self._left_behind][:MAX_LEFT_OUT]
-        require_training(self.plan.classes, self.plan.of, self.plan.test, held_out_alone)
+        require_training_images(self.plan.classes, self.plan.of, self.plan.test, held_out_alone)
         return self.plan
 
 
-def require_training(
+def require_training_images(
     classes: Sequence[str], of: Sequence[int], test: Sequence[int], held_out_alone: bool = False
 ) -> None:
     """Raise RuleError unless there are training images of every class.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from perennial.pack.rules import foreign, label_files, parts
 from perennial.pack.rules.builder import MOST_NOTES, BatchPlanBuilder
-from perennial.pack.rules.choice import ClassFolderChoice, offer_name_pattern
+from perennial.pack.rules.choice import ClassFolderChoice, offer_file_name_pattern
 from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.levels import (
     OUTSIDE,
@@ -16,7 +16,7 @@ from perennial.pack.rules.levels import (
 )
 from perennial.pack.rules.names import (
     CSV_NAME,
-    get_folder,
+    get_parent_folder,
     is_clearly_no_image,
     is_image_path,
     normalise_label_text,
@@ -62,7 +62,7 @@ def assign_folder_classes(
     is_empty: dict[str, bool] = {}  # folder of a class → whether it has no images so far
     for index in remaining:
         name = names[index]
-        folder = get_folder(name)
+        folder = get_parent_folder(name)
         # Folders without images, such as one of notes, were not counted among `images`.
         if folder and folder not in places:
             places[folder] = levels.find_folder_place(folder)
@@ -100,7 +100,7 @@ def count_images_by_folder(names: Sequence[str], remaining: Iterable[int]) -> Co
     is_any = False
     for index in remaining:
         name = names[index]
-        folder = get_folder(name)
+        folder = get_parent_folder(name)
         if is_image_path(name):
             is_any = True
             if folder:
@@ -122,7 +122,7 @@ def _build_no_folders_error(
         f"{CSV_NAME} (path,label[,split])."
     )
     label_files_found = label_files.find_label_files(names, remaining)
-    remedies, by_names = offer_name_pattern(names, remaining)
+    remedies, by_names = offer_file_name_pattern(names, remaining)
     # The first kind is enough: its advice is the whole message.
     for kind, files in foreign.group_files_by_kind([names[index] for index in remaining]).items():
         return UnreadableBatchError(

@@ -131,7 +131,7 @@ class ClassFolderChoice:
                 "If the folders are the classes all the same, say so with -o layout=folders (in a "
                 "request ?layout=folders)."
             )
-        pattern_remedies, by_names = offer_name_pattern(self._builder.names, self._remaining)
+        pattern_remedies, by_names = offer_file_name_pattern(self._builder.names, self._remaining)
         remedies += pattern_remedies
         label_file_hint = f"; {label_files_found[0]}" if label_files_found else ""
         others_hint = (
@@ -173,7 +173,7 @@ def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str
     return warnings
 
 
-def offer_name_pattern(
+def offer_file_name_pattern(
     names: Sequence[str], remaining: Sequence[int]
 ) -> tuple[list[ReadingRemedy], str]:
     """Return the remedy and sentence that offer labels from file names, if most fit a pattern."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from perennial.pack.rules.names import get_file_stem, get_folder, is_image_path, quote_name
+from perennial.pack.rules.names import get_file_stem, get_parent_folder, is_image_path, quote_name
 
 _TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".manifest", ".parquet", ".xlsx", ".xls", ".ods")
 _KNOWN: tuple[tuple[str, str], ...] = (
@@ -117,7 +117,7 @@ def _group_sidecar_files(names: Sequence[str], aside: Sequence[int]) -> list[Lab
     first: dict[tuple[str, str], int] = {}
     for index in aside:
         path = names[index]
-        group = get_folder(path), path[path.rindex(".") :].lower()
+        group = get_parent_folder(path), path[path.rindex(".") :].lower()
         first.setdefault(group, index)
         of[group] += 1
     return [

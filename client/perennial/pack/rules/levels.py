@@ -250,8 +250,8 @@ class _ClassFolderFinder:
 
     def _choose_or_pass_top(self, rows: Rows) -> Rows:
         """Decide if the top folders are the classes; otherwise go down one level."""
-        uppers = _count_by_top_folder(rows)
-        lowers = _count_by_top_folder(_strip_top_folder(rows))
+        uppers = _count_images_by_top_folder(rows)
+        lowers = _count_images_by_top_folder(_strip_top_folder(rows))
         if self._chosen_level is not None:
             return self._descend_to_chosen_level(rows, bool(lowers))
         direct_images = sum(number for names, number in rows if len(names) == 1)
@@ -413,7 +413,7 @@ def _strip_top_folder(rows: Rows) -> Rows:
     return [(names[1:], number) for names, number in rows if len(names) > 1]
 
 
-def _count_by_top_folder(rows: Rows) -> Counter[str]:
+def _count_images_by_top_folder(rows: Rows) -> Counter[str]:
     """Return first name → number of images."""
     totals: Counter[str] = Counter()
     for names, number in rows:

@@ -10,7 +10,7 @@ from perennial.pack.rules.builder import (
     LEFT_BEHIND,
     BatchPlanBuilder,
     BatchReadingPlan,
-    require_training,
+    require_training_images,
 )
 from perennial.pack.rules.by_folders import assign_folder_classes
 from perennial.pack.rules.by_table import assign_table_labels, choose_label_table
@@ -22,26 +22,26 @@ __all__ = [
     "IGNORED",
     "LEFT_BEHIND",
     "BatchReadingPlan",
-    "get_no_labels",
-    "plan_batch",
+    "make_empty_label_finder",
+    "plan_batch_reading",
     "plan_table_reading",
-    "require_training",
+    "require_training_images",
 ]
 
 Read = Callable[[int], bytes]
 """Function that returns the bytes of a file by its number; its exceptions are passed on."""
 
 
-def get_no_labels() -> Collection[str]:
+def make_empty_label_finder() -> Collection[str]:
     """Return no labels, for a model that knows none, or without a model."""
     return ()
 
 
-def plan_batch(
+def plan_batch_reading(
     names: Sequence[str],
     options: ReadingOptions,
     read: Read,
-    known_classes: Known = get_no_labels,
+    known_classes: Known = make_empty_label_finder,
     *,
     most_entries: int = MOST_ENTRIES,
 ) -> BatchReadingPlan:
@@ -80,7 +80,7 @@ def plan_table_reading(
 ) -> BatchReadingPlan:
     """Plan how the files of a batch are read by a given label table.
 
-    Raises RuleError; see `plan_batch`.
+    Raises RuleError; see `plan_batch_reading`.
     """
     builder = BatchPlanBuilder(names)
     assign_table_labels(builder, builder.leave_junk_files_out(), options, table)

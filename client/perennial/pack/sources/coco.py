@@ -26,7 +26,7 @@ _LOOKED_FOR = 20
 """Number of a file's images to search for in possible folders, since some may be missing."""
 
 
-def open_coco(
+def open_coco_boxes(
     source: Path,
     *,
     whole: bool = False,
@@ -60,7 +60,7 @@ def open_coco(
             f"The folder {quote_name(folder)} has no JSON file with {', '.join(_KEYS)}."
         )
     part_by_file = dict(zip(files, parts.find_file_parts(files), strict=True))
-    as_taken = parts.map_parts_to_splits(part_by_file.values(), quote_name(source))
+    as_taken = parts.map_dataset_parts_to_splits(part_by_file.values(), quote_name(source))
     images_root = root if images is None else SourceFolder(Path(images), allow_outside)
     origin = f"{format_count(len(files), 'COCO file')} in {quote_name(source.name)}"
     bad = BadEntries(origin, max_bad)
@@ -183,7 +183,10 @@ def _iterate_annotated_images(
     image_ids: set[object] = set()
     for number, row in enumerate(document.lists["images"], start=1):
         where = f"The image number {number} of {quote_name(document.file)}"
-        name, identity = _get_text_field(row, "file_name").replace("\\", "/"), _get_id(row, "id")
+        name, identity = (
+            _get_text_field(row, "file_name").replace("\\", "/"),
+            _get_entry_id(row, "id"),
+        )
         if not name or identity is None or "\0" in name:
             document.bad.add_bad_entry(where, "has no id and file_name")
         elif identity in image_ids:
@@ -208,7 +211,7 @@ def _read_boxes_by_image(document: _AnnotationFile) -> dict[object, list[Labelle
     """Return the boxes of each image by its id, ordered by annotation id."""
     names: dict[object, str] = {}
     for number, row in enumerate(document.lists["categories"], start=1):
-        identity, name = _get_id(row, "id"), _get_text_field(row, "name")
+        identity, name = _get_entry_id(row, "id"), _get_text_field(row, "name")
         if identity is None or not name:
             document.bad.add_bad_entry(
                 f"The category number {number} of {quote_name(document.file)}", "has no id and name"
@@ -223,7 +226,7 @@ def _read_boxes_by_image(document: _AnnotationFile) -> dict[object, list[Labelle
         if isinstance(row, dict) and row.get("iscrowd"):
             continue
         where = f"The annotation number {number} of {quote_name(document.file)}"
-        image, category = _get_id(row, "image_id"), _get_id(row, "category_id")
+        image, category = _get_entry_id(row, "image_id"), _get_entry_id(row, "category_id")
         if image is None or category is None:
             document.bad.add_bad_entry(where, "misses image_id or category_id")
         elif category not in names:
@@ -241,11 +244,11 @@ def _read_boxes_by_image(document: _AnnotationFile) -> dict[object, list[Labelle
 
 
 def _get_annotation_order(row: object) -> tuple[int, int]:
-    identity = _get_id(row, "id")
+    identity = _get_entry_id(row, "id")
     return (0, identity) if isinstance(identity, int) else (1, 0)
 
 
-def _get_id(row: object, key: str) -> int | str | None:
+def _get_entry_id(row: object, key: str) -> int | str | None:
     """Return the number or text that identifies an entry, or None."""
     value = row.get(key) if isinstance(row, dict) else None
     # Some tools write ids as 1.0.

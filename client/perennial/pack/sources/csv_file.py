@@ -24,7 +24,7 @@ from perennial.pack.names import (
 )
 from perennial.pack.rules.entries import BadEntry, Part, ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.names import is_clearly_no_image
-from perennial.pack.rules.options import convert_option_values, parse_option_texts
+from perennial.pack.rules.options import convert_option_values, parse_reading_option_texts
 from perennial.pack.rules.tables import (
     MAX_TABLE_BYTES,
     find_label_table,
@@ -82,7 +82,7 @@ class TableImages(FileImages):
             resolved = resolve_entry_images(table, images.names, (), options, images=images)
         except UnreadableBatchError as error:
             raise PackError(str(error)) from error
-        as_taken = parts.map_parts_to_splits(
+        as_taken = parts.map_dataset_parts_to_splits(
             (placed.row.part for placed in resolved.placed), quote_name(source)
         )
         rows = (
@@ -168,7 +168,7 @@ def _may_be_image(path: str) -> bool:
 def parse_given_options(options: Mapping[str, object]) -> ReadingOptions:
     """Return reading options from a program or a command line. Raises PackError."""
     try:
-        return parse_option_texts(convert_option_values(options))
+        return parse_reading_option_texts(convert_option_values(options))
     except ValueError as error:
         raise PackError(str(error)) from error
 

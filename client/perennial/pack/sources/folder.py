@@ -20,7 +20,7 @@ from perennial.pack.rules.plan import (
     LEFT_BEHIND,
     BatchReadingPlan,
     Read,
-    plan_batch,
+    plan_batch_reading,
     plan_table_reading,
 )
 from perennial.pack.sources.csv_file import (
@@ -105,7 +105,7 @@ class FolderImages(FileImages):
                 )
         # The service composes names, and would see the same name twice.
         _refuse_equal_names([row.name for row in self.rows])
-        self.listed = not do_names_determine_classes(plan, self.rows)
+        self.listed = not are_classes_derivable_from_names(plan, self.rows)
         self.warnings += describe_reading_plan(plan, self.listed)
         if root.hidden:
             self.warnings.append(
@@ -148,7 +148,7 @@ def plan_folder_reading(
                 normalized, options, build_table_by_pattern(pattern, list(names))
             )
         try:
-            return plan_batch(
+            return plan_batch_reading(
                 normalized, options, read, lambda: known_classes, most_entries=MOST_ENTRIES
             )
         except UnreadableBatchError as error:
@@ -157,7 +157,7 @@ def plan_folder_reading(
             # Only the service knows if the model waits for held-out images alone.
             alone = replace(options, held_out_alone=True)
             try:
-                return plan_batch(
+                return plan_batch_reading(
                     normalized, alone, read, lambda: known_classes, most_entries=MOST_ENTRIES
                 )
             except UnreadableBatchError:
@@ -167,7 +167,7 @@ def plan_folder_reading(
         raise (Undecided if error.remedies else PackError)(f"{where}: {error}") from error
 
 
-def do_names_determine_classes(plan: BatchReadingPlan, rows: Sequence[SourceImage]) -> bool:
+def are_classes_derivable_from_names(plan: BatchReadingPlan, rows: Sequence[SourceImage]) -> bool:
     """Return True if the service derives the same classes and parts from the sent names alone."""
     # Labels from a table, an option or a pattern are nowhere in the names.
     if plan.kind not in ("folders", "split"):
@@ -177,7 +177,7 @@ def do_names_determine_classes(plan: BatchReadingPlan, rows: Sequence[SourceImag
             [normalise_to_nfc(row.name) for row in rows],
             ReadingOptions(held_out_alone=True),
         )
-        derived = plan_batch(names, options, _refuse_file_read)
+        derived = plan_batch_reading(names, options, _refuse_file_read)
     except UnreadableBatchError:
         return False
     labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]

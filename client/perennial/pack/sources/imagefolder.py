@@ -52,7 +52,7 @@ class MetadataImages(FileImages):
             # If all rows were bad, their reasons say more than the error below.
             bad.warn_of_bad_entries(0)
             raise PackError(f"{format_first_names(files)} in {quote_name(folder)} list no images.")
-        as_taken = parts.map_parts_to_splits(
+        as_taken = parts.map_dataset_parts_to_splits(
             (part for _, part in rows_with_parts), quote_name(folder)
         )
         rows = (

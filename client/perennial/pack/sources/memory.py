@@ -35,7 +35,8 @@ class MappedImages(ImageSource):
         wrong = [
             key
             for key in source
-            if (key in nested) != bool(nested) or (nested and not parts.parse_part(str(key)))
+            if (key in nested) != bool(nested)
+            or (nested and not parts.parse_dataset_part(str(key)))
         ]
         if wrong or not source:
             raise PackError(
@@ -47,8 +48,8 @@ class MappedImages(ImageSource):
                     else "; this one is empty."
                 )
             )
-        as_taken = parts.map_parts_to_splits(
-            {parts.parse_part(str(key)) for key in nested}, "The mapping"
+        as_taken = parts.map_dataset_parts_to_splits(
+            {parts.parse_dataset_part(str(key)) for key in nested}, "The mapping"
         )
         # Sorted, so that the order of the mapping does not change the bytes.
         for key in sorted(source):
@@ -58,7 +59,7 @@ class MappedImages(ImageSource):
                 continue
             for label in sorted(classes):
                 self._add_images_of_label(
-                    str(label), classes[label], as_taken[parts.parse_part(key)]
+                    str(label), classes[label], as_taken[parts.parse_dataset_part(key)]
                 )
         if not self.rows:
             raise PackError("The mapping has no images.")

@@ -88,7 +88,7 @@ class ParquetImages(ImageSource):
         # After all files: only parts with labelled rows decide how the batch is split.
         parts_present = {row.part for row in self.rows}
         self._set_left_out_warnings()
-        as_taken = parts.map_parts_to_splits(parts_present, quote_name(source))
+        as_taken = parts.map_dataset_parts_to_splits(parts_present, quote_name(source))
         self.rows = [row._replace(part=as_taken[row.part]) for row in self.rows]
 
     def _set_left_out_warnings(self) -> None:

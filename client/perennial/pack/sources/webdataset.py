@@ -77,7 +77,7 @@ class ShardImages(ImageSource):
         self._bad = BadEntries(self.origin, max_bad)
         classes = ClassNames(*_read_class_names(folder, names))
         part_of = parts.find_file_parts(shards)
-        as_taken = parts.map_parts_to_splits(part_of, quote_name(source))
+        as_taken = parts.map_dataset_parts_to_splits(part_of, quote_name(source))
         for number, part in enumerate(part_of):
             self._seen.record_file_state(self._shards[number])
             for sample in read_shard_samples(self._shards[number]):

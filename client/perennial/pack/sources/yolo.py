@@ -26,7 +26,7 @@ _TOLERANCE = 0.01
 """Amount by which shares may exceed the image, as in Ultralytics, because of rounding."""
 
 
-def open_yolo(
+def open_yolo_boxes(
     source: Path,
     *,
     whole: bool = False,
@@ -61,7 +61,7 @@ def open_yolo(
     part_of = dict(reversed(list(_find_part_images(root, document, file))))
     if not part_of:
         raise PackError(f"The folders of train, val and test in {quote_name(file)} have no images.")
-    as_taken = parts.map_parts_to_splits(part_of.values(), quote_name(file))
+    as_taken = parts.map_dataset_parts_to_splits(part_of.values(), quote_name(file))
     origin = f"the YOLO data set {quote_name(file.parent.name or file.name)}"
     bad = BadEntries(origin, max_bad)
     pictures = []
@@ -84,9 +84,9 @@ def _find_part_images(
 ) -> Iterator[tuple[str, str]]:
     """Yield every image that a part names, with the part."""
     for part in _PARTS:
-        for place in _find_part_places(root, document, part, file):
-            for image in _iterate_place_images(root, place, file):
-                yield image, parts.parse_part(part)
+        for place in _find_image_places_of_part(root, document, part, file):
+            for image in _iterate_images_of_yolo_place(root, place, file):
+                yield image, parts.parse_dataset_part(part)
 
 
 def find_yaml_files(folder: Path) -> list[Path]:
@@ -128,7 +128,7 @@ def _read_class_names(document: dict[str, plain_yaml.Value], file: Path) -> list
     )
 
 
-def _find_part_places(
+def _find_image_places_of_part(
     root: SourceFolder, document: dict[str, plain_yaml.Value], part: str, file: Path
 ) -> list[str]:
     """Return the folders or lists of a part, as paths from the root.
@@ -159,7 +159,7 @@ def _find_part_places(
     return places
 
 
-def _iterate_place_images(root: SourceFolder, place: str, file: Path) -> Iterator[str]:
+def _iterate_images_of_yolo_place(root: SourceFolder, place: str, file: Path) -> Iterator[str]:
     """Yield the images of a folder, or of a text file that lists one per line."""
     path = Path(root.resolve_named_path(place, quote_name(file.name)))
     if path.is_dir():

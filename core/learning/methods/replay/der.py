@@ -156,7 +156,7 @@ class DarkExperienceReplay(ReservoirMethod):
             terms[name] = weight * loss(groups[drawn], items)
             if ctx.part.of > 1:
                 slice_count, averaged = (
-                    _count_averaged_values(ctx, name, group) for group in (items, whole)
+                    _count_loss_term_values(ctx, name, group) for group in (items, whole)
                 )
                 terms[name] = ctx.part.compute_mean_correction(slice_count, averaged) * terms[name]
         return terms
@@ -199,7 +199,7 @@ class DarkExperienceReplay(ReservoirMethod):
             tensors["widths"][rows] = logits.shape[1]
 
 
-def _count_averaged_values(ctx: TaskTrainingContext, term: str, items: ReplayItems) -> int:
+def _count_loss_term_values(ctx: TaskTrainingContext, term: str, items: ReplayItems) -> int:
     """Return the count that a term is a mean over: items, or outputs if heads differ in size."""
     if term != "logits" or ctx.scenario != "task":
         return items.labels.shape[0]

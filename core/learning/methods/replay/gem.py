@@ -32,7 +32,7 @@ from core.learning.memory.per_task import PerTaskReplayBuffer
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import MemoryFootprint, Method
 from core.learning.methods.registration import register
-from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_dual
+from core.learning.optimizers.gem_dual import compute_gram_and_dots, solve_gem_dual_problem
 from core.learning.recipe import NotNegative, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -105,7 +105,7 @@ class Gem(Method):
         # No constraint is violated: leave the gradient as it is, bit for bit.
         if not bool((dots < 0).any()):
             return
-        v = solve_dual(gram, dots, self.hyper.gamma)
+        v = solve_gem_dual_problem(gram, dots, self.hyper.gamma)
         if len(blocks) == 1:
             # The gradients are still in memory: the projection is one product.
             add_vector_to_gradient(

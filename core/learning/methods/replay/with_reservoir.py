@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from core.learning.memory.reservoir import ReservoirBuffer, open_reservoir
+from core.learning.memory.reservoir import ReservoirBuffer, open_run_reservoir
 from core.learning.methods.method import Method
 from core.learning.recipe import StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext
@@ -35,4 +35,4 @@ class ReservoirMethod(Method):
             ReservoirBuffer(self.state["buffer"], self.hyper.buffer, 0).remove_items_of_tasks(tasks)
 
     def _open_reservoir(self, ctx: TaskTrainingContext) -> ReservoirBuffer:
-        return open_reservoir(ctx, self.state["buffer"], self.hyper.buffer)
+        return open_run_reservoir(ctx, self.state["buffer"], self.hyper.buffer)

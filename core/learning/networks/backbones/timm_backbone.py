@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
 from core.contract.pretrained import PretrainedWeights
-from core.learning.networks.backbone import Backbone, ImageSpec, Layer, split_evenly
+from core.learning.networks.backbone import Backbone, ImageSpec, Layer, split_layers_evenly
 from core.learning.networks.backbones.timm_names import DEFAULT, find_pretrained_weights
 from core.learning.timm_import import import_timm_models
 
@@ -56,7 +56,7 @@ class TimmBackbone(Backbone):
                 module.inplace = False  # type: ignore[assignment]  # hooks and per-sample gradients read what stood there
         layers = _find_layers_in_order(net)
         self.declare_stage_layers(
-            [layers[:1], *split_evenly(layers[1:], THIRDS)] if layers[1:] else [layers]
+            [layers[:1], *split_layers_evenly(layers[1:], THIRDS)] if layers[1:] else [layers]
         )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -16,7 +16,13 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
-from core.learning.networks.backbone import SMALL_IMAGE, Backbone, ImageSpec, Layer, split_evenly
+from core.learning.networks.backbone import (
+    SMALL_IMAGE,
+    Backbone,
+    ImageSpec,
+    Layer,
+    split_layers_evenly,
+)
 from core.learning.torchvision_import import import_torchvision_models
 
 STAGES = 4
@@ -33,7 +39,7 @@ class VitVariantHyper(BaseModel):
     patch: Patch = None
 
 
-def _add_multiple_of_heads_rule(schema: dict[str, Any]) -> None:
+def _require_hidden_multiple_of_heads(schema: dict[str, Any]) -> None:
     """Add to a JSON Schema that `hidden` is a multiple of `heads`, which defaults to 3."""
     # JSON Schema cannot compare two fields, so there is a rule for each allowed number of heads.
     rules = [
@@ -52,7 +58,7 @@ class VitHyper(BaseModel):
     """Sizes of a transformer: blocks, heads, token width (a multiple of heads), MLP width."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", json_schema_extra=_add_multiple_of_heads_rule
+        frozen=True, extra="forbid", json_schema_extra=_require_hidden_multiple_of_heads
     )
     layers: int = Field(6, ge=1, le=48)
     heads: Literal[1, 2, 3, 4, 6, 8, 12, 16] = 3
@@ -94,7 +100,7 @@ class VisionTransformer(Backbone):
         self.encoder = net.encoder
         self.width = hyper.hidden
         blocks: list[Layer] = [(f"encoder.layers.encoder_layer_{i}",) for i in range(hyper.layers)]
-        stages = split_evenly(blocks, STAGES)
+        stages = split_layers_evenly(blocks, STAGES)
         stages[0].insert(0, ("conv_proj", "class_token", "encoder.pos_embedding"))
         stages[-1].append(("encoder.ln",))
         self.declare_stage_layers(stages)

@@ -72,13 +72,15 @@ class TaskMixing(nn.Module):
     def compute_hidden(self, own: Tensor, heads: Sequence[Tensor]) -> Tensor:
         """Map heads of all experts so far to this one's hidden heads [B, N, γ d]."""
         hidden: Tensor = self.inner(
-            _split_heads(own, self._narrow), join_heads(heads, self._narrow)
+            _split_heads(own, self._narrow), join_expert_heads(heads, self._narrow)
         )
         return hidden.flatten(-2)
 
     def compute_output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
         """Map hidden heads of all experts so far to this one's [B, N, d]."""
-        return self.outer(_split_heads(own, self._wide), join_heads(hidden, self._wide)).flatten(-2)  # type: ignore[no-any-return]
+        return self.outer(
+            _split_heads(own, self._wide), join_expert_heads(hidden, self._wide)
+        ).flatten(-2)  # type: ignore[no-any-return]
 
 
 class DneLayer(nn.Module):
@@ -190,7 +192,7 @@ def fill_expert_module(name: str, module: nn.Module, generator: torch.Generator)
     return True
 
 
-def join_heads(heads: Sequence[Tensor], channels: int) -> Tensor:
+def join_expert_heads(heads: Sequence[Tensor], channels: int) -> Tensor:
     """Join every expert's [B, N, heads · c] to one [B, N, H, c], by experts, then heads."""
     return torch.cat([_split_heads(h, channels) for h in heads], -2)
 

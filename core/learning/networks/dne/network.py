@@ -13,7 +13,7 @@ from core.learning.networks.dne.chain import run_expert_chain, run_next_expert
 from core.learning.networks.dne.expert import DneExpert, fill_expert_module
 from core.learning.networks.dne.packed import PackedExperts
 from core.learning.networks.growing import GrowingNetwork, OlderExpertFeatures
-from core.learning.networks.init import fill_weights
+from core.learning.networks.init import initialise_weights
 from core.learning.networks.network import Network
 
 
@@ -56,7 +56,7 @@ class ExpandedNetwork(GrowingNetwork):
 
     def init_expert_weights(self, expert: nn.Module, generator: torch.Generator) -> None:
         """Draw a new expert's first weights from the generator."""
-        fill_weights(expert, fill_expert_module, generator)
+        initialise_weights(expert, fill_expert_module, generator)
 
     def pack_older_experts(self) -> PackedExperts:
         """Pack the older experts' present weights, for passes in training.

@@ -227,7 +227,12 @@ def _convolve_dual(
 ) -> DualTensor:
     x, weight = _convert_to_dual(x), _convert_to_dual(weight)
     bias = None if bias is None else _convert_to_dual(bias)
-    args = (_convert_to_pair(stride), _convert_to_pair(padding), _convert_to_pair(dilation), groups)
+    args = (
+        _convert_to_height_width_pair(stride),
+        _convert_to_height_width_pair(padding),
+        _convert_to_height_width_pair(dilation),
+        groups,
+    )
     value = functional.conv2d(x.x, weight.x, None if bias is None else bias.x, *args)
     moved = None if bias is None else bias.dx
     if x.dx is None and weight.dx is None and moved is None:
@@ -235,7 +240,7 @@ def _convolve_dual(
     return DualTensor(value, TangentConv.apply(x.x, x.dx, weight.x, weight.dx, moved, args))  # type: ignore[no-untyped-call]
 
 
-def _convert_to_pair(value: Any) -> tuple[int, int]:
+def _convert_to_height_width_pair(value: Any) -> tuple[int, int]:
     if isinstance(value, str):
         raise MissingDualRule(f"padding {value!r} has no rule for dual numbers")
     return (value, value) if isinstance(value, int) else tuple(value)

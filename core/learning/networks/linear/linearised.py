@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from core.learning.networks.backbone import make_contiguous_copy
 from core.learning.networks.linear.dual import DualTensor, MissingDualRule, use_dual_parameters
-from core.learning.networks.linear.edits import fold_batch_norms, replace_relu
+from core.learning.networks.linear.edits import fold_batch_norms, replace_relu_by_leaky_relu
 from core.learning.networks.network import MAX_GROUPS, Network
 
 BACKBONE = "backbone."
@@ -54,7 +54,7 @@ class LinearisedNetwork(Network):
         self.reference = NestedParameters()
         self._by_jvp = False
         self._base: str | None = None  # digest of ψ0 that a load checks
-        replace_relu(self.backbone, slope)
+        replace_relu_by_leaky_relu(self.backbone, slope)
         if frozen:
             self.freeze_backbone()
 

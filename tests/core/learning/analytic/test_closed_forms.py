@@ -14,7 +14,11 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from core.learning.analytic import balance, discriminant, linear, ridge
-from core.learning.analytic.linear import append_ones, draw_projection_matrix, project_features
+from core.learning.analytic.linear import (
+    append_column_of_ones,
+    draw_projection_matrix,
+    project_to_random_features,
+)
 from core.learning.analytic.sums import FeatureSums, add_task_sums
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
@@ -47,17 +51,17 @@ def sums_of(h: Tensor, labels: Tensor, classes: int = CLASSES) -> FeatureSums:
 @pytest.mark.parametrize("strength", [1e-3, 1.0, 100.0])
 def test_ridge_from_sums_is_scikit_learns_ridge(strength: float) -> None:
     features, labels = examples(0)
-    h = append_ones(features)
+    h = append_column_of_ones(features)
     reference = Ridge(alpha=strength, fit_intercept=False, solver="cholesky").fit(
         h, np.eye(CLASSES)[labels]
     )
-    weight = ridge.solve_ridge(sums_of(h, labels), strength)
+    weight = ridge.solve_ridge_regression(sums_of(h, labels), strength)
     torch.testing.assert_close(weight.T, torch.from_numpy(reference.coef_), rtol=1e-9, atol=1e-10)
 
 
 def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() -> None:
     features, labels = examples(1, 60)
-    h = append_ones(features)
+    h = append_column_of_ones(features)
     sums = sums_of(h, labels)
     y = torch.eye(CLASSES, dtype=torch.float64)[labels]
 
@@ -73,12 +77,14 @@ def test_the_chosen_strength_has_the_least_cross_validation_of_the_whole_grid() 
     chosen, weight = ridge.choose_ridge_strength(sums)
     assert chosen == min(values, key=lambda s: (values[s], -s))
     assert len({round(value, 6) for value in values.values()}) > 3
-    torch.testing.assert_close(weight, ridge.solve_ridge(sums, chosen), rtol=1e-7, atol=1e-9)
+    torch.testing.assert_close(
+        weight, ridge.solve_ridge_regression(sums, chosen), rtol=1e-7, atol=1e-9
+    )
 
 
 def test_a_gram_matrix_of_fewer_examples_than_features_has_a_finite_solution() -> None:
     features, labels = examples(2, 6)
-    _, weight = ridge.choose_ridge_strength(sums_of(append_ones(features), labels))
+    _, weight = ridge.choose_ridge_strength(sums_of(append_column_of_ones(features), labels))
     assert weight.isfinite().all()
 
 
@@ -142,7 +148,9 @@ def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(
     random: object, cuts: int
 ) -> None:
     features, labels = examples(6)
-    h = append_ones(project_features(features, draw_projection_matrix(40, WIDTH, seed=1))).double()
+    h = append_column_of_ones(
+        project_to_random_features(features, draw_projection_matrix(40, WIDTH, seed=1))
+    ).double()
     whole = ridge.choose_ridge_strength(sums_of(h, labels))
     order = list(range(len(h)))
     random.shuffle(order)  # type: ignore[attr-defined]
@@ -167,15 +175,15 @@ def test_packed_sums_are_the_same_to_the_bit() -> None:
 
 def test_scores_of_left_out_examples_are_those_of_a_solution_without_each() -> None:
     features, labels = examples(8, 30)
-    h = append_ones(features)
+    h = append_column_of_ones(features)
     sums = sums_of(h, labels)
     strength = 0.5
     found = ridge.compute_left_out_scores(
-        sums, strength, ridge.solve_ridge(sums, strength), h, labels
+        sums, strength, ridge.solve_ridge_regression(sums, strength), h, labels
     )
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
-        weight = ridge.solve_ridge(sums_of(h[others], labels[others]), strength)
+        weight = ridge.solve_ridge_regression(sums_of(h[others], labels[others]), strength)
         torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-9, atol=1e-9)
 
 
@@ -239,7 +247,7 @@ def test_balanced_scores_of_left_out_examples_are_those_of_a_solution_without_ea
     found = balance.RidgeLeaveOneOut(sums_of(h, labels), h, labels).compute_scores(strength)
     for i in range(len(h)):
         others = torch.arange(len(h)) != i
-        weight = ridge.solve_ridge(
+        weight = ridge.solve_ridge_regression(
             balance.balance_class_sums(sums_of(h[others], labels[others])), strength
         )
         torch.testing.assert_close(found[i], h[i] @ weight, rtol=1e-8, atol=1e-8)
@@ -322,7 +330,7 @@ def test_the_strength_of_a_balanced_ridge_has_the_least_error_of_left_out_answer
         by_class: dict[int, list[float]] = {}
         for i in range(len(h)):
             others = torch.arange(len(h)) != i
-            weight = ridge.solve_ridge(
+            weight = ridge.solve_ridge_regression(
                 balance.balance_class_sums(sums_of(h[others], labels[others])), strength
             )
             error = h[i] @ weight - torch.eye(CLASSES, dtype=torch.float64)[labels[i]]

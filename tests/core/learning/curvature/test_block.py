@@ -13,7 +13,7 @@ from core.learning.curvature.block import (
     KroneckerBlock,
     TraceKroneckerBlock,
 )
-from core.learning.curvature.factor import make_dense
+from core.learning.curvature.factor import make_dense_factor
 
 ROWS, COLUMNS = 4, 5
 
@@ -36,12 +36,14 @@ def made(seed=0):
     rows = torch.stack([symmetric(COLUMNS, seed + i) for i in range(ROWS)])
     return {
         "diagonal": DiagonalBlock(d(seed).square()),
-        "kfac": KroneckerBlock(make_dense(a), make_dense(g)),
+        "kfac": KroneckerBlock(make_dense_factor(a), make_dense_factor(g)),
         "tkfac": TraceKroneckerBlock(
-            make_dense(a / a.trace() * 3), make_dense(g / g.trace() * 3), torch.tensor(3.0).double()
+            make_dense_factor(a / a.trace() * 3),
+            make_dense_factor(g / g.trace() * 3),
+            torch.tensor(3.0).double(),
         ),
         "exact": ExactBlock(symmetric(ROWS * COLUMNS, seed)),
-        "gram": GramBlock(make_dense(a)),
+        "gram": GramBlock(make_dense_factor(a)),
         "channels": GroupedConvolutionBlock(rows),
     }
 
@@ -101,7 +103,7 @@ def test_the_trace_is_that_of_the_matrix(kind) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_storing_and_loading_gives_the_same_block(kind) -> None:
     block = made()[kind]
-    again = blocks.rebuild_block(block.kind, block.factor_tiers, block.to_tensors())
+    again = blocks.rebuild_curvature_block(block.kind, block.factor_tiers, block.to_tensors())
     assert (
         type(again) is type(block)
         and again.factor_tiers == block.factor_tiers
@@ -142,8 +144,8 @@ def test_blocks_of_two_shapes_are_not_merged(kind) -> None:
 
 def test_a_block_without_any_gradient_is_zero_and_not_a_division_by_zero() -> None:
     zero = TraceKroneckerBlock(
-        make_dense(torch.zeros(COLUMNS, COLUMNS)),
-        make_dense(torch.zeros(ROWS, ROWS)),
+        make_dense_factor(torch.zeros(COLUMNS, COLUMNS)),
+        make_dense_factor(torch.zeros(ROWS, ROWS)),
         torch.zeros(()),
     )
     assert float(zero.multiply_by_curvature(d().float()).abs().max()) == 0 == float(zero.trace())
@@ -166,9 +168,12 @@ def test_each_factor_of_a_block_has_a_tier_of_its_own() -> None:
 def test_a_gram_fits_any_number_of_rows() -> None:
     a = symmetric(COLUMNS, 0)
     moved = torch.randn(7, COLUMNS, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    assert toys.relative(GramBlock(make_dense(a)).multiply_by_curvature(moved), moved @ a) < 1e-12
+    assert (
+        toys.relative(GramBlock(make_dense_factor(a)).multiply_by_curvature(moved), moved @ a)
+        < 1e-12
+    )
 
 
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown kind of curvature 'ekfac'"):
-        blocks.rebuild_block("ekfac", {}, {})
+        blocks.rebuild_curvature_block("ekfac", {}, {})

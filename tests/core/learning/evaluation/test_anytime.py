@@ -61,14 +61,14 @@ def walked(
     """
     network, measured = Counter(), []
 
-    def score_images(net: Counter, *_: object) -> torch.Tensor:
+    def score_image_predictions(net: Counter, *_: object) -> torch.Tensor:
         return torch.arange(100) < 100 * right[int(net.step)]
 
     def test() -> dict[str, float]:
         measured.append(int(network.step))
         return {"1": tested[measured[-1]]}
 
-    monkeypatch.setattr(validation, "score_images", score_images)
+    monkeypatch.setattr(validation, "score_image_predictions", score_image_predictions)
     recipe = SimpleNamespace(anytime=True, validation=0.5)
     recipe.batch_size = 32
     class_rows, warned = torch.arange(2), pytest.fail
@@ -322,14 +322,16 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
         **facts,
         "parts": stored,
     }
-    network = predicting.load_network(
+    network = predicting.load_version_network(
         Manifest.from_json(manifest), {p["name"]: folder / p["file"] for p in facts["parts"]}
     )
     run = job.LearningJob(JobSpec.from_json(spec), lambda event: None, job.NoLoopControl())
     data = Dataset.read_dataset_file(Path(spec["task"]["train"]), spec["task"]["classes"])
     part = validation_part(data, spec)
     held_back = EvaluationImages(data.images[part], data.labels[part])
-    right = validation.score_images(network, held_back, None, type(network).forward, run._inputs)
+    right = validation.score_image_predictions(
+        network, held_back, None, type(network).forward, run._inputs
+    )
     assert (int(right.sum()), len(part)) == (
         facts["validation"]["correct"],
         facts["validation"]["total"],

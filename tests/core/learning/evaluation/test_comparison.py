@@ -10,9 +10,9 @@ from streams import Bench
 from torch import nn
 
 from core.learning.evaluation.comparison import (
+    compute_update_norm,
     count_correctness_changes,
     measure_weight_drift,
-    update_norm,
 )
 from core.learning.methods import registry
 from core.learning.methods.method import Method
@@ -48,7 +48,7 @@ def test_the_change_of_accuracy_is_improvement_minus_regression(tmp_path, scenar
 def test_a_first_version_has_nothing_to_compare_with(bench) -> None:
     result = bench.learn_task(1).result
     assert result["changes"] == {}
-    assert result["drift"] == pytest.approx(result["update_norm"]["backbone"])
+    assert result["drift"] == pytest.approx(result["compute_update_norm"]["backbone"])
 
 
 def test_drift_is_measured_from_version_0_and_steps_from_the_parent(bench) -> None:
@@ -66,7 +66,7 @@ def test_drift_is_measured_from_version_0_and_steps_from_the_parent(bench) -> No
         float((backbone(second) - start).norm()), rel=1e-6
     )
     step = float((backbone(second) - backbone(first)).norm())
-    assert second.result["update_norm"]["backbone"] == pytest.approx(step, rel=1e-6)
+    assert second.result["compute_update_norm"]["backbone"] == pytest.approx(step, rel=1e-6)
 
 
 def test_drift_counts_frozen_parameters_and_no_head() -> None:
@@ -78,7 +78,7 @@ def test_drift_counts_frozen_parameters_and_no_head() -> None:
         network.head.weight += 5
         next(network.backbone.parameters()).view(-1)[:2] += torch.tensor([3.0, 4.0])
     assert measure_weight_drift(network, base) == pytest.approx(5.0)
-    assert update_norm(network, base, {"head.weight"})["backbone"] == 0.0
+    assert compute_update_norm(network, base, {"head.weight"})["backbone"] == 0.0
 
 
 def test_the_probe_is_taken_of_every_task_and_of_older_versions_on_the_new_one(bench) -> None:

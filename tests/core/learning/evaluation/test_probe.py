@@ -12,7 +12,7 @@ from core.learning.evaluation.probe import (
     choose_evenly_spaced,
     choose_neighbour_count,
     classify_by_other_neighbours,
-    compute_features,
+    compute_image_features,
 )
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.precision import InputNormaliser
@@ -108,7 +108,7 @@ def test_the_probe_leaves_modes_and_statistics_alone() -> None:
     found = build_network({"name": "resnet20"}, ImageSpec(8, 1), "class", HeadSpec(), seed=1)
     found.train()
     before = {name: t.clone() for name, t in found.state_dict().items()}
-    compute_features(found, torch.zeros(4, 8, 8, 1, dtype=torch.uint8), INPUTS)
+    compute_image_features(found, torch.zeros(4, 8, 8, 1, dtype=torch.uint8), INPUTS)
     assert all(module.training for module in found.modules())
     assert all(torch.equal(t, before[name]) for name, t in found.state_dict().items())
 

@@ -162,9 +162,9 @@ class Hand:
     task: int = 0
 
     def __post_init__(self) -> None:
-        self.resolved = resolve(self.recipe, self.scenario)
-        kind = registry.get_method(self.resolved.method["name"])
-        hyper = {k: v for k, v in self.resolved.method.items() if k != "name"}
+        self.resolved_recipe = resolve(self.recipe, self.scenario)
+        kind = registry.get_method(self.resolved_recipe.method["name"])
+        hyper = {k: v for k, v in self.resolved_recipe.method.items() if k != "name"}
         self.method: Any = kind(kind.Hyper.model_validate(hyper), MethodState())
 
     def begin(
@@ -184,7 +184,7 @@ class Hand:
             task=self.task,
             classes=list(names or known),
             class_rows=torch.tensor([known.index(n) for n in (names or known)]),
-            recipe=self.resolved,
+            recipe=self.resolved_recipe,
             device=torch.device("cpu"),
             inputs=InputNormaliser(None, x.shape[1], torch.device("cpu")),
             augment=Augmentation("none", x.shape[2]),
@@ -198,7 +198,7 @@ class Hand:
         for name, value in settings.items():
             setattr(ctx, name, value)
         self.method.begin_task(ctx)
-        wanted = self.method.list_trainable_names(network, self.resolved.depth)
+        wanted = self.method.list_trainable_names(network, self.resolved_recipe.depth)
         for name, parameter in network.named_parameters():
             parameter.requires_grad_(name in wanted)
             if name in wanted:

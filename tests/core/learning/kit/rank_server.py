@@ -37,7 +37,7 @@ def child(request: dict, rank: int, port: int, events: Path) -> None:
 
         try:
             job.learn_task(
-                output.read_spec(request["spec"]),
+                output.read_job_spec(request["spec"]),
                 emit if rank == 0 else id,
                 control,
                 ranks=TorchrunRanks(torch.device("cpu")),

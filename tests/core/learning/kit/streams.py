@@ -116,7 +116,7 @@ class Learned:
     def tensors(self, part: str) -> dict[str, torch.Tensor]:
         """A part's tensors; a memory's with its images."""
         if part in TYPES:
-            return image_packs.restore_state(
+            return image_packs.restore_method_state(
                 [LocalPart.from_json(p) for p in self.as_parent()["parts"]]
             )[part]
         return load_tensors(self.folder / "parts" / f"{part}.safetensors")
@@ -145,7 +145,9 @@ class Learned:
         known = {key: self.spec[key] for key in MODEL if key in self.spec}
         manifest = Manifest.from_json({**known, **version["manifest"]})
         paths = {part["name"]: Path(part["path"]) for part in version["parts"]}
-        return predicting.load_network(manifest, paths), predicting.load_method(manifest, paths)
+        return predicting.load_version_network(manifest, paths), predicting.load_prediction_method(
+            manifest, paths
+        )
 
     def as_parent(self) -> dict[str, Any]:
         result = self.result

@@ -6,7 +6,7 @@ import torch
 
 from core.learning.class_map import ClassMap
 from core.learning.memory.gaussians import ClassGaussians
-from core.learning.memory.renumber import renumber_head_rows, renumber_memory
+from core.learning.memory.renumber import renumber_head_rows, renumber_replay_labels
 from core.learning.memory.reservoir import SEEN
 from core.learning.networks.heads import ClassifierHead
 from core.learning.state import StateSection
@@ -33,7 +33,7 @@ def test_a_memory_loses_dropped_classes_and_its_logits_are_those_of_the_new_head
         widths=widths,
     )
     section.json[SEEN] = {"0": 5, "1": 7, "2": 1, "3": 2}
-    renumber_memory(section, CLASSES)
+    renumber_replay_labels(section, CLASSES)
     tensors = section.tensors
     assert tensors["labels"].tolist() == [0, 1, 0] and tensors["tasks"].tolist() == [1, 2, 2]
     assert tensors["images"].flatten().tolist() == [0, 2, 3]
@@ -43,7 +43,7 @@ def test_a_memory_loses_dropped_classes_and_its_logits_are_those_of_the_new_head
     new = head(x[2:]).detach()
     new[:, 0] -= math.log(2)  # the prior of two classes, which a stored logit does not have
     assert torch.allclose(tensors["logits"][1:], new, atol=1e-6)
-    renumber_memory(section, ClassMap([[5]], 6))
+    renumber_replay_labels(section, ClassMap([[5]], 6))
     assert not section.tensors
 
 

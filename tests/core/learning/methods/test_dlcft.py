@@ -29,7 +29,7 @@ from core.learning.data.dataset import DataError
 from core.learning.methods import dlcft, registry
 from core.learning.methods.dlcft import Dlcft, _set_batch_norm_statistics
 from core.learning.methods.dlcft_memory import CurvatureMemory
-from core.learning.methods.squared_loss import append_ones, compute_squared_errors
+from core.learning.methods.squared_loss import append_column_of_ones, compute_squared_errors
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_network
 from core.learning.networks.backbone import Backbone
 from core.learning.networks.linear.linearised import LinearisedNetwork
@@ -256,7 +256,7 @@ def test_a_new_row_is_held_at_zero_by_the_curvature_of_the_old_ones() -> None:
     with torch.no_grad():
         ctx.trainable["head.weight"][3], ctx.trainable["head.bias"][3] = row[:4], row[4]
     found = penalty_alone(run, ctx)
-    z = append_ones(run.network.compute_value_and_derivative(examples()[0])[0].detach())
+    z = append_column_of_ones(run.network.compute_value_and_derivative(examples()[0])[0].detach())
     wanted = 0.5 * (z.T @ z / 9) @ row
     assert torch.allclose(found["head.weight"][3], wanted[:4], rtol=1e-12)
     assert torch.allclose(found["head.bias"][3], wanted[4], rtol=1e-12)
@@ -294,7 +294,7 @@ def test_an_appended_row_has_the_curvature_of_the_others_and_none_with_them() ->
     h, index = hessian(network, x, y)
 
     rows = torch.cat([index["head.weight"], index["head.bias"][:, None]], 1)
-    z = append_ones(network.features(x)).detach()
+    z = append_column_of_ones(network.features(x)).detach()
     for row in (0, 3):
         assert relative(h[rows[row][:, None], rows[row]], z.T @ z / 9) <= 1e-12
     new = rows[3][:, None]
@@ -912,7 +912,7 @@ def test_the_heads_block_is_one_gram_for_all_rows() -> None:
     run = hand("class")
     run.end(run.begin(*examples()))
     block = CurvatureMemory(run.method.state["curvature"]).curvature.blocks["head"]
-    z = append_ones(run.network.compute_value_and_derivative(examples()[0])[0])
+    z = append_column_of_ones(run.network.compute_value_and_derivative(examples()[0])[0])
     assert (
         isinstance(block, GramBlock)
         and relative(block.a.to_dense(), (z.T @ z / 9).detach()) <= 1e-12

@@ -7,7 +7,7 @@ from streams import Bench, spied, watched
 
 from core.errors import InvalidRecipe
 from core.learning.methods import lwf
-from core.learning.methods.lwf import LearningWithoutForgetting, compute_distillation
+from core.learning.methods.lwf import LearningWithoutForgetting, compute_distillation_loss
 from core.learning.methods.teacher import get_teacher_network
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 
@@ -19,10 +19,10 @@ def gradient(terms, parameter):
 def test_the_distance_and_its_gradient_are_the_numbers_of_the_formula() -> None:
     z = torch.zeros(1, 2, dtype=torch.float64, requires_grad=True)
     old = torch.tensor([[2.0, 0.0]], dtype=torch.float64)
-    value = compute_distillation(z, old, 2.0)
+    value = compute_distillation_loss(z, old, 2.0)
     value.backward()
     assert float(value.detach()) == pytest.approx(0.693147, abs=1e-6)
-    assert float(value.detach() - compute_distillation(old, old, 2.0)) == pytest.approx(
+    assert float(value.detach() - compute_distillation_loss(old, old, 2.0)) == pytest.approx(
         0.110944, abs=1e-6
     )  # KL
     assert z.grad[0].tolist() == pytest.approx([-0.115529, 0.115529], abs=1e-6)
@@ -34,20 +34,20 @@ def test_the_gradient_is_the_difference_of_softened_outputs_over_t_and_b_without
     generator = torch.Generator().manual_seed(0)
     z, old = (torch.randn(5, 4, dtype=torch.float64, generator=generator) for _ in range(2))
     z.requires_grad_()
-    compute_distillation(z, old, 3.0).backward()
+    compute_distillation_loss(z, old, 3.0).backward()
     wanted = ((z / 3).softmax(1) - (old / 3).softmax(1)) / (3 * 5)
     assert torch.allclose(z.grad, wanted.detach(), atol=1e-15)
 
 
 def test_a_student_like_its_teacher_has_no_gradient() -> None:
     z = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    compute_distillation(z, z.detach(), 2.0).backward()
+    compute_distillation_loss(z, z.detach(), 2.0).backward()
     assert float(z.grad.abs().max()) < 1e-16
 
 
 def test_outputs_of_probability_zero_are_no_trouble() -> None:
     z = torch.tensor([[1e4, 0.0, -1e4]], requires_grad=True)
-    compute_distillation(z, torch.tensor([[-1e4, 0.0, 1e4]]), 2.0).backward()
+    compute_distillation_loss(z, torch.tensor([[-1e4, 0.0, 1e4]]), 2.0).backward()
     assert torch.isfinite(z.grad).all()
 
 
@@ -168,7 +168,10 @@ def test_every_old_head_is_distilled_whether_tasks_are_named_by_numbers_or_strin
             now, then = network.features(batch.x), before.features(batch.x)
             pairs = [(network.logits(now, t), before.logits(then, t)) for t in (1, 2)]
             excess = [
-                float(compute_distillation(z, old, 2.0) - compute_distillation(old, old, 2.0))
+                float(
+                    compute_distillation_loss(z, old, 2.0)
+                    - compute_distillation_loss(old, old, 2.0)
+                )
                 for z, old in pairs
             ]
         return excess + [
@@ -224,7 +227,7 @@ def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(
     new = warm["heads.2.weight"] if scenario == "task" else warm["head.weight"][2:]
     assert new.any()
     assert learned.result["trainable"] == learned.result["parameters"]
-    assert learned.result["update_norm"]["backbone"] > 0
+    assert learned.result["compute_update_norm"]["backbone"] > 0
 
 
 def test_where_no_class_is_new_the_whole_head_warms_up(tmp_path, monkeypatch) -> None:

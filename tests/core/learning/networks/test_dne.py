@@ -24,8 +24,8 @@ from core.learning.networks.dne.network import ExpandedNetwork
 from core.learning.networks.dne.packed import PackedExperts
 from core.learning.networks.dne.spatial import SpatialAttention, compute_patch_offsets
 from core.learning.networks.dne.task_attention import TaskAttention
-from core.learning.networks.families import rebuild_network
-from core.learning.networks.init import fill_weights
+from core.learning.networks.families import rebuild_described_network
+from core.learning.networks.init import initialise_weights
 
 SMALL = {"name": "dne", "layers": 2, "head_dim": 8, "heads": 3, "patch": 2}
 FULL = ExpertSizes(layers=6, head_dim=32, expansion=4, channels=3, patch=4, grid=8, gated=True)
@@ -109,7 +109,7 @@ def test_counted_operations_are_those_of_the_formula(k, monkeypatch) -> None:
     monkeypatch.setattr(TaskAttention, "forward", compute_naive_attention)
     experts = [DneExpert(12, 0, FULL), *(DneExpert(k, 12 + k * t, FULL) for t in range(5))]
     for t, expert in enumerate(experts):
-        fill_weights(expert, fill_expert_module, seeded(t))
+        initialise_weights(expert, fill_expert_module, seeded(t))
     x = torch.randn(1, 3, 32, 32, generator=seeded())
     with torch.no_grad(), nn.attention.sdpa_kernel(nn.attention.SDPBackend.MATH):
         counts = []
@@ -364,7 +364,7 @@ def test_a_packed_pass_reads_in_bfloat16_what_the_chain_does(k) -> None:
     """
     experts = [DneExpert(12, 0, FULL), *(DneExpert(k, 12 + k * t, FULL) for t in range(3))]
     for t, expert in enumerate(experts):
-        fill_weights(expert, fill_expert_module, seeded(t))
+        initialise_weights(expert, fill_expert_module, seeded(t))
     x = torch.randn(2, 3, 32, 32, generator=seeded())
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         wanted, found = run_expert_chain(experts, x), PackedExperts(experts).run_packed_chain(x)
@@ -444,7 +444,7 @@ def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
 def test_a_network_is_rebuilt_from_its_parts_bit_by_bit() -> None:
     net, x = network((2, 1)), images()
     plain = build_network(SMALL, IMAGE, "class", HeadSpec(tuple(net.classes)), seed=5)
-    again = rebuild_network(plain, net.describe_for_manifest())
+    again = rebuild_described_network(plain, net.describe_for_manifest())
     again.load_parts(net.copy_parts())
     with torch.no_grad():
         assert torch.equal(again.eval()(x), net(x))

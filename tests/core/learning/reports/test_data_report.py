@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from streams import Bench, Script, run
 
 from core.learning.reports import suspects as suspecting
-from core.learning.reports.data_findings import build_findings
+from core.learning.reports.data_findings import build_data_findings
 from core.learning.reports.data_report import BatchHeldSignal, join_blocking_findings
 from core.learning.reports.mmd import PERMUTATIONS
 from core.learning.reports.shift import (
@@ -129,7 +129,7 @@ def test_a_shift_of_light_alone_is_told() -> None:
         bright, dark, by_class=True, generator=torch.Generator().manual_seed(0)
     )
     assert found is not None and found["p_light"] < 0.01 < found["p_features"]
-    (said,) = build_findings({"shift": found}, 80, 0)
+    (said,) = build_data_findings({"shift": found}, 80, 0)
     assert said["holds"] and "in brightness or contrast" in said["text"]
 
 
@@ -157,7 +157,7 @@ def test_other_classes_are_compared_as_a_whole_and_nobody_is_warned() -> None:
         sample(60, 0, ["elk"], 1), sample(60, 0, ["cat"], 2), by_class=True, generator=GENERATOR
     )
     assert found is not None and (found["of"], found["per_class"]) == ("all images", [])
-    assert build_findings({"shift": {**found, "p": 0.001}}, 60, 0) == []
+    assert build_data_findings({"shift": {**found, "p": 0.001}}, 60, 0) == []
 
 
 def test_too_few_images_tell_nothing() -> None:
@@ -169,7 +169,7 @@ def test_a_finding_holds_above_its_share_and_is_told_below_it() -> None:
     suspect = {"index": 3, "path": "train/a.png", "label": "cat", "suggested": "dog", "score": 99.0}
     for count, holds in ((3, False), (4, True)):
         report = {"suspects": [suspect], "suspects_count": count, "examined": 100}
-        (found,) = build_findings(report, 100, 0)
+        (found,) = build_data_findings(report, 100, 0)
         assert (found["kind"], found["holds"]) == ("suspects", holds)
         assert "train/a.png: cat, which looks like dog" in found["text"]
         assert bool(join_blocking_findings({"findings": [found]})) == holds

@@ -19,7 +19,7 @@ def read_fiftyone_export(source: TableSource) -> bool:
         return False
     if not has_labels:
         return False
-    rows = source.begin_rows(TITLE)
+    rows = source.begin_entry_collector(TITLE)
     # A second pass, because the classes may follow the labels.
     text = JsonTextReader(read_whole_text(source.file))
     try:

@@ -52,11 +52,11 @@ class FileNamePattern(NamedTuple):
         """Return the label in a file name without its ending, or "" if the name does not fit."""
         start, end = 0, len(stem)
         for at, piece in enumerate(self.before):
-            start = _match_from_front(stem, start, piece, self.before[at + 1 :])
+            start = _find_pattern_piece_from_front(stem, start, piece, self.before[at + 1 :])
             if start < 0:
                 return ""
         for at, piece in enumerate(self.after):
-            end = _match_from_back(stem, end, piece, self.after[at + 1 :], start)
+            end = _find_pattern_piece_from_back(stem, end, piece, self.after[at + 1 :], start)
             if end < start:
                 return ""
         return stem[start:end].strip()
@@ -157,7 +157,7 @@ def _has_adjacent_fields(pieces: tuple[str, ...]) -> bool:
     return any(a.startswith("{") and b.startswith("{") for a, b in pairwise(pieces))
 
 
-def _match_from_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
+def _find_pattern_piece_from_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> int:
     """Return the position after a piece; negative if it does not fit.
 
     `{any}` extends to the last occurrence of the next piece.
@@ -173,7 +173,9 @@ def _match_from_front(stem: str, at: int, piece: str, then: tuple[str, ...]) -> 
     return at + len(piece) if stem.startswith(piece, at) else -1
 
 
-def _match_from_back(stem: str, at: int, piece: str, then: tuple[str, ...], start: int) -> int:
+def _find_pattern_piece_from_back(
+    stem: str, at: int, piece: str, then: tuple[str, ...], start: int
+) -> int:
     """Return the position before a piece, from the back; negative if it does not fit."""
     if piece == "{number}":
         begin = at

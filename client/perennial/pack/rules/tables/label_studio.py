@@ -32,7 +32,7 @@ def read_label_studio_export(source: TableSource) -> bool:
 
 
 def _read_export_tasks(source: TableSource) -> None:
-    rows = source.begin_rows(TITLE)
+    rows = source.begin_entry_collector(TITLE)
     for where, task in iterate_json_entries(source.file, LIST):
         if isinstance(task, NotJson):
             rows.add_bad_entry(where, str(task))
@@ -105,7 +105,7 @@ def _read_flat_export(source: TableSource, records: TableRecords) -> bool:
     )
     if image < 0 or label < 0:
         return False
-    rows = source.begin_rows(TITLE)
+    rows = source.begin_entry_collector(TITLE)
     for entry in records:
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
@@ -114,7 +114,7 @@ def _read_flat_export(source: TableSource, records: TableRecords) -> bool:
         else:
             rows.add_label_entry(
                 entry.values[image],
-                _parse_choice(entry.values[label], records.form == CELLS),
+                _parse_label_studio_choice(entry.values[label], records.form == CELLS),
                 entry.where,
             )
     return True
@@ -141,7 +141,7 @@ def _find_choice_column(records: TableRecords, columns: list[int]) -> int:
     return fitting[0] if len(fitting) == 1 else -1
 
 
-def _parse_choice(value: object, is_cell: bool) -> object:
+def _parse_label_studio_choice(value: object, is_cell: bool) -> object:
     """Return the choice of a cell. Several are written as `{"choices": […]}`."""
     if is_cell and isinstance(value, str) and value.startswith("{"):
         try:

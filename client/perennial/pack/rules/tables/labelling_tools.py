@@ -19,7 +19,7 @@ from perennial.pack.rules.tables.records import (
     TableRecords,
     iterate_json_entries,
     read_whole_text,
-    treat_header_as_entry,
+    treat_header_row_as_entry,
 )
 from perennial.pack.rules.tables.source import TableSource
 from perennial.pack.rules.tables.values import parse_part_word
@@ -51,7 +51,7 @@ def _are_zero_one_flags(row: Sequence[object]) -> bool:
 
 
 def _read_one_hot_rows(source: TableSource, records: TableRecords) -> None:
-    rows = source.begin_rows(ROBOFLOW_TITLE)
+    rows = source.begin_entry_collector(ROBOFLOW_TITLE)
     for entry in records:
         if entry.problem:
             # Each line that a broken quote swallowed is a lost entry, as in `plain`.
@@ -80,7 +80,7 @@ def read_edge_impulse_export(source: TableSource) -> bool:
     try:
         for key in text.iterate_object_keys():
             if key == "files" and text.peek_character() == "[":
-                rows = source.begin_rows(EDGE_IMPULSE_TITLE)
+                rows = source.begin_entry_collector(EDGE_IMPULSE_TITLE)
                 for number in text.iterate_array_positions():
                     _read_file_entry(
                         text.read_value(), f"entry {number} of {source.file.name}", rows
@@ -131,15 +131,15 @@ def read_make_sense_export(source: TableSource) -> bool:
         first = source.first_entry
         if not isinstance(first, dict) or set(first) != {"image", "annotations"}:
             return False
-        rows = source.begin_rows(MAKE_SENSE_TITLE)
+        rows = source.begin_entry_collector(MAKE_SENSE_TITLE)
         for where, value in source.iterate_object_entries(rows, LIST):
             rows.add_label_entry(value.get("image"), value.get("annotations"), where)
         return True
     # The file has no header, so that its first row was taken as the names of columns.
     if records.form != CELLS or len(records.columns) != 2 or not _is_list_cell(records.columns[1]):
         return False
-    rows = source.begin_rows(MAKE_SENSE_TITLE)
-    for entry in treat_header_as_entry(records):
+    rows = source.begin_entry_collector(MAKE_SENSE_TITLE)
+    for entry in treat_header_row_as_entry(records):
         if entry.problem or not _is_list_cell(str(entry.values[1])):
             rows.add_bad_entry(entry.where, entry.problem or "has labels without brackets")
         else:
@@ -165,7 +165,7 @@ def read_sagemaker_manifest(source: TableSource) -> bool:
     first = next((value for _, value in iterate_json_entries(source.file, form)), None)
     if not isinstance(first, dict) or _REF not in first:
         return False
-    rows = source.begin_rows(SAGEMAKER_TITLE)
+    rows = source.begin_entry_collector(SAGEMAKER_TITLE)
     for where, value in source.iterate_object_entries(rows, form):
         names = _list_entry_classes(value)
         if names is None:

@@ -15,7 +15,7 @@ from perennial.pack.rules.tables.records import (
     LIST,
     TableRecords,
     read_whole_text,
-    treat_header_as_entry,
+    treat_header_row_as_entry,
 )
 from perennial.pack.rules.tables.source import TableSource
 from perennial.pack.rules.tables.values import has_invalid_utf8, parse_part_word
@@ -71,7 +71,7 @@ def _replace_image_header(source: TableSource, records: TableRecords) -> TableRe
         # A header such as `image` may also be the stem of an image.
         if 0 < len(cell) <= 1024 and not is_image_column_name(cell)
     )
-    return treat_header_as_entry(records) if records.form == CELLS and names_image else records
+    return treat_header_row_as_entry(records) if records.form == CELLS and names_image else records
 
 
 def _read_labelled_rows(source: TableSource, records: TableRecords, columns: TableColumns) -> None:
@@ -80,7 +80,7 @@ def _read_labelled_rows(source: TableSource, records: TableRecords, columns: Tab
         f"{_FORMS[records.form]}, columns {quote_name(records.columns[image])} and "
         f"{quote_name(records.columns[label])}"
     )
-    rows = source.begin_rows(kind)
+    rows = source.begin_entry_collector(kind)
     for entry in records:
         if entry.problem:
             # A quote that is not closed swallows the lines after it, each of which is a lost entry.
@@ -112,7 +112,7 @@ def _read_image_label_object(source: TableSource) -> bool:
             return False
     except NotJson:
         return False
-    rows = source.begin_rows(_PAIRS)
+    rows = source.begin_entry_collector(_PAIRS)
     text = JsonTextReader(read_whole_text(source.file))
     try:
         for name in text.iterate_object_keys():

@@ -17,7 +17,7 @@ from perennial.pack.rules.names import quote_name
 from perennial.pack.rules.tables.found import FoundTable
 from perennial.pack.rules.tables.images import ImageNames
 from perennial.pack.rules.tables.values import find_part_in_path
-from perennial.pack.rules.tables.words import format_share
+from perennial.pack.rules.tables.words import format_share_as_percent
 
 
 class LabelledImage(NamedTuple):
@@ -130,7 +130,7 @@ def _require_enough_resolved(
         share = math.ceil(1000 * bad / (bad + good)) / 1000
         raise UnreadableBatchError(
             f"{bad:,} of {bad + good:,} entries of {table.title} cannot be read, more than "
-            f"{format_share(options.max_bad)}; {example}. Mend them, or leave them out with -o "
+            f"{format_share_as_percent(options.max_bad)}; {example}. Mend them, or leave them out with -o "
             f"max_bad={share:g} (?max_bad={share:g}).",
             "labels",
             [

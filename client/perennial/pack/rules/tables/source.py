@@ -12,7 +12,7 @@ from perennial.pack.rules.tables.records import (
     TableRecords,
     detect_table_form,
     iterate_json_entries,
-    open_records,
+    open_table_records,
 )
 from perennial.pack.rules.tables.values import find_part_in_path
 
@@ -44,7 +44,7 @@ class TableSource:
     @cached_property
     def records(self) -> TableRecords | None:
         """The file as records, or None if it has no such form."""
-        return open_records(self.file, self.form) if self.form not in ("", "object") else None
+        return open_table_records(self.file, self.form) if self.form not in ("", "object") else None
 
     @cached_property
     def first_entry(self) -> object:
@@ -54,7 +54,7 @@ class TableSource:
                 return value
         return None
 
-    def begin_rows(self, kind: str) -> TableEntryCollector:
+    def begin_entry_collector(self, kind: str) -> TableEntryCollector:
         """Return the collector of labels for a kind of table, ready for this file."""
         rows = self.rows_of(kind)
         rows.begin_table_file(self.file)

@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 
 from perennial.pack.rules.names import quote_name
-from perennial.pack.rules.tables.records import CELLS, LINES, TableRecords, treat_header_as_entry
+from perennial.pack.rules.tables.records import (
+    CELLS,
+    LINES,
+    TableRecords,
+    treat_header_row_as_entry,
+)
 from perennial.pack.rules.tables.source import TableSource
 from perennial.pack.rules.tables.values import parse_part_word
 
@@ -18,7 +23,7 @@ def read_vertex_import(source: TableSource) -> bool:
         return False
     # The file has no header, so that its first row was taken as the names of columns.
     if records.form == CELLS and any(cell.startswith("gs://") for cell in records.columns[:2]):
-        _read_cell_rows(source, treat_header_as_entry(records))
+        _read_cell_rows(source, treat_header_row_as_entry(records))
         return True
     if isinstance(source.first_entry, dict) and _URI in source.first_entry:
         _read_jsonl_lines(source, records.form)
@@ -27,7 +32,7 @@ def read_vertex_import(source: TableSource) -> bool:
 
 
 def _read_cell_rows(source: TableSource, records: TableRecords) -> None:
-    rows = source.begin_rows(TITLE)
+    rows = source.begin_entry_collector(TITLE)
     # Rows with several labels are longer than others, so rows are read regardless of their length.
     for entry in TableRecords(
         source.file, CELLS, [], header=False, separator=records.separator
@@ -37,7 +42,7 @@ def _read_cell_rows(source: TableSource, records: TableRecords) -> None:
             for _ in range(entry.line_count):
                 rows.add_bad_entry(entry.where, entry.problem)
             continue
-        uri, labels, use = _parse_cells([str(value).strip() for value in entry.values])
+        uri, labels, use = _parse_vertex_row([str(value).strip() for value in entry.values])
         part = parse_part_word(use)
         if part is None:
             rows.add_bad_entry(
@@ -48,24 +53,24 @@ def _read_cell_rows(source: TableSource, records: TableRecords) -> None:
             rows.add_label_entry(uri, [label for label in labels if label], entry.where, part)
 
 
-def _parse_cells(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
+def _parse_vertex_row(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
     if cells[0].startswith("gs://") or len(cells) < 2:
         return cells[0], cells[1:], ""
     return cells[1], cells[2:], cells[0]
 
 
 def _read_jsonl_lines(source: TableSource, form: str = LINES) -> None:
-    rows = source.begin_rows(TITLE)
+    rows = source.begin_entry_collector(TITLE)
     for where, value in source.iterate_object_entries(rows, form):
         use = _get_object_value(value.get("dataItemResourceLabels"), _USE)
         part = parse_part_word(use) if isinstance(use, str) else ""
         if part is None:
             rows.add_bad_entry(where, f"has the ml_use {quote_name(str(use))}")
         else:
-            rows.add_label_entry(value.get(_URI), _find_label(value), where, part)
+            rows.add_label_entry(value.get(_URI), _find_vertex_label(value), where, part)
 
 
-def _find_label(value: dict[str, object]) -> object:
+def _find_vertex_label(value: dict[str, object]) -> object:
     single, several = value.get("classificationAnnotation"), value.get("classificationAnnotations")
     if isinstance(several, list):
         return [_get_object_value(annotation, "displayName") for annotation in several]

@@ -9,7 +9,7 @@ from streams import Bench, spied, watched
 from torch.nn import functional
 
 from core.learning.evaluation import predicting
-from core.learning.evaluation.evaluate import EvaluationImages, score_images
+from core.learning.evaluation.evaluate import EvaluationImages, score_image_predictions
 from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.methods.replay import icarl
 from core.learning.methods.replay.icarl import Icarl
@@ -236,7 +236,9 @@ def test_evaluating_changes_no_exemplar_and_no_mean() -> None:
         for kind, named in method.state.collect_tensors_by_type().items()
     }
     for _ in range(2):
-        score_images(net, EvaluationImages(images, labels), None, method.predict_logits, INPUTS)
+        score_image_predictions(
+            net, EvaluationImages(images, labels), None, method.predict_logits, INPUTS
+        )
     after = method.state.collect_tensors_by_type()
     assert after.keys() == before.keys() == {"exemplars", "own"}
     for kind, named in before.items():
