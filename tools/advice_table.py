@@ -253,7 +253,7 @@ ENTRIES = (
           "a request for a prediction names no head",
           "Name the task with ?task= (1 or 2).", "not followed: a parameter of predict, tested in "
               "tests/api/predict"),
-    AdviceTableEntry("quota", ("core/usage/quota.py:_make_full_error",
+    AdviceTableEntry("quota", ("core/usage/quota.py:_make_storage_full_error",
                     "core/execution/kinds/fetch.py:_require_storage_room"),
           "an owner's bytes are used up", "Delete models or open uploads (GET /v1/uploads).",
           "not followed: you choose what to delete; tests/core/usage/test_quota.py shows what "
@@ -267,7 +267,7 @@ ENTRIES = (
     AdviceTableEntry("rebase-finish", ("core/rebase/rebase_comparison.py:_describe_next_rebase_step",
                             "core/rebase/rebase_finish.py:_require_rebase_comparison_current",
                             "core/rebase/rebase_finish.py:_require_takeover_ready",
-                            "core/rebase/rebase_finish.py:_require_old_model"), "a move can be "
+                            "core/rebase/rebase_finish.py:_require_old_model_of_rebase"), "a move can be "
                                 "finished or taken back",
           f"POST {M}/rebase/finish moves production.",
           "tests/e2e/test_rebase.py::test_a_model_moves_to_another_base_after_both_were_compared_though_a_job_dies"),
@@ -306,7 +306,7 @@ ENTRIES = (
               "batch again",
           "not followed: a person looks; the images are listed in tests/e2e/test_wrong_labels.py"),
     AdviceTableEntry("near-duplicates", ("core/learning/reports/data_findings.py:_find_held_out_leak",
-                              "core/learning/reports/data_findings.py:_find_reused_held_out",
+                              "core/learning/reports/data_findings.py:_find_held_out_images_reused_for_training",
                               "core/learning/reports/data_findings.py:_find_repeated_images"), "images are nearly the "
                                   "same as others",
           "Put images of one scene into one part.",
@@ -321,7 +321,7 @@ ENTRIES = (
     AdviceTableEntry("would-say", ("core/learning/reports/data_findings.py:_find_misread_classes",),
           "production would predict known classes for images of new ones",
           "", TELLS),
-    AdviceTableEntry("weak", ("core/recipe/weaknesses.py:find_recipe_weaknesses",
+    AdviceTableEntry("weak", ("core/recipe/weaknesses.py:list_recipe_warnings",
                    "core/recipe/weaknesses.py:warn_of_ineffective_fields"),
           "a method or modifier is weak in a scenario, or changes nothing", "Name a method that "
               "trains.",

@@ -133,7 +133,7 @@ def restore_backup(settings: Settings, source: Path) -> dict[str, Any]:
         database.close()
     for item in named_objects:
         # A key such as ../x would write outside of the store.
-        if not _is_object_key(item.key):
+        if not _is_store_object_key(item.key):
             raise BackupNotPossible(
                 f"{source} names the object {item.key[:80]!r}, which is outside of a store: "
                 f"nothing was restored."
@@ -193,7 +193,12 @@ def _require_safe_backup(source: Path) -> None:
                 if path.is_relative_to(source / STORE)
                 else None
             )
-            if key and stat.S_ISREG(mode) and not key.startswith(".") and not _is_object_key(key):
+            if (
+                key
+                and stat.S_ISREG(mode)
+                and not key.startswith(".")
+                and not _is_store_object_key(key)
+            ):
                 raise BackupNotPossible(
                     f"{str(path)!r} has a name that no object has: nothing was restored."
                 )
@@ -213,7 +218,7 @@ def _require_safe_backup(source: Path) -> None:
         )
 
 
-def _is_object_key(key: str) -> bool:
+def _is_store_object_key(key: str) -> bool:
     try:
         check_object_key(key)
     except ValueError:

@@ -14,7 +14,11 @@ from core.errors import PerennialError
 from core.packaged import imagenet_base, packaged_base
 from core.settings import Settings
 from core.storage import open_object_store
-from worker.devices.device_check import check_device, is_gpu_check_needed, read_driver_version
+from worker.devices.device_check import (
+    check_device,
+    is_gpu_requested_or_present,
+    read_driver_version,
+)
 from worker.devices.torch_check import check_torch_meanwhile
 
 LEAST_FREE_BYTES = 1 << 30
@@ -49,7 +53,7 @@ def _check_device(settings: Settings) -> str:
     """
     driver = read_driver_version()
     # Without a driver or a request for a GPU there is nothing to check.
-    if not is_gpu_check_needed(settings.device):
+    if not is_gpu_requested_or_present(settings.device):
         why = f"PERENNIAL_DEVICE={settings.device}" + ("" if driver else ", no NVIDIA driver")
         return f"cpu, threads of a job: {settings.threads} ({why})"
     report = check_device(settings.device)

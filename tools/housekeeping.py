@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             require_current_schema(db)
             store = open_object_store(settings)
-            return (_run_sweep if options.command == "sweep" else _run_check)(
+            return (_run_sweep_command if options.command == "sweep" else _run_store_check_command)(
                 db, store, settings, options
             )
         finally:
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
-def _run_sweep(
+def _run_sweep_command(
     db: Database, store: ObjectStorage, settings: Settings, options: argparse.Namespace
 ) -> int:
     grace_days = options.grace_hours / 24
@@ -102,7 +102,7 @@ def _run_sweep(
     return 0
 
 
-def _run_check(
+def _run_store_check_command(
     db: Database, store: ObjectStorage, settings: Settings, options: argparse.Namespace
 ) -> int:
     drifts = consistency.find_store_inconsistencies(db, store, settings, verify=options.verify)

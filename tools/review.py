@@ -137,7 +137,7 @@ def find_interpolation_end(old: DownloadedVersion, new: DownloadedVersion) -> di
     Raises:
         ValueError: the two versions share no backbone.
     """
-    old = _expand_older_version(old, new)
+    old = _expand_older_version_around_newer(old, new)
     for key in ("architecture", "image", "scenario"):
         # A base has no config, and fits if its tensors do.
         if key in old.config and old.config[key] != new.config[key]:
@@ -166,7 +166,9 @@ def find_interpolation_end(old: DownloadedVersion, new: DownloadedVersion) -> di
     return end
 
 
-def _expand_older_version(old: DownloadedVersion, new: DownloadedVersion) -> DownloadedVersion:
+def _expand_older_version_around_newer(
+    old: DownloadedVersion, new: DownloadedVersion
+) -> DownloadedVersion:
     """Return `old` as an expansion around the weights of `new`, if `new` is one.
 
     A base is displaced by zero.
@@ -295,14 +297,14 @@ def main(arguments: list[str]) -> None:
             inputs = InputNormaliser(
                 Normalisation.from_json(new.config["normalise"]), image.channels, device
             )
-            _print_interpolation_points(
+            _print_interpolation_accuracies(
                 sets, measure_interpolation_points(network, new.tensors, end, sets, inputs)
             )
     except (PerennialError, OSError, ValueError) as error:
         raise SystemExit(f"cannot review: {error}") from error
 
 
-def _print_interpolation_points(
+def _print_interpolation_accuracies(
     sets: Sequence[ReviewedImages], points: Iterator[InterpolationPoint]
 ) -> None:
     names = [each.name[-20:] for each in sets]

@@ -34,7 +34,7 @@ from core.processes.start import check_startup_conditions
 from core.scheduling import claim as claims
 from core.settings import Settings
 from core.storage import BlobStorage, open_object_store
-from core.trials.choosing import choose_overdue_trials
+from core.trials.choosing import choose_best_of_overdue_trials
 from core.upkeep import scrub, sweep
 from core.upkeep.scrub import Scrubber
 from core.usage import usage_sums
@@ -129,7 +129,9 @@ class Worker:
                     self.db, self.name
                 ),
                 "sweep": self._sweep_if_clock_steady,
-                "choose": lambda: [ring(job_id) for job_id in choose_overdue_trials(self.db)],
+                "choose": lambda: [
+                    ring(job_id) for job_id in choose_best_of_overdue_trials(self.db)
+                ],
                 "usage": lambda: usage_sums.measure_outdated_owners(self.db),
                 "reserve on the disk": lambda: reserve.make_disk_reserve_file(
                     settings.data_dir, settings.reserve_bytes

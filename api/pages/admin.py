@@ -146,7 +146,7 @@ def show_audit(
     except PerennialError as error:
         return render_page(request, "audit.html", {**context, "wrong": error.detail}, error.status)
     names = audit.find_display_names(db, actor, entries["items"])
-    rows = [(one, _format_change_data(dict(one["data"]))) for one in entries["items"]]
+    rows = [(one, _format_audited_change_data(dict(one["data"]))) for one in entries["items"]]
     context |= {"rows": rows, "next_cursor": entries["next_cursor"], "names": names, "wrong": None}
     return render_page(request, "audit.html", context)
 
@@ -162,7 +162,7 @@ def show_usage(
     """Show counts and bytes per owner or model."""
     read = usage_lists.list_usage_by_model if by == "model" else usage_lists.list_usage_by_owner
     usage_page = read(db, actor, limit=ROWS, cursor=cursor)
-    rows = [(one, one["bytes"], _sum_usage_bytes(one["bytes"])) for one in usage_page["items"]]
+    rows = [(one, one["bytes"], _sum_model_bytes(one["bytes"])) for one in usage_page["items"]]
     largest = max((total for _, _, total in rows), default=0)
     context = {"by": by, "rows": rows, "most": largest, "kinds": KINDS, "cursor": cursor}
     return render_page(request, "usage.html", {**context, "next_cursor": usage_page["next_cursor"]})
@@ -243,11 +243,11 @@ def _parse_day(text: str) -> float | None:
     return None if not text else parse_rfc3339(f"{text}T00:00:00Z" if len(text) == 10 else text)
 
 
-def _sum_usage_bytes(of: ModelBytes) -> int:
+def _sum_model_bytes(of: ModelBytes) -> int:
     return sum(cast(Mapping[str, int], of).values())
 
 
-def _format_change_data(data: dict[str, object]) -> list[tuple[str, str]]:
+def _format_audited_change_data(data: dict[str, object]) -> list[tuple[str, str]]:
     """Return the recorded data of a change as (field, value) texts."""
     fields = (
         (name, value)

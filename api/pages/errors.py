@@ -108,7 +108,7 @@ def _format_request_path(scope: Scope) -> str:
     return f"{scope['path']}?{query}" if query else str(scope["path"])
 
 
-def _find_page_with_form(scope: Scope) -> str:
+def _find_page_of_sent_form(scope: Scope) -> str:
     """Return the page that a form was on, from Referer; `get_safe_page_path` checks that it is one of
     ours.
     """
@@ -123,7 +123,7 @@ def _redirect_to_login(scope: Scope) -> Answer:
     """Redirect to the login and back to the page; say so if a form was sent and not processed."""
     is_sent = scope["method"] != "GET"
     # A form's path may take POST alone, so the way back leads to the page that it was on.
-    back = _find_page_with_form(scope) if is_sent else _format_request_path(scope)
+    back = _find_page_of_sent_form(scope) if is_sent else _format_request_path(scope)
     place = f"{get_root_path(scope)}{LOGIN}?next={quote(get_safe_page_path(scope, back), safe='/')}{'&sent=yes' if is_sent else ''}"
     # htmx would insert the login page into a part of the current page.
     if find_request_header(scope, b"hx-request"):

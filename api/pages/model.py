@@ -105,7 +105,7 @@ def show_model(
     if model_response["state"] == "fetching":
         return render_page(request, "model.html", {**context, "history": None})
     history = read_version_history(db, actor, model_response["id"], last=view.last, size=ROWS)
-    context |= _load_matrix_context(db, actor, model_response, history, view.first)
+    context |= _load_accuracy_matrix_page_data(db, actor, model_response, history, view.first)
     if view.version is not None and view.task is not None:
         context["cell"] = class_changes.count_class_changes(
             db, actor, model_response["id"], view.version, task=view.task
@@ -114,13 +114,13 @@ def show_model(
     return render_page(request, "model.html", context)
 
 
-def _load_matrix_context(
+def _load_accuracy_matrix_page_data(
     db: Database, actor: Actor, model: ModelOut, history: VersionHistory, first: int | None
 ) -> dict[str, object]:
     """Return the page's data from the accuracy matrix, in a fixed number of queries."""
     numbers = [one.number for one in history.versions]
     window = MatrixWindow((min(numbers, default=0), max(numbers, default=0)))
-    model_metrics = metrics.build_model_metrics(
+    model_metrics = metrics.read_model_accuracy_metrics(
         db, actor, model["id"], version=PRODUCTION, window=window
     )
     alias_version, by_number = (

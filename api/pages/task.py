@@ -138,7 +138,7 @@ def _load_accuracy_history(
     order.
     """
     try:
-        model_metrics = metrics.build_model_metrics(
+        model_metrics = metrics.read_model_accuracy_metrics(
             db, actor, model, version="latest", window=MatrixWindow(tasks=(n, n))
         )
     except PerennialError:  # there is no version yet

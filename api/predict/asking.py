@@ -6,7 +6,7 @@ from anyio import to_thread
 from fastapi import Request
 
 from api.limits.predict_limits import PredictLimits
-from api.predict.images import SentImages, read_declared_kind, read_request_images
+from api.predict.images import SentImages, read_declared_body_kind, read_request_images
 from api.predict.line import PredictQueue, QueuePlace
 from api.predict.predictor import PredictionRequest, Predictor
 from core.database.session import Database
@@ -44,7 +44,7 @@ async def predict_requested_images(
 
     Raises:
         Invalid: more labels per image are requested than allowed.
-        PerennialError: see `VersionCache.find_version`, `read_declared_kind`,
+        PerennialError: see `VersionCache.find_version`, `read_declared_body_kind`,
             `PredictQueue.take_request_place`, `read_request_images`,
             `PredictLimits.charge_further_images`, `Question.fetch_question` and
             `Predictor.predict_and_encode_response`.
@@ -60,7 +60,7 @@ async def predict_requested_images(
         versions.find_version, actor, model, version, task
     )
     _require_top_k_within(asked.top_k, settings.predict_max_top_k)
-    kind = read_declared_kind(request)
+    kind = read_declared_body_kind(request)
     predict_line: PredictQueue = request.app.state.predict_line
     helper: Predictor = request.app.state.predictor
     place = predict_line.take_request_place(actor.owner_id, key)

@@ -18,7 +18,7 @@ from core.errors import Invalid, Unavailable
 from core.ingest.limits import Limits
 from core.ingest.members import write_all_bytes
 from core.processes import helper_process
-from core.processes.messages import read_message, write_message
+from core.processes.messages import read_framed_message, write_framed_message
 from core.settings import Settings
 
 CRASHED = "it crashed the decoder, or took too much memory"
@@ -136,14 +136,14 @@ class ImageDecoder:
         process = self._ensure_decoder_running()
         assert process.stdin is not None and process.stdout is not None
         try:
-            write_message(
+            write_framed_message(
                 process.stdin, json.dumps(self._build_decoder_header(wanted, so_far)).encode()
             )
             for data in wanted.body:
                 write_all_bytes(process.stdin.fileno(), data)
             # The first message says that the process is ready: its start-up does not count as
             # decoding time.
-            read_message(process.stdout, _SAID_BYTES)
+            read_framed_message(process.stdout, _SAID_BYTES)
             began = time.monotonic()
             try:
                 self._read_decoder_messages(
@@ -169,7 +169,7 @@ class ImageDecoder:
             raise Invalid(
                 f"The images cannot be used: {self.describe_late_images()}; send fewer or smaller ones."
             )
-        so_far.count = _parse_image_count(wanted, read_message(process.stdout, _SAID_BYTES))
+        so_far.count = _parse_image_count(wanted, read_framed_message(process.stdout, _SAID_BYTES))
         pixels = 1 + wanted.size * wanted.size * wanted.channels
         while not so_far.is_decoding_turn_done(wanted):
             image_end = time.monotonic() + self._settings.predict_image_s
@@ -182,7 +182,7 @@ class ImageDecoder:
                 else:
                     so_far.paused = True  # the request has no time left
                 return
-            message = read_message(process.stdout, max(pixels, _SAID_BYTES))
+            message = read_framed_message(process.stdout, max(pixels, _SAID_BYTES))
             kind, payload = message[:1], message[1:]
             if kind == b"E":
                 so_far.paused = True

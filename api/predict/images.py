@@ -49,7 +49,7 @@ class PredictBodyKind:
     boundary: bytes = b""
 
 
-def read_declared_kind(request: Request) -> PredictBodyKind:
+def read_declared_body_kind(request: Request) -> PredictBodyKind:
     """Return the kind of body that a request declares.
 
     Raises:

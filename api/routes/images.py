@@ -89,7 +89,9 @@ class ContactSheetQuery:
     rows: str
 
 
-async def _build_sheet_query(rows: Rows, split: SplitQuery = "held_out") -> ContactSheetQuery:
+async def _build_contact_sheet_query(
+    rows: Rows, split: SplitQuery = "held_out"
+) -> ContactSheetQuery:
     return ContactSheetQuery(split, rows)
 
 
@@ -165,7 +167,7 @@ async def read_contact_sheet(
     n: Number,
     actor: Read,
     service: Service,
-    tiles: Annotated[ContactSheetQuery, Depends(_build_sheet_query)],
+    tiles: Annotated[ContactSheetQuery, Depends(_build_contact_sheet_query)],
 ) -> Response:
     """Return up to 64 images side by side, eight per row, each at most 128 pixels per side."""
     db, blobs = service.db, service.blobs

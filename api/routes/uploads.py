@@ -76,7 +76,7 @@ async def _declare_upload_headers(
     pass
 
 
-async def _declare_piece_headers(
+async def _declare_upload_piece_headers(
     upload_offset: Annotated[
         str | None, Header(alias="Upload-Offset", description="Where this piece goes on; required")
     ] = None,
@@ -124,7 +124,7 @@ def create_upload(
             "An upload begins without a body: send its bytes by PATCH to the Location of the "
             "answer."
         )
-    length = tus.get_byte_count(headers, "Upload-Length")
+    length = tus.parse_byte_count_header(headers, "Upload-Length")
     if length > settings.max_body_bytes:
         raise BodyTooLarge(
             f"An upload may have {settings.max_body_bytes} bytes; this one has {length}."
@@ -184,7 +184,7 @@ def read_upload_offset(upload: UploadPath, actor: Read, db: Db) -> Response:
     status_code=204,
     responses=describe_problem_responses(409, 412, 423, 429, 460),
     openapi_extra=_piece,
-    dependencies=[Depends(_declare_piece_headers)],
+    dependencies=[Depends(_declare_upload_piece_headers)],
 )
 async def append_to_upload(
     upload: UploadPath,
@@ -200,7 +200,7 @@ async def append_to_upload(
     await to_thread.run_sync(uploads.read_upload_progress, db, actor, upload)
     head = sent.check_request_head(settings.max_body_bytes)
     offset, checksum = (
-        tus.get_byte_count(request.headers, "Upload-Offset"),
+        tus.parse_byte_count_header(request.headers, "Upload-Offset"),
         tus.get_upload_checksum(request.headers),
     )
     # For its check alone: an invalid value is refused before a byte is read.

@@ -107,7 +107,7 @@ def get_single_header(headers: Headers, name: str) -> str | None:
     return values[0] if values else None
 
 
-def get_byte_count(headers: Headers, name: str) -> int:
+def parse_byte_count_header(headers: Headers, name: str) -> int:
     """Return the number of bytes in a header.
 
     Raises:

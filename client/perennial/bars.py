@@ -8,7 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from perennial.text import escape_control_characters, make_text_one_line
-from perennial.words import explain_missing_base, format_duration, replace_requests_by_commands
+from perennial.words import (
+    explain_missing_base_weights,
+    format_duration,
+    replace_requests_by_commands,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -170,7 +174,7 @@ def explain_waiting_job(job: Job) -> str:
     instead."""
     return (
         replace_requests_by_commands(job.waiting_for.detail)
-        if job.waiting_for and explain_missing_base(job) is None
+        if job.waiting_for and explain_missing_base_weights(job) is None
         else ""
     )
 

@@ -140,7 +140,7 @@ def parse_header_number(value: str | None, name: str) -> int:
     return int(value)
 
 
-def drop_unsafe_value(value: str | None) -> str:
+def drop_unsafe_header_value(value: str | None) -> str:
     """Return a value that may be sent back to the service, such as an ETag or a cursor, else ""."""
     text = value or ""
     return text if len(text) <= MAX_ECHOED_CHARS and _ECHOED.fullmatch(text) else ""

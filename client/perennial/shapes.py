@@ -117,7 +117,7 @@ def _build_json_reader(kind: Any) -> Read:
         return _build_object_reader(kind)
     # `Union[X, Y]` and `X | Y` have different origins.
     if origin in (Union, types.UnionType):
-        return _build_union_reader(arguments)
+        return _build_union_type_reader(arguments)
     if origin is list:
         item = _get_json_reader(arguments[0])
         return lambda value: [item(one) for one in _require_type(list, value)]
@@ -125,7 +125,7 @@ def _build_json_reader(kind: Any) -> Read:
         item = _get_json_reader(arguments[1])
         return lambda value: {key: item(one) for key, one in _require_type(dict, value).items()}
     scalars = _get_scalar_types(kind)
-    return (lambda value: _require_any_type(scalars, value)) if scalars else _return_unchanged
+    return (lambda value: _require_one_of_types(scalars, value)) if scalars else _return_unchanged
 
 
 def _return_unchanged(value: Any) -> Any:
@@ -139,7 +139,7 @@ def _get_scalar_types(kind: Any) -> tuple[type, ...]:
     return (kind,) if kind in (int, float, str, bool, types.NoneType) else ()
 
 
-def _is_of_kind(kind: type, value: Any) -> bool:
+def _is_value_of_type(kind: type, value: Any) -> bool:
     if kind is float:
         # `type` and not isinstance, because True is an int. Infinities cannot be written as JSON.
         return type(value) is int or (type(value) is float and math.isfinite(value))
@@ -149,17 +149,17 @@ def _is_of_kind(kind: type, value: Any) -> bool:
 
 
 def _require_type(kind: type, value: Any) -> Any:
-    return _require_any_type((kind,), value)
+    return _require_one_of_types((kind,), value)
 
 
-def _require_any_type(kinds: tuple[type, ...], value: Any) -> Any:
-    if any(_is_of_kind(kind, value) for kind in kinds):
+def _require_one_of_types(kinds: tuple[type, ...], value: Any) -> Any:
+    if any(_is_value_of_type(kind, value) for kind in kinds):
         return value
     allowed = " or ".join(_WORDS[kind] for kind in kinds if kind in _WORDS)
     raise _FieldTypeMismatch(f"it has {quote_refused_value(value)} where {allowed} belongs")
 
 
-def _build_union_reader(kinds: tuple[Any, ...]) -> Read:
+def _build_union_type_reader(kinds: tuple[Any, ...]) -> Read:
     """Return a reader that picks the best-fitting shape for objects, and other types by their own
     type.
     """
@@ -179,7 +179,7 @@ def _build_union_reader(kinds: tuple[Any, ...]) -> Read:
                 max(shapes, key=lambda kind: _rank_response_class_fit(kind, value))
             )(value)
         read_typed = by_type.get(type(value))
-        return _require_any_type(allowed, value) if read_typed is None else read_typed(value)
+        return _require_one_of_types(allowed, value) if read_typed is None else read_typed(value)
 
     return read_union_value
 

@@ -129,7 +129,7 @@ def _suggest_retry_command(job: str) -> list[str]:
         return []
 
 
-def explain_missing_base(job: Job) -> str | None:
+def explain_missing_base_weights(job: Job) -> str | None:
     """Return why a job cannot get its base's weights and what to do; None if they may still
     arrive."""
     why = job.waiting_for
@@ -265,7 +265,7 @@ def _find_command_of_request(step: ApiStep, model: str | None) -> str | None:
         return None
 
 
-def describe_left_out(report: BatchReport) -> list[str]:
+def describe_left_out_files_and_entries(report: BatchReport) -> list[str]:
     """Return sentences about the files and entries of a batch that could not be used, one for each
     kind."""
     if not report.rejected_count:

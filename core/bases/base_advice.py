@@ -169,7 +169,7 @@ def get_base_architecture(base: UploadedFor) -> ArchitectureChoice:
     )
 
 
-def is_same_input_shape(image: ImageOut, other: ImageOut) -> bool:
+def have_images_same_shape(image: ImageOut, other: ImageOut) -> bool:
     """Return True if two networks read images of the same shape, however cropped and resized."""
     return (image["size"], image["channels"]) == (other["size"], other["channels"])
 

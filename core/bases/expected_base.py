@@ -16,7 +16,7 @@ from core.errors import Invalid, Unavailable
 from core.files.safetensors_header import TensorHeader
 from core.ids import new_id
 from core.processes import helper_process
-from core.recipe.code_version import compute_code_version
+from core.recipe.code_version import compute_learning_code_digest
 from core.settings import Settings
 
 EXPECT_TIMEOUT_S = 60.0
@@ -87,7 +87,7 @@ def _locate_cached_result(
     # Sorted, so that equal architectures have one file whatever the order of their fields.
     request = json.dumps({"architecture": architecture, "image": image}, sort_keys=True)
     # With the code's version, since other code may expect other tensors of the same architecture.
-    name = hashlib.sha256(f"{compute_code_version()}\n{request}".encode()).hexdigest()
+    name = hashlib.sha256(f"{compute_learning_code_digest()}\n{request}".encode()).hexdigest()
     return settings.make_folder("catalogue") / f"expected-{name}.json", request
 
 

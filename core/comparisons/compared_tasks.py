@@ -161,7 +161,7 @@ def find_version_pair(
         tasks = {one.number: one for one in session.scalars(query)}
         if task is not None:
             _require_held_out(owner, tasks.get(task), task)
-        compared, left_out = _separate_comparable_tasks(owner, tasks, sides, cells)
+        compared, left_out = _separate_comparable_and_left_out_tasks(owner, tasks, sides, cells)
         missing = [one for one in left_out if one["reason"] == "answers_missing"]
         if missing and not compared:
             raise _make_missing_predictions_error(owner, missing)
@@ -308,7 +308,7 @@ def _explain_deleted_predictions(model: Model, task: Task) -> str:
     return f"The held-out images of task {task.number} are not kept, and so no answers: {why}."
 
 
-def _separate_comparable_tasks(
+def _separate_comparable_and_left_out_tasks(
     model: Model,
     tasks: Mapping[int, Task],
     sides: list[ComparisonSide],

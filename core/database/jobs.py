@@ -13,7 +13,14 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.event import StateData
 from core.database import job_log, owner_events
-from core.database.states import LEASED, TERMINAL, UNFINISHED, JobAction, JobState, find_next_state
+from core.database.states import (
+    LEASED,
+    TERMINAL,
+    UNFINISHED,
+    JobAction,
+    JobState,
+    find_next_job_state,
+)
 from core.database.tables import Event, Job, TrialFile
 from core.errors import BatchHeldForFindings
 
@@ -26,7 +33,7 @@ def build_unfinished_condition(state: Any) -> ColumnElement[bool]:
     return state.in_(bindparam("unfinished", states, expanding=True, literal_execute=True))  # type: ignore[no-any-return]
 
 
-def is_held_for_data(job: Job) -> bool:
+def is_rejected_for_held_batch(job: Job) -> bool:
     """Return True if a job was rejected because its recipe held the batch.
 
     The batch is retained, and a retry may learn it.
@@ -64,7 +71,7 @@ def change_job_state(
         WrongState: the action is not allowed in the job's state.
     """
     former_state = JobState(job.state)
-    state = find_next_state(former_state, action)
+    state = find_next_job_state(former_state, action)
     if state == former_state:
         return state
     job.state = str(state)

@@ -1,6 +1,6 @@
 """The states of a job, and the only table of their transitions.
 
-Every change of a job's state goes through `find_next_state(state, action)`; no other code knows
+Every change of a job's state goes through `find_next_job_state(state, action)`; no other code knows
 which state follows which.
 """
 
@@ -112,7 +112,7 @@ UNFINISHED = frozenset(JobState) - TERMINAL
 """A job in one of these keeps its place: later jobs of the same model wait."""
 
 
-def find_next_state(state: JobState | str, action: JobAction) -> JobState:
+def find_next_job_state(state: JobState | str, action: JobAction) -> JobState:
     """Return the job state that follows an action.
 
     Raises:

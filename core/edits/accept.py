@@ -67,7 +67,7 @@ def plan_edit(
     resolved = expand_image_patterns(resources, actor, model, operations)
     with resources.db.read() as session:
         row = find_model(session, actor, model)
-        checked = _check_edit(session, row, resolved)
+        checked = _check_requested_edit(session, row, resolved)
         return _build_edit_plan(checked, resolved)
 
 
@@ -117,7 +117,7 @@ def accept_edit(
         replay = idempotency.find_earlier_response(session, actor, repeat)
         if replay is not None:
             return cast(EditOut, replay.body), True
-        checked = _check_edit(session, row, resolved)
+        checked = _check_requested_edit(session, row, resolved)
         if parent not in (None, checked.head.number):
             raise WrongState(
                 f"The model goes on from version {checked.head.number} now, and the edit is meant "
@@ -186,7 +186,9 @@ def _build_taught_task(task: Task, standing: str) -> TaughtTask:
     return TaughtTask(task.number, frozenset(task.classes), sizes, standing, gone)
 
 
-def _check_edit(session: Session, model: Model, operations: Sequence[Operation]) -> _CheckedEdit:
+def _check_requested_edit(
+    session: Session, model: Model, operations: Sequence[Operation]
+) -> _CheckedEdit:
     _require_no_open_edit(session, model)
     head = lineage.find_next_start(session, model)
     if head is None or head.number == 0:

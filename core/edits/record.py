@@ -43,12 +43,12 @@ def read_edited_tasks(session: Session, job_id: str) -> set[int]:
 
 def list_new_digests(result: EditResult) -> list[str]:
     """Return the digests of files that the edited tasks will refer to."""
-    return [digest for task in result.after for _, digest in _iterate_task_files(task)]
+    return [digest for task in result.after for _, digest in _iterate_files_of_edited_task(task)]
 
 
 def list_former_digests(result: EditResult) -> set[str]:
     """Return the digests of files that the edited tasks referred to."""
-    return {digest for task in result.before for _, digest in _iterate_task_files(task)}
+    return {digest for task in result.before for _, digest in _iterate_files_of_edited_task(task)}
 
 
 def record_edit(
@@ -72,7 +72,7 @@ def record_edit(
     size = 0
     for before, after in zip(result.before, result.after, strict=True):
         task = _lock_task(session, model, before)
-        size += sum(after.bytes.get(kind, 0) for kind, _ in _iterate_task_files(after))
+        size += sum(after.bytes.get(kind, 0) for kind, _ in _iterate_files_of_edited_task(after))
         if until is not None:
             _retain_former_files(session, edit, task, before, after, until)
         apply_edited_task(task, after)
@@ -182,7 +182,7 @@ def describe_editable_data(task: Task) -> EditedTask:
     )
 
 
-def _iterate_task_files(task: EditedTask) -> Iterator[tuple[str, str]]:
+def _iterate_files_of_edited_task(task: EditedTask) -> Iterator[tuple[str, str]]:
     for kind in _KINDS:
         digest = getattr(task, kind)
         if digest is not None:
@@ -193,7 +193,7 @@ def _retain_former_files(
     session: Session, edit: Edit, task: Task, before: EditedTask, after: EditedTask, until: float
 ) -> None:
     """Retain the former files of a task that the edit replaces."""
-    for kind, digest in _iterate_task_files(before):
+    for kind, digest in _iterate_files_of_edited_task(before):
         if getattr(after, kind) != digest:
             size = before.bytes.get(kind, 0)
             session.add(

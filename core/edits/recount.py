@@ -53,11 +53,11 @@ def recount_matrix_cells(
                 continue
             predicted = [cell.names[row] for row in rows.tolist()]
             answered = [classes.get(name, name) for name in predicted]
-            cells.append(count_matrix_cell(cell.version, task, answered, edited.after))
+            cells.append(count_correct_in_matrix_cell(cell.version, task, answered, edited.after))
     return cells
 
 
-def count_matrix_cell(
+def count_correct_in_matrix_cell(
     version: int, task: int, predicted: Sequence[str | None], labels: Sequence[str | None]
 ) -> EditedCell:
     """Count correct predictions by class; an image whose label is None is left out."""

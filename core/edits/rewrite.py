@@ -114,7 +114,9 @@ def write_edited_dataset(
     write_dataset(target, labels, shape, iterate_blocks())
 
 
-def read_removed_paths(path: Path, train: EditedLabels, held_out: EditedLabels) -> list[str]:
+def read_paths_of_removed_images(
+    path: Path, train: EditedLabels, held_out: EditedLabels
+) -> list[str]:
     """Return the paths of removed images that traces have; none if they belong to other parts."""
     traces = read_image_traces(path)
     if (len(traces.train), len(traces.held_out)) != (len(train.after), len(held_out.after)):

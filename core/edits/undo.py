@@ -36,7 +36,7 @@ def undo_edit(
         if edit.undone_at is not None:
             return listing.build_edit_response(session, edit), None
         now = db.now(session)
-        _require_undoable(session, row, edit, now)
+        _require_edit_undoable(session, row, edit, now)
         version = lineage.find_numbered_version(session, row, edit.version or 0)
         assert version is not None and edit.journal is not None, "the edit was made"
         if row.head == version.number:
@@ -64,7 +64,7 @@ def undo_edit(
         )
 
 
-def _require_undoable(session: Session, model: Model, edit: Edit, now: float) -> None:
+def _require_edit_undoable(session: Session, model: Model, edit: Edit, now: float) -> None:
     if edit.version is None:
         state = session.scalar(select(Job.state).where(Job.id == edit.job_id))
         raise WrongState(

@@ -10,12 +10,15 @@ from core.database.tables import Edit, Part, Version
 from core.lineage.coverage import list_taught_tasks
 
 
-def list_parts_to_continue(session: Session, version: Version) -> list[Part]:
+def list_parts_needed_to_continue(session: Session, version: Version) -> list[Part]:
     """Return all parts that a job reads to continue a version."""
-    return [*list_own_parts(session, version), *read_parts_of_earlier_tasks(session, version)]
+    return [
+        *list_parts_of_version_itself(session, version),
+        *read_parts_of_earlier_tasks(session, version),
+    ]
 
 
-def list_own_parts(session: Session, version: Version) -> list[Part]:
+def list_parts_of_version_itself(session: Session, version: Version) -> list[Part]:
     """Return a version's own parts, without those that no job reads."""
     query = select(Part).where(Part.version_id == version.id, Part.name.not_like(f"%.{REST}"))
     return list(session.execute(query.order_by(Part.position)).scalars())

@@ -36,7 +36,7 @@ from core.database.tables import Model, Part, Task, Version, VersionTaskResult
 from core.errors import Invalid, StoreCorrupt
 from core.execution import snapshots
 from core.execution.held_out_features import BACKBONE, digest_feature_inputs
-from core.execution.parent_parts import list_own_parts, list_parts_to_continue
+from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
 from core.execution.totals import digest_covered_parts as make_totals_key
 from core.execution.totals import is_covered_by_totals
 from core.ingest.answers import StoredTaskPredictions, decrypt_prediction_file
@@ -94,8 +94,8 @@ def write_job_inputs(
             session, model, list_taught_tasks(parent.manifest), with_reports=False
         )
         parts = {
-            base.id: list_own_parts(session, base),
-            parent.id: list_parts_to_continue(session, parent),
+            base.id: list_parts_of_version_itself(session, base),
+            parent.id: list_parts_needed_to_continue(session, parent),
         }
         numbers = read_class_numbers(session, parent)
         job_recipe, is_trial = job.recipe, job.choose is not None
@@ -154,7 +154,7 @@ def write_job_inputs(
             classes=model.classes if model.scenario == "data" else None,
             task=_fetch_learned_task(blobs, task, task.train_sha256, folder),
             history=[
-                fetch_earlier_task(
+                fetch_files_of_earlier_task(
                     blobs,
                     earlier,
                     write_stored_predictions(
@@ -168,14 +168,14 @@ def write_job_inputs(
             erased_tasks=erased_tasks,
             held_out_stays=model.held_out != retention.COUNTS,
             # Figures are stored beside the manifest; this one saves the count of earlier tasks.
-            parent=_fill_in_figures(
+            parent=_fill_figures_into_manifest(
                 _fetch_parent_parts(blobs, parent, parts[parent.id], numbers, totals),
                 probe[parent.number],
             ),
             base=fetch_version_parts(blobs, base, parts[base.id]),
             snapshot=snapshot,
             data=report.get("data"),
-            settled=_list_settled_findings(report),
+            settled=_list_accepted_findings(report),
             sure_from=None if promise is None else promise["threshold"],
             **(_fetch_selection_images(blobs, [*tasks, task]) if is_trial else {}),
             out=folder / "out",
@@ -206,7 +206,7 @@ def adapt_stored_recipe(settings: Settings, model: Model, recipe: Mapping[str, A
     return Recipe.from_json(resolved.recipe)
 
 
-def _list_settled_findings(report: BatchReport) -> list[FindingKind]:
+def _list_accepted_findings(report: BatchReport) -> list[FindingKind]:
     """Return data findings that a person has accepted, so that they no longer hold the batch."""
     settled_kinds: set[FindingKind] = (
         {"conflicts"} if report.get("conflicts_policy") == "keep" else set()
@@ -253,7 +253,9 @@ def _fetch_parent_parts(
     return local.model_copy(update={"parts": [*local.parts, totals_part]})
 
 
-def _fill_in_figures(version: StartingVersion, figures: Mapping[str, JsonValue]) -> StartingVersion:
+def _fill_figures_into_manifest(
+    version: StartingVersion, figures: Mapping[str, JsonValue]
+) -> StartingVersion:
     """Return a version whose manifest has its measured figures, which are stored apart."""
     manifest = Manifest.from_json({**version.manifest.to_json(), **figures})
     return version.model_copy(update={"manifest": manifest})
@@ -278,7 +280,7 @@ def fetch_version_parts(
                 name=part.name,
                 type=part.type,
                 path=blobs.fetch_verified_file(part.sha256),
-                **_get_class_map_field(part, numbers),
+                **_get_class_numbers_field_of_part(part, numbers),
             )
             for part in parts
             if part.deleted_at is None
@@ -288,7 +290,7 @@ def fetch_version_parts(
     )
 
 
-def _get_class_map_field(part: Part, numbers: AncestorClassNumbers) -> dict[str, Any]:
+def _get_class_numbers_field_of_part(part: Part, numbers: AncestorClassNumbers) -> dict[str, Any]:
     """Return the field that names the map of a part's numbers of classes, if it needs one."""
     place = numbers.by_version.get(part.version_id) if part.type in PER_TASK else None
     return {} if place is None else {"numbers": place}
@@ -323,7 +325,7 @@ def _fetch_selection_images(blobs: BlobStorage, tasks: list[Task]) -> dict[str, 
     return {"trial": True, "selection": [parts[number] for number in sorted(parts)]}
 
 
-def fetch_earlier_task(
+def fetch_files_of_earlier_task(
     blobs: BlobStorage, task: Task, answers: Path | None, features: str | None
 ) -> EarlierTask:
     """Return a task that the parent was taught, with its stored predictions and features."""

@@ -54,7 +54,7 @@ class _EventColumns(TypedDict):
     data: Any
 
 
-def record_process_events(db: Database, claim: JobClaim, events: Sequence[JobEvent]) -> None:
+def store_job_process_events(db: Database, claim: JobClaim, events: Sequence[JobEvent]) -> None:
     """Store a batch of events (phase, progress, metric, log) that a job process has sent.
 
     Other kinds are left out, since the worker acts on them itself; a sign of life only updates the

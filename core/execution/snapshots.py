@@ -109,7 +109,7 @@ def register_snapshot(
     """
     with db.read() as session:
         # A new number each time: files of a registered snapshot are never overwritten.
-        number = find_next_state_number(session.get_one(Job, claim.job_id).snapshot, claim)
+        number = find_next_stored_state_number(session.get_one(Job, claim.job_id).snapshot, claim)
     key = f"{build_snapshot_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = store_files_under_key(store, key, sorted(path.iterdir()))
     hit_failpoint("snapshot-stored")
@@ -141,7 +141,7 @@ def _choose_resume_device(job: Job, claim: JobClaim) -> str | None:
     return None if may_move or claim.device == "auto" else claim.device
 
 
-def find_next_state_number(registered: StoredState | None, claim: JobClaim) -> int:
+def find_next_stored_state_number(registered: StoredState | None, claim: JobClaim) -> int:
     """Return the number of the next state that an attempt stores, from 1.
 
     Args:

@@ -20,7 +20,7 @@ _SECOND_NUMBERS = "size, channels, crop, interpolation = 32, 3, None, None"
 _NUMBERS = 'size, side, mode = 32, 32, "RGB"'
 
 
-def collect_output_labels(manifest: Manifest) -> dict[str, list[str]]:
+def collect_labels_of_graph_outputs(manifest: Manifest) -> dict[str, list[str]]:
     """Return graph output → its labels in column order; empty before a class was learned."""
     if manifest.scenario == "task":
         return {get_output_name(head.task): list(head.classes) for head in manifest.heads or []}
@@ -45,7 +45,7 @@ def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) ->
         }
     outputs: JsonObject = {
         name: {"dtype": "float32", "shape": ["batch", len(names)]}
-        for name, names in collect_output_labels(manifest).items()
+        for name, names in collect_labels_of_graph_outputs(manifest).items()
     }
     return {
         "opset": OPSET,
@@ -58,7 +58,7 @@ def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) ->
 
 def render_onnx_readme(manifest: Manifest) -> str:
     """Return the download's `README.md`."""
-    image, outputs = manifest.image, collect_output_labels(manifest)
+    image, outputs = manifest.image, collect_labels_of_graph_outputs(manifest)
     title = f"{manifest.name or manifest.model} version {manifest.version}"
     by_task = manifest.scenario == "task"
     readme_lines = [
@@ -73,7 +73,7 @@ def render_onnx_readme(manifest: Manifest) -> str:
         "batch; values 0 to 255 |",
         f"| output | {_describe_outputs(outputs, by_task)} |",
         f"| operators | opset {OPSET} |",
-        *_build_origin_row(manifest.base),
+        *_build_weights_origin_row(manifest.base),
         "",
         "Values are normalised inside, and probabilities of an output sum to 1. `labels.json` has "
         "the labels of each output in the order of its columns, `config.json` what the version was "
@@ -146,7 +146,7 @@ def _describe_outputs(outputs: dict[str, list[str]], by_task: bool) -> str:
     return "".join(f"`{name}`: float32, [batch, {len(names)}]" for name, names in outputs.items())
 
 
-def _build_origin_row(base: BaseOrigin | None) -> list[str]:
+def _build_weights_origin_row(base: BaseOrigin | None) -> list[str]:
     """Return the table row with origin and licence of the initial weights, if they have a name."""
     if base is None or base.name is None:
         return []

@@ -39,7 +39,7 @@ class MergedTensors:
         self._sources: dict[str, tuple[Path, TensorHeader]] = {}
         self._digests = {path: sha256 for path, sha256, _ in parts}
         for path, _, rename in parts:
-            for tensor in _read_part_header(path):
+            for tensor in _read_part_tensor_headers(path):
                 name = rename(tensor.name)
                 if name in self._sources:
                     raise _build_mismatch_error(f"tensor {name!r} is in two parts")
@@ -89,7 +89,7 @@ class MergedTensors:
                     raise DamagedPart(path)
 
 
-def _read_part_header(path: Path) -> list[TensorHeader]:
+def _read_part_tensor_headers(path: Path) -> list[TensorHeader]:
     try:
         return read_safetensors_header(path)
     except BaseInvalid as error:

@@ -89,7 +89,7 @@ def decrypt_prediction_file(path: Path, place: StoredTaskPredictions) -> bytes:
     Raises:
         ValueError: the blob does not have these answers, or the task's key is deleted.
     """
-    tensors = _read_file_positions(path, path.stat().st_mtime_ns)
+    tensors = _read_positions_of_files_in_blob(path, path.stat().st_mtime_ns)
     # A blob of an older release, which is one task's answers as they are.
     if _NONCE not in tensors:
         return path.read_bytes()
@@ -109,7 +109,7 @@ def decrypt_prediction_file(path: Path, place: StoredTaskPredictions) -> bytes:
 
 # The time of change is part of the cache's key, so that a replaced file is read again.
 @lru_cache(maxsize=32)
-def _read_file_positions(path: Path, _changed_at: int) -> Mapping[str, TensorHeader]:
+def _read_positions_of_files_in_blob(path: Path, _changed_at: int) -> Mapping[str, TensorHeader]:
     """Return the position of each file in a blob.
 
     The result is cached, because readers request one task after another.

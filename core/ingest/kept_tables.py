@@ -32,7 +32,7 @@ class RetainedTableFiles:
             may_be_table_name(name)
             and name.count("/") <= _MOST_DEPTH
             # One more than is retained, by which `retain_file` notices that there are too many.
-            and len(self._alike.get(_build_folder_extension_key(name), ())) <= _MOST_ALIKE
+            and len(self._alike.get(_get_folder_and_extension(name), ())) <= _MOST_ALIKE
             and len(self._data) < _MOST_FILES
             and self._other_bytes + size <= MAX_TABLE_BYTES
         )
@@ -43,7 +43,7 @@ class RetainedTableFiles:
             self._own_bytes += len(data)
             self._data[number] = data
             return
-        alike = self._alike.setdefault(_build_folder_extension_key(name), [])
+        alike = self._alike.setdefault(_get_folder_and_extension(name), [])
         # Dropped files still count, so that no further ones of the kind are retained.
         alike.append(number)
         if len(alike) <= _MOST_ALIKE:
@@ -67,6 +67,6 @@ def _is_labels_csv_name(name: str) -> bool:
     return name.rsplit("/", 1)[-1] == CSV_NAME and name.count("/") <= 1
 
 
-def _build_folder_extension_key(name: str) -> tuple[str, str]:
+def _get_folder_and_extension(name: str) -> tuple[str, str]:
     folder, _, base = name.rpartition("/")
     return folder, base[base.rfind(".") :].lower()

@@ -166,7 +166,7 @@ def _inflate_blocks(fd: int, members: ArchiveMembers, i: int) -> Iterator[bytes]
         raise UnpackError from error
 
 
-def copy_unpacked_member(fd: int, members: ArchiveMembers, i: int, out: int) -> None:
+def copy_unpacked_archive_member(fd: int, members: ArchiveMembers, i: int, out: int) -> None:
     """Copy a member's unpacked bytes to the descriptor `out` in blocks of 1 MiB.
 
     Raises ArchiveHostile if the size is not the declared one, ArchiveInvalid if the file is

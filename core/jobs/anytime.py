@@ -66,7 +66,7 @@ class AnytimeFile:
             self.store.delete(self.key)
             raise
         except StoreCorrupt:
-            raise _make_state_replaced_error() from None
+            raise _make_anytime_state_replaced_error() from None
         return _read_state_file(self.store, self.key, offset, length)
 
 
@@ -164,7 +164,7 @@ def _build_anytime_download(
     target, copy = spool / f"{stem}.zip", spool / f"{stem}.json"
     parts: list[PartFile] = []
     try:
-        _copy_state_file(store, state, _MANIFEST, copy)
+        _copy_anytime_state_file(store, state, _MANIFEST, copy)
         manifest = Manifest.from_json(json.loads(copy.read_text()))
         for part in manifest.parts:
             if part.type in list_inference_part_types(manifest):
@@ -172,7 +172,7 @@ def _build_anytime_download(
                 parts.append(
                     PartFile(part.name, spool / f"{stem}-{part.name}", state.files[name][0])
                 )
-                _copy_state_file(store, state, name, parts[-1].path)
+                _copy_anytime_state_file(store, state, name, parts[-1].path)
         SafetensorsZip().write_download(target, Version(manifest, parts, catalogue))
         with target.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -186,7 +186,7 @@ def _build_anytime_download(
     return AnytimeFile(store, key, sha256, size, filename)
 
 
-def _copy_state_file(
+def _copy_anytime_state_file(
     store: ObjectStorage, state: StoredAnytimeState, name: str, target: Path
 ) -> None:
     """Copy a file of the state to `target`.
@@ -207,10 +207,10 @@ def _read_state_file(
     try:
         return store.read(key, offset, length)
     except StoreCorrupt:  # the file is gone
-        raise _make_state_replaced_error() from None
+        raise _make_anytime_state_replaced_error() from None
 
 
-def _make_state_replaced_error() -> Unavailable:
+def _make_anytime_state_replaced_error() -> Unavailable:
     return Unavailable(
         "A better state has just taken the place of this one; ask again.", retry_after_s=1
     )

@@ -19,7 +19,7 @@ from core.database.states import TERMINAL, JobState
 from core.database.tables import Job, Model, Task, Version
 from core.jobs import workers
 from core.lineage.standing import TaskStanding
-from core.lineage.words import SETTLED_BY, explain_missing_base, explain_waiting_for_base
+from core.lineage.words import SETTLED_BY, explain_missing_base_weights, explain_waiting_for_base
 from core.requests.times import format_rfc3339
 
 _TERMINAL = frozenset(str(s) for s in TERMINAL)
@@ -197,7 +197,7 @@ def job_to_json(job: JobLike, facts: JobResponseFacts = JobResponseFacts()) -> J
         "state": str(job.state),
         "is_terminal": job.state in _TERMINAL,
         "attempt": job.attempt,
-        "progress": _build_progress_response(job.state, job.progress or {}),
+        "progress": _build_job_progress_response(job.state, job.progress or {}),
         "error": job.error,
         "version": job.version,
         "outcome": facts.outcome,
@@ -287,7 +287,7 @@ def find_response_facts(
     made = [job.id for job in jobs if job.version is not None]
     query = select(Version.job_id, Version.status).where(Version.job_id.in_(made))
     outcomes = {job_id: status for job_id, status in session.execute(query)} if made else {}
-    waiting = {job.model_id for job in jobs if _waits_for_its_turn(job)} - set(unstopped)
+    waiting = {job.model_id for job in jobs if _is_waiting_for_earlier_task(job)} - set(unstopped)
     stops: dict[str, LineageStop] = {}
     if waiting:
         newest = (
@@ -314,7 +314,7 @@ def find_response_facts(
     return {
         job.id: JobResponseFacts(
             outcomes.get(job.id),
-            stops.get(job.model_id) if _waits_for_its_turn(job) else None,
+            stops.get(job.model_id) if _is_waiting_for_earlier_task(job) else None,
             bases.get(job.model_id) if _has_queue_place(job) else None,
             devices.get(job.id),
         )
@@ -357,7 +357,7 @@ def _find_missing_devices(session: Session, jobs: Sequence[Job]) -> dict[str, Mi
     return {job_id: device for job_id, device in missing.items() if device is not None}
 
 
-def _build_progress_response(state: str, stored: Mapping[str, Any]) -> Progress:
+def _build_job_progress_response(state: str, stored: Mapping[str, Any]) -> Progress:
     return {
         "done": _read_job_share_done(state, stored),
         "left_s": None if state in _TERMINAL else stored.get("left_s"),
@@ -383,7 +383,7 @@ def _has_queue_place(job: Job) -> bool:
     return job.state == JobState.QUEUED and job.place is not None
 
 
-def _waits_for_its_turn(job: Job) -> bool:
+def _is_waiting_for_earlier_task(job: Job) -> bool:
     return _has_queue_place(job) and not job.again
 
 
@@ -401,7 +401,7 @@ def _explain_wait_for_base(base: BaseFetchingJob) -> WaitingFor:
         "kind": "base",
         "version": None,
         "task": None,
-        "detail": explain_missing_base(base.id, base.error)
+        "detail": explain_missing_base_weights(base.id, base.error)
         if ended
         else explain_waiting_for_base(base.id),
         "job": base.id,

@@ -4,7 +4,7 @@ from sqlalchemy.orm import Session
 
 from core.contract.responses.audit import AuditData
 from core.database.jobs import change_job_state
-from core.database.states import JobAction, JobState, find_next_state
+from core.database.states import JobAction, JobState, find_next_job_state
 from core.database.tables import Job, Model
 from core.requests.actor import Actor
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -24,7 +24,7 @@ def requeue_ended_job(
         TooManyRequests: the owner has no room for another open job.
     """
     former_state = JobState(job.state)
-    if find_next_state(former_state, JobAction.RETRY) is former_state:
+    if find_next_job_state(former_state, JobAction.RETRY) is former_state:
         return False
     # A person has asked, so that former failures and a pause after an outage do not count.
     job.strikes, job.error, job.progress, job.not_before = 0, None, {}, None

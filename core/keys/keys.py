@@ -54,7 +54,7 @@ def digest_key_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def is_key_of_digest(secret: str, stored_hash: str) -> bool:
+def does_key_match_digest(secret: str, stored_hash: str) -> bool:
     """Return True if a key's text belongs to a stored digest; takes constant time."""
     return hmac.compare_digest(digest_key_secret(secret), stored_hash)
 

@@ -109,7 +109,7 @@ def _require_valid_key(session: Session, prefix: str, secret: str, now: float) -
     """
     key = session.scalars(select(Key).where(Key.prefix == prefix)).first()
     # Always compare, so that an unknown prefix takes as long as a wrong secret.
-    right = keys.is_key_of_digest(secret, "0" * 64 if key is None else key.hash)
+    right = keys.does_key_match_digest(secret, "0" * 64 if key is None else key.hash)
     if key is None or not right or key.revoked_at is not None or (key.expires_at or now + 1) <= now:
         raise NotAuthenticated("The key is unknown, revoked or expired.")
     if key.scope == "scrape":

@@ -41,7 +41,7 @@ def is_one_class_version(manifest: Manifest) -> bool:
     return sum(map(len, heads or [manifest.classes or []])) == 1
 
 
-def list_tasks_after_learning(manifest: Manifest, number: int) -> list[int]:
+def list_taught_tasks_after_learning(manifest: Manifest, number: int) -> list[int]:
     """Return the tasks of a version that learns task `number` on top of this manifest's version."""
     tasks = list_taught_tasks(manifest)
     # A task that is learned again on top of itself is in the list already.

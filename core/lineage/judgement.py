@@ -21,7 +21,7 @@ from core.lineage.gate import (
 from core.lineage.labels import find_label_doubt
 from core.lineage.row import read_matrix_row
 from core.lineage.sure import choose_sure_threshold
-from core.statistics.matrix_row import compute_row_figures
+from core.statistics.matrix_row import compute_version_accuracy_figures
 
 
 def judge_version(session: Session, model: Model, version: Version) -> Verdict:
@@ -31,7 +31,7 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     """
     tasks = list_taught_tasks(version.manifest)
     row = read_matrix_row(session, model.id, version.number)
-    figures = compute_row_figures(tasks, row, model.scenario)
+    figures = compute_version_accuracy_figures(tasks, row, model.scenario)
     own_cell = row.get(version.task_number or 0)
     rise = read_forecast_rise(session, model.id, version.number)
     comparison = read_production_comparison(session, model.id, version.number)

@@ -56,7 +56,7 @@ def describe_task_outlook(
     passed_over = [task for task in in_order if task.standing in PASSED_OVER]
     lacked = select_missing_tasks(session, model, passed_over, taught)
     missing = [words.describe_missing_task(model, task, standing) for task, standing in lacked]
-    notes = _describe_base_wait(session, model) if head is None else []
+    notes = _describe_wait_for_base_weights(session, model) if head is None else []
     stop = next((task for task in in_order if task.stops), None)
     if stop is not None:
         again = stop.number in read_open_task_states(session, model.id)
@@ -69,7 +69,7 @@ def describe_task_outlook(
     return BatchOutlook(missing, notes)
 
 
-def _describe_base_wait(session: Session, model: Model) -> list[str]:
+def _describe_wait_for_base_weights(session: Session, model: Model) -> list[str]:
     """Return the sentence that the task waits for the base; none if the job that fetches it has
     ended.
 

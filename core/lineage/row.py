@@ -9,7 +9,7 @@ from core.database import measurements
 from core.database.measurements import ALL_TASKS, ROW, MeasurementRow
 from core.database.tables import Version, VersionTaskResult
 from core.lineage.coverage import list_taught_tasks
-from core.statistics.matrix_row import MatrixCellCounts, compute_row_figures
+from core.statistics.matrix_row import MatrixCellCounts, compute_version_accuracy_figures
 
 _ROW = select(
     VersionTaskResult.task,
@@ -60,7 +60,7 @@ def store_matrix_row_figures(
     session: Session, version: Version, cells: Mapping[int, MatrixCellCounts], scenario: str
 ) -> None:
     """Store the figures of a version's row, for the metrics of its descendants."""
-    figures = compute_row_figures(list_taught_tasks(version.manifest), cells, scenario)
+    figures = compute_version_accuracy_figures(list_taught_tasks(version.manifest), cells, scenario)
     detail = {"last": figures.last, "forgetting": figures.forgetting, "images": figures.images}
     measurements.insert_measurement_rows(
         session,

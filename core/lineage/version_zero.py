@@ -132,7 +132,9 @@ def build_weights_part(
     return part, {"base": origin}
 
 
-def find_pixel_statistics(weights: PretrainedWeights, model: Model) -> Normalisation | None:
+def find_pixel_statistics_of_weights(
+    weights: PretrainedWeights, model: Model
+) -> Normalisation | None:
     """Return the pixel statistics that the weights were trained with.
 
     Return None if the model's images have other channels.

@@ -283,7 +283,7 @@ def describe_fetch_request(job_id: str) -> str:
     return f"bring them again with POST /v1/jobs/{job_id}/retry"
 
 
-def explain_missing_base(job_id: str, error: JobError | None) -> str:
+def explain_missing_base_weights(job_id: str, error: JobError | None) -> str:
     """Return why a batch keeps waiting for its model's base, and what to do.
 
     Args:

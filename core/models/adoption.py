@@ -23,7 +23,7 @@ from core.admission.applicability import PLAIN, NextTaskStart, warn_of_start
 from core.bases.base_advice import (
     explain_base_mismatch,
     get_base_architecture,
-    is_same_input_shape,
+    have_images_same_shape,
 )
 from core.contract.architecture import Normalisation
 from core.contract.base import ADOPTED, ADOPTED_VERSION, Classifier, UploadedFor
@@ -191,7 +191,9 @@ def add_adopted_versions(
     if row is None or not all(blobs.has(part.sha256) for part in adopted.parts):
         raise _make_adoption_error("base", f"The base {adopted.id!r} is gone: upload it again.")
     session.delete(row)
-    if get_base_architecture(adopted.uploaded_for) != model.architecture or not is_same_input_shape(
+    if get_base_architecture(
+        adopted.uploaded_for
+    ) != model.architecture or not have_images_same_shape(
         adopted.uploaded_for["image"], model.image
     ):
         raise _make_adoption_error(

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, aliased, defer
 from core.bases import pretrained
 from core.contract.gate import CheckPicture, Verdict
 from core.contract.responses.attention import ActionBody, ActionOut, AttentionOut
-from core.database.jobs import build_unfinished_condition, is_held_for_data
+from core.database.jobs import build_unfinished_condition, is_rejected_for_held_batch
 from core.database.states import JobState
 from core.database.tables import Job, Model, Task, Version
 from core.lineage import words
@@ -331,7 +331,7 @@ def _describe_rejected_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]
         if task.stops
         else _describe_stopping_task(task)
     )
-    if job is not None and is_held_for_data(job) and words.can_relearn(task):
+    if job is not None and is_rejected_for_held_batch(job) and words.can_relearn(task):
         as_it_is = build_titled_request("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
         return f"{detail}{_describe_stopping_task(task)}", [
             upload,

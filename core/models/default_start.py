@@ -34,7 +34,7 @@ def choose_default_base(
     the base is available.
     """
     if (
-        not photos.is_base_unspecified(given)
+        not photos.is_base_choice_left_open(given)
         or (recipe := photos.find_default_base_recipe(catalogue, given)) is None
     ):
         return ReplacementBase()

@@ -13,7 +13,7 @@ from core.bases.base_advice import (
     explain_base_mismatch,
     format_creation_request,
     get_base_architecture,
-    is_same_input_shape,
+    have_images_same_shape,
 )
 from core.contract.architecture import Normalisation
 from core.contract.base import BaseVersion
@@ -114,7 +114,7 @@ def _build_uploaded_base_part(
             "else, upload the file without classes."
         )
     base_architecture = get_base_architecture(row.architecture)
-    if base_architecture != model.architecture or not is_same_input_shape(
+    if base_architecture != model.architecture or not have_images_same_shape(
         row.architecture["image"], model.image
     ):
         raise _build_base_error(
@@ -137,7 +137,7 @@ def _read_version_parts(
     )
     if source_version is None:
         raise _build_base_error(f"The model {base['model']!r} has no version {number}.")
-    if source.architecture != model.architecture or not is_same_input_shape(
+    if source.architecture != model.architecture or not have_images_same_shape(
         source.image, model.image
     ):
         raise _build_base_error(

@@ -19,7 +19,7 @@ from core.models.default_start import ReplacementBase, choose_default_base
 from core.recipe import start
 from core.recipe.architecture import complete_architecture
 from core.recipe.images import DECODING, ModelImageSettings, resolve_image_settings
-from core.recipe.problem import check_requested_problem
+from core.recipe.problem import resolve_requested_problem
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
 from core.recipe.stored import build_stored_patch
 
@@ -88,7 +88,7 @@ def check_model_request(
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or start.choose_default_base(complete)
     recipe = start.build_new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), base)
-    problem = check_requested_problem(catalogue, given.get("problem"))
+    problem = resolve_requested_problem(catalogue, given.get("problem"))
     resolved = resolve_recipe(catalogue, scenario, recipe, architecture=complete, problem=problem)
     if adopted is not None:
         require_usable_method(catalogue, resolved.recipe)

@@ -169,11 +169,11 @@ def _check_requested_task(manifest: Manifest, scenario: str, number: int, task: 
         if not tasks:
             raise _build_no_classes_error(number)
         if task is None:
-            raise _build_wrong_task_error(
+            raise _build_unanswerable_task_error(
                 "Each task has a head of its own here: name the task with ?task=", tasks
             )
         if task not in tasks:
-            raise _build_wrong_task_error(
+            raise _build_unanswerable_task_error(
                 f"Version {number} has not learned task {task}; it knows", tasks
             )
     else:
@@ -248,7 +248,7 @@ def _build_no_classes_error(number: int) -> WrongState:
     )
 
 
-def _build_wrong_task_error(text: str, tasks: list[int]) -> Invalid:
+def _build_unanswerable_task_error(text: str, tasks: list[int]) -> Invalid:
     task_list = ", ".join(map(str, tasks[:50]))
     return Invalid(
         f"{text} ({task_list}).", fields=[{"field": "task", "message": f"one of {task_list}"}]

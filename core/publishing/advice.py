@@ -120,7 +120,9 @@ def is_accuracy_falling(last: Sequence[VersionAccuracy]) -> bool:
     first, second, third = last[-_VERSIONS:]
     return (
         first.accuracy_share > second.accuracy_share > third.accuracy_share
-        and _is_beyond_chance((first.right, first.images), (third.right, third.images))
+        and _is_accuracy_difference_beyond_chance(
+            (first.right, first.images), (third.right, third.images)
+        )
     )
 
 
@@ -129,10 +131,12 @@ def is_far_below_larger_base(own: VersionAccuracy, larger: LargerBaseModel) -> b
     features."""
     # Exact, since 0.8 - 0.7 exceeds 0.1 in floating point.
     lead = Fraction(larger.right, larger.images) - own.accuracy_share
-    return lead > FAR and _is_beyond_chance((larger.right, larger.images), (own.right, own.images))
+    return lead > FAR and _is_accuracy_difference_beyond_chance(
+        (larger.right, larger.images), (own.right, own.images)
+    )
 
 
-def _is_beyond_chance(better: tuple[int, int], worse: tuple[int, int]) -> bool:
+def _is_accuracy_difference_beyond_chance(better: tuple[int, int], worse: tuple[int, int]) -> bool:
     shares = [right / images for right, images in (better, worse)]
     sizes = (better[1], worse[1])
     spread = (

@@ -17,7 +17,7 @@ from core.execution import snapshots
 from core.execution.result import read_best_state
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.coverage import list_tasks_after_learning
+from core.lineage.coverage import list_taught_tasks_after_learning
 from core.publishing.manifest import LearningJobRows, build_manifest
 from core.storage import ObjectStorage
 
@@ -54,8 +54,8 @@ def register_best_state(db: Database, store: ObjectStorage, claim: JobClaim, pat
         model, task = session.get_one(Model, job.model_id), session.get_one(Task, job.task_id)
         base, parent = (lineage.find_numbered_version(session, model, n) for n in (0, claim.parent))
         assert base is not None and parent is not None, "a job starts from a version of its model"
-        tasks = list_tasks_after_learning(parent.manifest, task.number)
-    number = snapshots.find_next_state_number(registered, claim)
+        tasks = list_taught_tasks_after_learning(parent.manifest, task.number)
+    number = snapshots.find_next_stored_state_number(registered, claim)
     key = f"{build_anytime_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
     files = snapshots.store_files_under_key(store, key, [part.path for part in result.parts])
     described = []

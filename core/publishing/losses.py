@@ -119,7 +119,7 @@ def _read_comparison_rows(
         keys = {task: key for task, key in session.execute(query) if task not in edited}
         tasks = set(keys)
         numbers = {job.parent_version or 0, production or 0}
-        stored = _read_answer_digests(session, model, numbers)
+        stored = _read_prediction_digests(session, model, numbers)
         # Without that check, no predictions of up to twenty more versions are read.
         best = (
             _find_best_earlier_versions(session, model, tasks)
@@ -127,7 +127,7 @@ def _read_comparison_rows(
             else {}
         )
         manifests = _read_manifests(session, model, {*numbers, *best.values()})
-        stored |= _read_answer_digests(session, model, set(best.values()) - numbers)
+        stored |= _read_prediction_digests(session, model, set(best.values()) - numbers)
         versions = {n: _ComparedVersion(n, manifests[n], stored.get(n, {})) for n in manifests}
         return _ComparisonRows(
             model=model,
@@ -141,7 +141,7 @@ def _read_comparison_rows(
         )
 
 
-def _read_answer_digests(
+def _read_prediction_digests(
     session: Session, model: Model, numbers: set[int]
 ) -> dict[int, dict[int, str]]:
     """Return the digests of stored predictions by version and task."""
@@ -224,7 +224,7 @@ class _LossComparison:
         forgotten = self._build_described_loss_count(self._forgotten, against)
         confused = self._build_described_loss_count(self._confused, against)
         if confused["missing"] is None and not self._brings_new_classes():
-            confused = _build_skipped_comparison(against, "the batch brings no new class")
+            confused = _build_skipped_comparison_counts(against, "the batch brings no new class")
         new_classes, known_classes = self._count_own_batch_images()
         if self._facts.model.held_out == "counts":  # the batch's images are deleted by this publish
             new_classes["pictures"], known_classes["pictures"] = [], []
@@ -352,11 +352,11 @@ class _LossComparison:
         self, tally: LossTally, against: int | None, *, by_recall: bool = False
     ) -> LossCount:
         if against is None:
-            return _build_skipped_comparison(
+            return _build_skipped_comparison_counts(
                 None, "production is version 0, which was taught nothing"
             )
         if not tally.counts:
-            return _build_skipped_comparison(against, self._explain_no_comparison())
+            return _build_skipped_comparison_counts(against, self._explain_no_comparison())
         return tally.build_loss_count(against, by_recall=by_recall)
 
     def _explain_no_comparison(self) -> str:
@@ -389,7 +389,7 @@ class _LossComparison:
         described = (
             drifted.build_loss_count(None)
             if tasks
-            else _build_skipped_comparison(None, why or self._explain_no_comparison())
+            else _build_skipped_comparison_counts(None, why or self._explain_no_comparison())
         )
         totals = {
             name: sum(counts[name] for counts in tasks)
@@ -416,7 +416,7 @@ class _LossComparison:
         production = self._facts.production
         against = None if production is None else production.number
         if part is None or not len(part.ranked.rows):
-            nothing = _build_skipped_comparison(against, "the batch has no held-out images")
+            nothing = _build_skipped_comparison_counts(against, "the batch has no held-out images")
             return nothing, nothing
         targets, predicted = part.ranked.targets, part.ranked.rows
         is_new = targets >= len(self._list_prediction_classes(self._facts.parent, part.task))
@@ -439,10 +439,12 @@ class _LossComparison:
         return (
             new_tally.build_loss_count(None)
             if new_tally.counts
-            else _build_skipped_comparison(None, "the batch has no held-out images of new classes"),
+            else _build_skipped_comparison_counts(
+                None, "the batch has no held-out images of new classes"
+            ),
             known_tally.build_loss_count(against)
             if known_tally.counts
-            else _build_skipped_comparison(against, no_known),
+            else _build_skipped_comparison_counts(against, no_known),
         )
 
 
@@ -450,7 +452,7 @@ def _mask_all_images(part: PredictedPart) -> Mask:
     return np.ones(len(part.ranked.rows), bool)
 
 
-def _build_skipped_comparison(against: int | None, why: str) -> LossCount:
+def _build_skipped_comparison_counts(against: int | None, why: str) -> LossCount:
     """Return counts for a comparison that was not made, with the reason."""
     return {
         "against": against,

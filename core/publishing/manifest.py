@@ -8,7 +8,7 @@ from core.contract.jobs.job_result import LearnedNetwork
 from core.contract.manifest import DatasetDigests, Manifest, StoredPart
 from core.contract.recipe import Recipe
 from core.database.tables import Job, Model, Task, Version
-from core.recipe.code_version import compute_code_version
+from core.recipe.code_version import compute_learning_code_digest
 
 _MEASURED = (*VersionFigures.model_fields, "trainable", "parameters", "steps", "images")
 
@@ -68,7 +68,7 @@ def build_manifest(
         datasets=DatasetDigests(train=rows.task.train_sha256, held_out=rows.task.held_out_sha256),
         seed=recipe.seed,
         threads=made.environment.threads,
-        code_version=compute_code_version(),
+        code_version=compute_learning_code_digest(),
         environment=made.environment,
         parts=parts,
         **{name: reported.get(name) for name in _MEASURED},

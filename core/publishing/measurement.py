@@ -11,7 +11,7 @@ from core.contract.figures import VersionFigures
 from core.contract.jobs.measure_job import MeasureResult
 from core.database.jobs import change_job_state
 from core.database.session import Database
-from core.database.states import JobAction, JobState, find_next_state
+from core.database.states import JobAction, JobState, find_next_job_state
 from core.database.tables import Job, Task, VersionTaskResult
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
@@ -61,7 +61,7 @@ def publish_measurement(
         if sealed.blob is not None and not blobs.has(sealed.blob.sha256):
             blobs.put_file(sealed.path)
         job = lock_claimed_job(session, claim)
-        find_next_state(job.state, JobAction.FINISH)  # raises at once if a stop was requested
+        find_next_job_state(job.state, JobAction.FINISH)  # raises at once if a stop was requested
         model = lineage.lock_model(session, job.model_id)
         mine = Task.model_id == model.id, Task.number == job.task_number
         task = session.scalars(

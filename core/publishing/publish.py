@@ -21,7 +21,7 @@ from core.database.session import Database
 from core.database.states import JobAction
 from core.database.tables import Model, Task, Version
 from core.execution import snapshots
-from core.execution.parent_parts import list_parts_to_continue
+from core.execution.parent_parts import list_parts_needed_to_continue
 from core.execution.totals import record_feature_totals
 from core.failpoints import hit_failpoint
 from core.jobs.fence import JobClaim
@@ -76,7 +76,7 @@ def publish_result(
         blobs = BlobStorage(store, cache or result / "cache", marks=DatabaseDamageMarks(db))
         made = store_result_files(db, blobs, claim, result)
         # Read before the transaction replaces them: afterwards, no row names their blob.
-        former = _find_former_digests(db, claim, made.edit)
+        former = _find_digests_to_be_replaced(db, claim, made.edit)
         hit_failpoint("publish-stored")
         while done is None:  # None: production moved while the versions were compared
             done = _publish_in_transaction(
@@ -132,7 +132,7 @@ def _publish_in_transaction(
                 size += record_feature_totals(
                     model,
                     made.totals,
-                    list_parts_to_continue(session, version),
+                    list_parts_needed_to_continue(session, version),
                     read_class_numbers(session, version),
                 )
             lineage.publish_version(session, model, task, version, now)
@@ -215,7 +215,9 @@ def _format_visible_losses(version: Version) -> str:
     return "" if visible is None else f" {visible['detail']}"
 
 
-def _find_former_digests(db: Database, claim: JobClaim, edit: EditResult | None) -> set[str]:
+def _find_digests_to_be_replaced(
+    db: Database, claim: JobClaim, edit: EditResult | None
+) -> set[str]:
     """Return the digests of files that this publish may replace: totals, and features of the
     held-out images of edited tasks."""
     edited = [] if edit is None else [task.number for task in edit.before]

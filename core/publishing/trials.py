@@ -25,7 +25,7 @@ from core.publishing.version_rows import (
     write_version_rows,
 )
 from core.retention.damage import DatabaseDamageMarks
-from core.statistics.matrix_row import compute_row_figures
+from core.statistics.matrix_row import compute_version_accuracy_figures
 from core.storage import BlobStorage, ObjectStorage
 
 
@@ -84,7 +84,9 @@ def _describe_trial_version(
 ) -> TrialFigures:
     """Return the figures of a version that is judged."""
     row = read_matrix_row(session, model.id, version.number)
-    figures = compute_row_figures(list_taught_tasks(version.manifest), row, model.scenario)
+    figures = compute_version_accuracy_figures(
+        list_taught_tasks(version.manifest), row, model.scenario
+    )
     rise = read_forecast_rise(session, model.id, version.number)
     gate = version.gate
     return TrialFigures(

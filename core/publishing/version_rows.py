@@ -16,7 +16,7 @@ from core.contract.manifest import StoredPart
 from core.database import measurements
 from core.database.measurements import remove_figures_from_manifest
 from core.database.session import Database
-from core.database.states import JobAction, find_next_state
+from core.database.states import JobAction, find_next_job_state
 from core.database.tables import Job, Model, Part, Task, Version
 from core.edits import record
 from core.errors import Invalid
@@ -32,7 +32,7 @@ from core.failpoints import hit_failpoint
 from core.ids import new_id
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
-from core.lineage.coverage import list_tasks_after_learning
+from core.lineage.coverage import list_taught_tasks_after_learning
 from core.lineage.judgement import judge_version
 from core.publishing import answers
 from core.publishing.answers import StoredPredictions
@@ -130,7 +130,7 @@ def begin_publishing(
     references.lock_references_shared(session)
     _restore_deleted_blobs(session, blobs, made)
     job = lock_claimed_job(session, claim)
-    find_next_state(job.state, JobAction.PUBLISH)  # raises at once if a stop was requested
+    find_next_job_state(job.state, JobAction.PUBLISH)  # raises at once if a stop was requested
     model = lineage.lock_model(session, job.model_id)
     task = session.get_one(Task, job.task_id, with_for_update=True, populate_existing=True)
     return PublishingTransaction(session, model, task, job, db.now(session))
@@ -233,7 +233,11 @@ def _add_version(
     base = lineage.find_numbered_version(session, model, 0)
     assert parent is not None and base is not None, "a job starts from a version of its model"
     described = [part.to_stored_part() for part in stored]
-    tasks = list_tasks_after_learning(parent.manifest, task.number) if edit is None else edit.taught
+    tasks = (
+        list_taught_tasks_after_learning(parent.manifest, task.number)
+        if edit is None
+        else edit.taught
+    )
     content = build_manifest(
         LearningJobRows(model, task, job, base), result, described, number, tasks, start
     )

@@ -23,7 +23,7 @@ from core.rebase.rebase_plan import (
     PlannedTask,
     RebasePlan,
     find_rebase,
-    find_rebase_of_row,
+    find_rebase_of_model,
     make_rebase_plan,
 )
 from core.requests.actor import Actor, find_model, translate_deleted_file_errors
@@ -72,7 +72,7 @@ def compare_rebase_by_counts(db: Database, actor: Actor, model: str) -> RebaseOu
         NotFound: the caller sees no such model.
     """
     with db.read() as session:
-        pair = find_rebase_of_row(session, find_model(session, actor, model))
+        pair = find_rebase_of_model(session, find_model(session, actor, model))
         return (
             None
             if pair is None
@@ -238,14 +238,14 @@ def _rebase_task_to_json(task: PlannedTask, task_flips: FlipStatistics | None) -
         "new_task": task.new_task,
         "standing": task.standing,
         "arrived": task.arrived,
-        "old": _build_measured_share(task.old),
-        "new": _build_measured_share(task.new) if comparable else None,
+        "old": _build_measured_accuracy_share(task.old),
+        "new": _build_measured_accuracy_share(task.new) if comparable else None,
         "flips": None if task_flips is None else flips_to_json(task_flips),
         "detail": task.missing or task.detail or None,
     }
 
 
-def _build_measured_share(measured: MeasuredTask | None) -> Share | None:
+def _build_measured_accuracy_share(measured: MeasuredTask | None) -> Share | None:
     return None if measured is None else _build_accuracy_share(measured.correct, measured.total)
 
 

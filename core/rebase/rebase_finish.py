@@ -69,13 +69,13 @@ def finish_rebase(
     comparison = compare_rebased_models(db, blobs, actor, model)
     try:
         with db.write() as session:
-            old, new = _lock_rebase_pair(session, actor, model)
+            old, new = _lock_both_rebase_models(session, actor, model)
             plan = make_rebase_plan(session, old, new)
             _require_rebase_comparison_current(comparison.plan, plan, decision.seen_versions)
             is_back = plan.finished_at is not None
             is_old = find_model(session, actor, model).id == old.id
             if is_back:
-                _require_old_model(is_old, old, new)
+                _require_old_model_of_rebase(is_old, old, new)
             else:
                 _require_takeover_ready(is_old, old, new, comparison, decision.missing)
             transaction = UseCaseTransaction(session, actor, db.now(session))
@@ -89,7 +89,7 @@ def finish_rebase(
         ) from None
 
 
-def _lock_rebase_pair(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
+def _lock_both_rebase_models(session: Session, actor: Actor, model: str) -> tuple[Model, Model]:
     """Lock both rows in the order of their ids, so that two requests cannot deadlock."""
     pair = find_rebase(session, actor, model)
     ids = sorted(one.id for one in pair)
@@ -140,7 +140,7 @@ def _require_takeover_ready(
         )
 
 
-def _require_old_model(is_old: bool, old: Model, new: Model) -> None:
+def _require_old_model_of_rebase(is_old: bool, old: Model, new: Model) -> None:
     """Check that the call names the old model, which is needed to undo a rebase."""
     if not is_old:
         raise WrongState(

@@ -126,7 +126,7 @@ def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Mode
         NotFound: the caller sees no such model, or no rebase of it.
     """
     row = find_model(session, actor, model)
-    pair = find_rebase_of_row(session, row)
+    pair = find_rebase_of_model(session, row)
     if pair is None:
         raise NotFound(
             f"Model {row.name!r} is not on its way to another base. "
@@ -135,7 +135,7 @@ def find_rebase(session: Session, actor: Actor, model: str) -> tuple[Model, Mode
     return pair
 
 
-def find_rebase_of_row(session: Session, row: Model) -> tuple[Model, Model] | None:
+def find_rebase_of_model(session: Session, row: Model) -> tuple[Model, Model] | None:
     """Return both models of a model's rebase, the old one first, or None.
 
     Of several rebases the open one is returned, else the newest.
@@ -353,7 +353,7 @@ def _check_task_comparable(
     if old is None or new is None:
         side = "old" if old is None else "new"
         return f"The version in production of the {side} model was not measured on it.", False
-    if not _have_equal_counts(old, new):
+    if not _have_equal_image_counts(old, new):
         return (
             f"Other images are held out in the new model ({new.total} beside {old.total}): its "
             "batch was sent with another treatment of duplicates, or other images of it could be "
@@ -380,10 +380,10 @@ def _is_measured_equally(
     old, new = measured
     if not _has_held_out_images(task, old):
         return True
-    return old is not None and new is not None and _have_equal_counts(old, new)
+    return old is not None and new is not None and _have_equal_image_counts(old, new)
 
 
-def _have_equal_counts(old: MeasuredTask, new: MeasuredTask) -> bool:
+def _have_equal_image_counts(old: MeasuredTask, new: MeasuredTask) -> bool:
     """Return True if both have as many held-out images of each class.
 
     Without counts by class, equal totals suffice.

@@ -16,7 +16,7 @@ from pathlib import Path
 from core.contract.catalogue import Catalogue as Content
 from core.errors import Unavailable
 from core.processes import helper_process
-from core.recipe.code_version import compute_code_version
+from core.recipe.code_version import compute_learning_code_digest
 from core.settings import Settings
 
 WRITE_TIMEOUT_S = 120.0
@@ -31,7 +31,7 @@ def load_catalogue(settings: Settings) -> Content:
         Unavailable: the learning code cannot be loaded.
     """
     folder = settings.make_folder("catalogue")
-    path = folder / f"{compute_code_version()}.json"
+    path = folder / f"{compute_learning_code_digest()}.json"
     try:
         return _read_catalogue(path)
     except FileNotFoundError:

@@ -30,14 +30,14 @@ def merge_recipe(target: Mapping[str, Any], patch: Mapping[str, Any]) -> JsonObj
     replaces the whole block.
     """
     before, after = _expand_method_name(target), _expand_method_name(patch)
-    if _names_other_method(before.get("method"), after.get("method")):
+    if _does_recipe_name_other_method(before.get("method"), after.get("method")):
         # `before` is a new object, so that the caller's recipe does not change.
         del before["method"]
     merged: JsonObject = apply_merge_patch(before, after)
     return merged
 
 
-def _names_other_method(old: Any, new: Any) -> bool:
+def _does_recipe_name_other_method(old: Any, new: Any) -> bool:
     """Return whether `new` names a different method from `old`."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return False

@@ -16,7 +16,7 @@ HEAD_ALONE = 1
 """The depth at which nothing but the head is trained."""
 
 
-def is_base_unspecified(given: NewModel) -> bool:
+def is_base_choice_left_open(given: NewModel) -> bool:
     """Return True if a request names no architecture, base or image size, and does not ask for grey
     images."""
     image: ImageRequest = given.get("image") or {}

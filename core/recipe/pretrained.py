@@ -34,7 +34,7 @@ def find_named_weights(catalogue: Catalogue, architecture: Any) -> PretrainedWei
     refused = catalogue["unusable"].get(name)
     if refused is not None:
         raise _build_error(f"The network of {name} cannot be used here: {refused}.", refused)
-    near = _suggest_weight_names(catalogue, name)
+    near = _suggest_similar_weight_names(catalogue, name)
     raise _build_error(
         f"timm has no pretrained weights {name!r}; did you mean {near}? GET /v1/architectures "
         f"recommends a dozen.",
@@ -68,7 +68,7 @@ def find_unfit_image_settings(weights: PretrainedWeights, image: ImageOut) -> li
     return errors
 
 
-def _suggest_weight_names(catalogue: Catalogue, name: str) -> str:
+def _suggest_similar_weight_names(catalogue: Catalogue, name: str) -> str:
     """Return the most similar names, comma-separated: names of the same architecture come first."""
     names = sorted(catalogue["pretrained"])
     same_architecture = [

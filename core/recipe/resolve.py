@@ -26,7 +26,7 @@ from core.recipe.schema import (
     list_error_fields,
 )
 from core.recipe.start import FROM_RANDOM
-from core.recipe.weaknesses import find_recipe_weaknesses, warn_of_ineffective_fields
+from core.recipe.weaknesses import list_recipe_warnings, warn_of_ineffective_fields
 from core.text.nearest import list_schema_paths
 from core.text.plain import describe_allowed_names
 
@@ -87,7 +87,7 @@ def resolve_recipe(
     # A stored recipe has every field, as if somebody had asked for all of them.
     ineffective = [] if stored else warn_of_ineffective_fields(catalogue, patch, complete)
     return ResolvedRecipe(
-        complete, [*find_recipe_weaknesses(catalogue, scenario, complete), *ineffective]
+        complete, [*list_recipe_warnings(catalogue, scenario, complete), *ineffective]
     )
 
 

@@ -43,12 +43,18 @@ def build_stored_override(catalogue: Catalogue, patch: Mapping[str, Any]) -> Rec
         if patch
         else []
     )
-    return _drop_unknown_nulls(patch, {name for path in paths for name in path.split(".")})
+    return _drop_unknown_null_recipe_fields(
+        patch, {name for path in paths for name in path.split(".")}
+    )
 
 
-def _drop_unknown_nulls(patch: Mapping[str, Any], known_names: set[str]) -> RecipePatch:
+def _drop_unknown_null_recipe_fields(
+    patch: Mapping[str, Any], known_names: set[str]
+) -> RecipePatch:
     return {
-        key: _drop_unknown_nulls(value, known_names) if isinstance(value, Mapping) else value
+        key: _drop_unknown_null_recipe_fields(value, known_names)
+        if isinstance(value, Mapping)
+        else value
         for key, value in patch.items()
         if value is not None or key in known_names
     }

@@ -124,7 +124,7 @@ def find_earlier_response(
     """
     if request is None:
         return None
-    row = _find_unexpired_row(session, actor, request)
+    row = _find_unexpired_idempotency_record(session, actor, request)
     if row is None:
         return None
     if row.status is None:
@@ -190,7 +190,7 @@ def begin_idempotent_request(
         # second waits here until the first has committed its row.
         if _write_idempotency_row(session, actor, request, values, _build_ended_condition(now)):
             return None
-        row = _find_unexpired_row(session, actor, request)
+        row = _find_unexpired_idempotency_record(session, actor, request)
         if row is None or row.status is None:
             raise build_request_in_progress_error()
         return _build_earlier_response(row)
@@ -249,7 +249,7 @@ def _write_idempotency_row(
     return session.execute(upsert.returning(IdempotencyRecord.key)).first() is not None
 
 
-def _find_unexpired_row(
+def _find_unexpired_idempotency_record(
     session: Session, actor: Actor, request: IdempotentRequest
 ) -> IdempotencyRecord | None:
     """Return the live row of the key; a stale or expired row is removed."""

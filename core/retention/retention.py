@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
-from core.database.jobs import is_held_for_data
+from core.database.jobs import is_rejected_for_held_batch
 from core.database.session import Database
 from core.database.states import UNFINISHED, JobState
 from core.database.tables import EditedPart, Job, Model, Task
@@ -71,7 +71,7 @@ def find_deletable_files(
             archive=True, train=train, held_out=counts and (published or over)
         )
     # A job that its recipe held back is treated like a failed one: a person may retry it.
-    held_back = any(map(is_held_for_data, jobs))
+    held_back = any(map(is_rejected_for_held_batch, jobs))
     if held_back or states & {JobState.FAILED, JobState.CANCELLED}:
         gone = old and not model.keep_training_data
         return DeletableTaskFiles(

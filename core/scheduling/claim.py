@@ -31,7 +31,7 @@ from core.execution import batch_lines
 from core.execution.kinds import KINDS, Done
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage, words
-from core.lineage.coverage import find_missing_tasks, list_tasks_after_learning
+from core.lineage.coverage import find_missing_tasks, list_taught_tasks_after_learning
 from core.lineage.standing import ENDED
 from core.scheduling import turns
 from core.scheduling.eligible import (
@@ -127,7 +127,7 @@ def claim_job(
                 return None
             model = lineage.lock_model(session, job.model_id)
             # a decision was made between read and lock
-            if not _can_job_still_run(session, job, may_run):
+            if not _is_job_still_eligible(session, job, may_run):
                 missed.add(job.id)
                 continue
             claimed = _record_claim(
@@ -165,7 +165,7 @@ def _lock_next_job(
     return None, False
 
 
-def _can_job_still_run(session: Session, job: Job, may_run: ColumnElement[bool]) -> bool:
+def _is_job_still_eligible(session: Session, job: Job, may_run: ColumnElement[bool]) -> bool:
     return session.scalar(select(Job.id).where(Job.id == job.id, may_run)) is not None
 
 
@@ -229,7 +229,7 @@ def _store_starting_version(
             f"the job starts again from it, not from version {former_parent}."
         )
         job_log.add_log_line(session, job.id, ("warning", text), now)
-    tasks = list_tasks_after_learning(
+    tasks = list_taught_tasks_after_learning(
         lineage.find_lineage_head(session, model).manifest, task.number
     )
     job.warnings = [

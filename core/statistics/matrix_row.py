@@ -53,7 +53,7 @@ class RowFigures:
     images: int
 
 
-def compute_row_figures(
+def compute_version_accuracy_figures(
     tasks: Sequence[int], cells: Mapping[int, MatrixCellCounts], scenario: str
 ) -> RowFigures:
     """Return the figures of a version.

@@ -213,14 +213,14 @@ class BlobStorage:
         if self._store.get_local_path(self.make_blob_key(sha256)) is not None:
             return self._mark_as_damaged(sha256)
         self.remove_cached_file(sha256)  # the stored blob may still be sound
-        return _build_damage_error(self.make_blob_key(sha256))
+        return _build_damaged_blob_error(self.make_blob_key(sha256))
 
     def _mark_as_damaged(self, sha256: str) -> StoreCorrupt:
         key = self.make_blob_key(sha256)
         VERIFIED.forget_verified_name(self._get_object_name(key))
         if self._marks is not None:
             self._marks.mark_damaged(key)
-        return _build_damage_error(key)
+        return _build_damaged_blob_error(key)
 
     def delete(self, sha256: str) -> None:
         """Remove the blob from the store and the cache, if present."""
@@ -359,7 +359,7 @@ def require_object_digest(store: ObjectStorage, key: str, sha256: str) -> None:
         for chunk in store.read(key):
             digest.update(chunk)
         if digest.hexdigest() != sha256:
-            raise _build_damage_error(key)
+            raise _build_damaged_blob_error(key)
         if info is not None:
             VERIFIED.remember_verified(name, info.tag)
 
@@ -383,7 +383,7 @@ def verify_chunks(chunks: Iterator[bytes], key: str, sha256: str) -> Iterator[by
             yield pending
         pending = chunk
     if digest.hexdigest() != sha256:
-        raise _build_damage_error(key)
+        raise _build_damaged_blob_error(key)
     if pending is not None:
         yield pending
 
@@ -429,7 +429,7 @@ def _record_last_use(path: Path, status: os.stat_result) -> None:
         ) from None
 
 
-def _build_damage_error(key: str) -> DamagedBlob:
+def _build_damaged_blob_error(key: str) -> DamagedBlob:
     return DamagedBlob(
         f"The stored object {key} is damaged: its bytes have another digest.", extra={"object": key}
     )

@@ -107,7 +107,7 @@ class FolderStore:
         """Describe the object, or return None."""
         path = self._get_object_path(key)
         with self._translate_disk_errors():
-            return _read_info(key, path)
+            return _read_object_info(key, path)
 
     def delete(self, key: str) -> None:
         """Remove the object, and the folders that it leaves empty."""
@@ -156,7 +156,7 @@ class FolderStore:
                     yield from self._walk_folder(key, prefix)
             elif key.startswith(prefix):
                 with self._translate_disk_errors():
-                    info = _read_info(key, self.root / key)
+                    info = _read_object_info(key, self.root / key)
                 if info is not None:
                     yield info
 
@@ -304,7 +304,7 @@ def _make_file_entry_tag(path: Path) -> str:
         return ""
 
 
-def _read_info(key: str, path: Path) -> ObjectInfo | None:
+def _read_object_info(key: str, path: Path) -> ObjectInfo | None:
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -22,12 +22,12 @@ from core.database import job_log
 from core.database.jobs import (
     build_unfinished_condition,
     change_job_state,
-    is_held_for_data,
+    is_rejected_for_held_batch,
     record_job_creation,
 )
 from core.database.kinds import JobKind
 from core.database.session import Database
-from core.database.states import JobAction, JobState, find_next_state
+from core.database.states import JobAction, JobState, find_next_job_state
 from core.database.tables import Job, Model, Task, Version
 from core.errors import WrongState
 from core.jobs.job_response import build_job_response
@@ -126,7 +126,7 @@ def retry_job(
                 f"Job {open_one.id} learns this task again.", extra={"state": str(job.state)}
             )
         # raises for a state that allows no retry, and else changes nothing
-        state = find_next_state(open_one.state, JobAction.RETRY)
+        state = find_next_job_state(open_one.state, JobAction.RETRY)
         if (
             job.state != JobState.SUCCEEDED
             and override is not None
@@ -177,12 +177,12 @@ def _retry_task(again: RelearnRequest) -> Job:
                 extra={"state": str(job.state)},
             )
         return create_relearning_job(again)
-    if job.state == JobState.REJECTED and not is_held_for_data(job):
+    if job.state == JobState.REJECTED and not is_rejected_for_held_batch(job):
         raise WrongState(
             "The batch was rejected, and would be again: correct it and send it as a new task.",
             extra={"state": str(job.state)},
         )
-    find_next_state(job.state, JobAction.RETRY)
+    find_next_job_state(job.state, JobAction.RETRY)
     _requeue_job(again)
     return job
 
@@ -193,7 +193,7 @@ def _requeue_job(again: RelearnRequest) -> None:
     before = job.state
     patch = _choose_recipe_override(again)
     # Now, since it depends on the state and the error, which are replaced below.
-    was_held = is_held_for_data(job)
+    was_held = is_rejected_for_held_batch(job)
     if again.override is None and was_held:  # a retry means that the person has seen the findings
         patch = {**patch, "data_report": "warn"}
     former, parent = _remove_recipe_resources(job.recipe), job.parent_version

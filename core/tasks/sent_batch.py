@@ -88,7 +88,7 @@ def build_archive_key(name: str) -> str:
     return f"{archives.PREFIX}{name}"
 
 
-def make_task_of_batch(
+def make_next_task_of_batch(
     row: Model,
     batch: SpooledBatch,
     task_id: str,

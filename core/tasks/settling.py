@@ -14,7 +14,7 @@ from core.contract.patch import RecipePatch
 from core.contract.responses.audit import AuditData
 from core.contract.responses.job import JobOut
 from core.contract.responses.task import TaskOut
-from core.database.jobs import is_held_for_data
+from core.database.jobs import is_rejected_for_held_batch
 from core.database.session import Database
 from core.database.tables import Model, Task
 from core.errors import NotFound, WrongState
@@ -60,7 +60,7 @@ def continue_without_task(
     with db.write() as session:
         row, task, where = _lock_model_and_task(session, actor, model, number)
         if where is not TaskStanding.HELD:
-            raise _make_standing_error(
+            raise _make_wrong_standing_error(
                 row, task, where, "Only a task whose version is held can be passed over"
             )
         now = db.now(session)
@@ -87,7 +87,9 @@ def discard_task(
             can = words.join_words_with_conjunction(
                 [_format_task_standing(one) for one in DISCARDABLE], 10
             )
-            raise _make_standing_error(row, task, where, f"A task can be discarded that is {can}")
+            raise _make_wrong_standing_error(
+                row, task, where, f"A task can be discarded that is {can}"
+            )
         now = db.now(session)
         lineage.discard_task(row, task, now)
         decision = _SettlingDecision("task.discard", where, reason)
@@ -125,7 +127,7 @@ def relearn_task(
         row, task, task_standing = _lock_model_and_task(session, actor, model, number)
         if task.came_with_model:
             text = "No training image of it was ever here: promote a version that has it"
-            raise _make_standing_error(row, task, task_standing, text)
+            raise _make_wrong_standing_error(row, task, task_standing, text)
         last = retries.find_newest_job(session, task)
         is_lacked = task.standing in LACKED
         if (
@@ -136,7 +138,7 @@ def relearn_task(
         ):
             return build_job_response(session, last), False
         if task_standing not in LACKED:
-            raise _make_standing_error(
+            raise _make_wrong_standing_error(
                 row,
                 task,
                 task_standing,
@@ -161,7 +163,7 @@ def _explain_why_not_relearnable(
         return f"Version {model.head}, from which the line goes on, was taught it"
     if where in (TaskStanding.QUEUED, TaskStanding.RUNNING):
         return "Its job is under way"
-    if where is TaskStanding.REJECTED and not is_held_for_data(
+    if where is TaskStanding.REJECTED and not is_rejected_for_held_batch(
         retries.find_newest_job(session, task)
     ):
         return "Its archive cannot be used: send the batch again"
@@ -204,7 +206,9 @@ def _record_decision(
     )
 
 
-def _make_standing_error(model: Model, task: Task, where: TaskStanding, why: str) -> WrongState:
+def _make_wrong_standing_error(
+    model: Model, task: Task, where: TaskStanding, why: str
+) -> WrongState:
     name = words.describe_task(task)
     text = f"{name[0].upper()}{name[1:]} is {_format_task_standing(where)}. {why}."
     return WrongState(text, extra={"state": str(where), "standing": str(where)})

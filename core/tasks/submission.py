@@ -51,7 +51,7 @@ from core.tasks.sent_batch import (
     SpooledBatch,
     build_archive_key,
     build_repeated_response,
-    make_task_of_batch,
+    make_next_task_of_batch,
 )
 from core.tasks.task_response import build_task_response as shown_task
 from core.tasks.task_response import task_to_json
@@ -276,7 +276,7 @@ class BatchSubmission:
             ),
             *self._warn_of_repeats(same, there.expected_s),
         ]
-        task = make_task_of_batch(locked.model, batch, task_id, report, warnings, locked.now)
+        task = make_next_task_of_batch(locked.model, batch, task_id, report, warnings, locked.now)
         task.content_turn = repeats.compute_repeat_number_of_task(same, task.content_sha256)
         return task
 

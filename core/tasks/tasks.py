@@ -138,14 +138,14 @@ def _mark_images_deleted(
     )
     digests = {d for d in task.blob_digests if d}
     digests |= retention.delete_undo_file_rows(session, EditedPart.task_id == task.id)
-    digests |= _mark_features_deleted(session, row.id, number, now) | remove_model_totals(row)
+    digests |= _mark_task_features_deleted(session, row.id, number, now) | remove_model_totals(row)
     digests |= set(answers.remove_predictions(session, row.id, number))
     digests |= forget_trial_results(session, row.id, now)
     stored_bytes.mark_measurement_outdated(session, row.owner_id)
     return archives, sorted(digests)
 
 
-def _mark_features_deleted(session: Session, model: str, number: int, now: float) -> set[str]:
+def _mark_task_features_deleted(session: Session, model: str, number: int, now: float) -> set[str]:
     """Mark the features of a task's images as deleted in every version that has them.
 
     Return their digests.

@@ -58,7 +58,7 @@ def choose_trial(db: Database, actor: Actor, job_id: str, number: int) -> tuple[
         return build_trials_response(session, job), True
 
 
-def choose_overdue_trials(db: Database) -> list[str]:
+def choose_best_of_overdue_trials(db: Database) -> list[str]:
     """Choose the best trial of each job for which nobody chose in time, and return the jobs' ids."""
     chosen: list[str] = []
     with db.read() as session:

@@ -221,15 +221,15 @@ class Scrubber:
             return "missing", ""
         path = self._store.get_local_path(named.key)
         if path is not None:
-            _drop_cached_pages(str(path))
+            _drop_file_from_page_cache(str(path))
         digest = hashlib.sha256()
         # Thousands of tiny objects would otherwise cost far more than the rate allows.
-        self._wait_for_byte_rate(max(0, LEAST_BYTES - info.size))
+        self._wait_to_keep_byte_rate(max(0, LEAST_BYTES - info.size))
         try:
             for chunk in self._store.read(named.key):
                 digest.update(chunk)
                 self._bytes += len(chunk)
-                self._wait_for_byte_rate(len(chunk))
+                self._wait_to_keep_byte_rate(len(chunk))
         except StoreCorrupt:
             return "missing", ""
         return (None if digest.hexdigest() == named.sha256 else "digest"), info.tag
@@ -247,7 +247,7 @@ class Scrubber:
             self._db, BlobStorage(self._store, self._settings.make_folder("cache")), digests
         )
 
-    def _wait_for_byte_rate(self, count: int) -> None:
+    def _wait_to_keep_byte_rate(self, count: int) -> None:
         """Wait until the rate allows `count` more bytes."""
         # Unused time is not saved up: the scrub is never faster than its rate.
         self._free_at = max(self._free_at, time.monotonic()) + count / self._rate
@@ -304,7 +304,7 @@ def _find_marked_keys(session: Session, keys: list[str]) -> set[str]:
     )
 
 
-def _drop_cached_pages(path: str) -> None:
+def _drop_file_from_page_cache(path: str) -> None:
     """Drop a file's pages from memory, so that the disk itself is read.
 
     Pages mapped by a process stay.

@@ -214,7 +214,7 @@ def lease_upload_to_write(db: Database, actor: Actor, upload: str, offset: int) 
                 "it is, and go on there.",
                 retry_after_s=2,
             )
-        _require_few_pieces(session, row)
+        _require_upload_piece_allowed(session, row)
         # A request that has lost its lease has an older fence, and cannot advance the upload.
         row.fence += 1
         row.held_until = now + LEASE_S
@@ -399,7 +399,7 @@ def _require_upload_allowed(session: Session, row: Upload, most: int, now: float
     )
 
 
-def _require_few_pieces(session: Session, row: Upload) -> None:
+def _require_upload_piece_allowed(session: Session, row: Upload) -> None:
     """Check that the upload may have another piece."""
     max_pieces = SPARE_PIECES + row.length // LEAST_BYTES
     if (

@@ -30,7 +30,7 @@ from core.versions.metrics_summary import (
     ModelVersionsAndTasks,
     PublishedVersion,
     build_version_summary,
-    read_first_cells,
+    read_first_measurements_of_tasks,
 )
 from core.versions.versions import find_version
 
@@ -172,7 +172,7 @@ class _MetricsBasis:
         return sha256(to_json([*scalars, *rows, *self.classes, edits])).digest()
 
 
-def build_model_metrics(
+def read_model_accuracy_metrics(
     db: Database, actor: Actor, model: str, *, version: str, window: MatrixWindow = WHOLE
 ) -> MetricsOut:
     """Return rows (versions), columns (learned tasks), accuracy matrix and summary of `version`.
@@ -186,7 +186,7 @@ def build_model_metrics(
     """
     with db.read() as session:
         return _build_metrics_response(
-            session, _read_metrics_basis(session, actor, model, version), window
+            session, _read_metrics_response_data(session, actor, model, version), window
         )
 
 
@@ -199,9 +199,9 @@ def load_cached_metrics(
     version: str,
     window: MatrixWindow,
 ) -> CachedResponse:
-    """Return the response of `build_model_metrics` as JSON, from the cache where possible."""
+    """Return the response of `read_model_accuracy_metrics` as JSON, from the cache where possible."""
     with db.read() as session:
-        basis = _read_metrics_basis(session, actor, model, version)
+        basis = _read_metrics_response_data(session, actor, model, version)
         return kept.get_or_build_response(
             basis.digest_response(window),
             # JSON has no NaN or infinity.
@@ -209,7 +209,9 @@ def load_cached_metrics(
         )
 
 
-def _read_metrics_basis(session: Session, actor: Actor, model: str, version: str) -> _MetricsBasis:
+def _read_metrics_response_data(
+    session: Session, actor: Actor, model: str, version: str
+) -> _MetricsBasis:
     """Read the data that the response is made from."""
     owner = find_model(session, actor, model)
     requested = find_version(session, owner, version)
@@ -229,7 +231,7 @@ def _build_metrics_response(
     session: Session, basis: _MetricsBasis, window: MatrixWindow
 ) -> MetricsOut:
     published, learned = basis.published, basis.learned
-    first = read_first_cells(session, basis.model)
+    first = read_first_measurements_of_tasks(session, basis.model)
     existing_tasks = {number: task for number, task in learned.items() if task is not None}
     try:
         summarised = build_version_summary(

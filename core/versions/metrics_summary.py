@@ -53,7 +53,7 @@ class PublishedVersion(NamedTuple):
 
 
 class ModelVersionsAndTasks(NamedTuple):
-    """A model's versions and learned tasks, each by number, and the result of `read_first_cells`."""
+    """A model's versions and learned tasks, each by number, and the result of `read_first_measurements_of_tasks`."""
 
     published: Mapping[int, PublishedVersion]
     tasks: Mapping[int, LearnedTask]
@@ -118,7 +118,9 @@ _ANYTIME = (
 )
 
 
-def read_first_cells(session: Session, model: Model) -> dict[tuple[int, int], tuple[int, int]]:
+def read_first_measurements_of_tasks(
+    session: Session, model: Model
+) -> dict[tuple[int, int], tuple[int, int]]:
     """Return (correct, total) of each task's first measurements, by (version, task).
 
     These are the cells from before the task was learned and from when it was learned, for each task
@@ -150,7 +152,7 @@ def build_version_summary(
     rows = [one.row for one in published.values() if one.row.version != version]
     rows.append(replace(published[version].row, tasks=taught))
     row, per_class = _read_matrix_row(session, model, version)
-    recorded = _read_recorded_figures(session, model)
+    recorded = _read_figures_over_all_tasks(session, model)
     stored = {n: (of["last"], of["forgetting"]) for n, of in recorded[ROW].items()}
     stages = StoredLineageAccuracyMatrix(rows, first, row, stored, version, model.scenario)
     lineage = [one.version for one in stages.line]
@@ -161,7 +163,7 @@ def build_version_summary(
         **_build_stage_figures(recorded, lineage[1:]),
         **_build_version_figures(session, model, version, recorded["knn_probe"].get(version)),
         "sure": choose_sure_threshold(session, model, version),
-        "adp_mean": _read_anytime_means(session, model, recorded["adp"], lineage[1:]),
+        "adp_mean": _read_anytime_accuracy_means(session, model, recorded["adp"], lineage[1:]),
         "seconds": [published[number].seconds for number in lineage[1:]],
         "bytes": [published[number].bytes for number in lineage[1:]],
         "degenerate": matrix.find_single_class_tasks(stages, classes),
@@ -183,7 +185,7 @@ def _read_matrix_row(
     return read_matrix_row(session, model.id, version), counts
 
 
-def _read_recorded_figures(session: Session, model: Model) -> _Recorded:
+def _read_figures_over_all_tasks(session: Session, model: Model) -> _Recorded:
     """Return the figures recorded for all tasks together."""
     recorded: dict[str, dict[int, Any]] = {name: {} for name in (*_NUMBERS, *_DOCUMENTS)}
     connection, of_model = session.connection(), {"model": model.id}
@@ -250,7 +252,7 @@ def _read_calibration(document: dict[str, Any] | None) -> CalibrationOut | None:
     return None if document is None else cast(CalibrationOut, document)
 
 
-def _read_anytime_means(
+def _read_anytime_accuracy_means(
     session: Session, model: Model, measured: Mapping[int, Any], line: Sequence[int]
 ) -> list[list[TaskAccuracy] | None]:
     """Return the mean accuracies by task of each version; None where the job did not measure them.

@@ -146,7 +146,7 @@ def change_webhook(
             row.events if (events := patch.get("events")) is None else _check_event_types(events)
         )
         if "model" in patch:
-            row.model_id = _find_only_model(session, actor, row, patch["model"])
+            row.model_id = _find_only_model_of_webhook(session, actor, row, patch["model"])
         if (enabled := patch.get("enabled")) is not None:
             _set_webhook_enabled(session, row, enabled, now)
         session.flush()
@@ -367,7 +367,9 @@ def _check_event_types(events: Sequence[str]) -> list[str]:
     return [event for event in EVENTS if event in events]
 
 
-def _find_only_model(session: Session, actor: Actor, row: Webhook, model: str | None) -> str | None:
+def _find_only_model_of_webhook(
+    session: Session, actor: Actor, row: Webhook, model: str | None
+) -> str | None:
     """Return the id of the only model that a webhook is notified of; None for all models."""
     if model is None:
         return None

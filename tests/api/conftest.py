@@ -22,7 +22,7 @@ from core.database.states import JobAction
 from core.database.tables import Owner
 from core.keys import keys
 from core.recipe.catalogue import load_catalogue
-from core.recipe.code_version import compute_code_version
+from core.recipe.code_version import compute_learning_code_digest
 from core.requests.actor import Actor
 from core.settings import Settings
 from tools.service import link_catalogue_for_tests
@@ -43,7 +43,7 @@ def catalogue_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, lent = tmp_path_factory.mktemp("catalogue"), tmp_path_factory.mktemp("lent")
     link_catalogue_for_tests(lent)
     load_catalogue(Settings(data_dir=lent))
-    shutil.copy(lent / "catalogue" / f"{compute_code_version()}.json", folder)
+    shutil.copy(lent / "catalogue" / f"{compute_learning_code_digest()}.json", folder)
     return folder
 
 

@@ -20,7 +20,7 @@ from perennial import BadAnswer, types
 from perennial.bars import open_job_bar, open_transfer_bar
 from perennial.guard import (
     build_api_path,
-    drop_unsafe_value,
+    drop_unsafe_header_value,
     escape_json_text,
     make_safe_filename,
     parse_header_number,
@@ -122,17 +122,17 @@ def test_parts_of_a_path_and_numbers_are_nothing_else() -> None:
     assert (
         parse_whole_number(3, "version"),
         parse_header_number("10", "Length"),
-        drop_unsafe_value('"tag"'),
+        drop_unsafe_header_value('"tag"'),
     ) == (
         3,
         10,
         '"tag"',
     )
     assert (
-        drop_unsafe_value("\x9b")
-        == drop_unsafe_value("a b")
-        == drop_unsafe_value(None)
-        == drop_unsafe_value("a" * 3000)
+        drop_unsafe_header_value("\x9b")
+        == drop_unsafe_header_value("a b")
+        == drop_unsafe_header_value(None)
+        == drop_unsafe_header_value("a" * 3000)
         == ""
     )
     for part in ("", ".", "..", "\ud800", "a" * 3000):

@@ -172,7 +172,7 @@ def compare_methods(
         work = ComparisonWorkload(
             len(data.learned.labels), len(data.held_out.labels), options.epochs
         )
-        rates = _measure_first_pass_rates(data, base, options.rows)
+        rates = _measure_seconds_of_first_passes(data, base, options.rows)
         say(describe_estimate(rates, work, options.rows, count_usable_cores()))
         outcomes = _run_compared_methods(data, photos, base, options, say, serve)
     document = {
@@ -247,7 +247,7 @@ def _describe_data(data: SplitPixels, say: Say) -> None:
     )
 
 
-def _measure_first_pass_rates(
+def _measure_seconds_of_first_passes(
     data: SplitPixels, base: ComparisonBase, rows: tuple[str, ...]
 ) -> SecondsPerImage:
     """Measure the first passes. A network is trained for this only if a row trains one."""

@@ -157,7 +157,7 @@ def _build_distribution_row(distribution: metadata.Distribution) -> str:
     fields = distribution.metadata
     texts = len(fields.get_all("License-File") or ())
     version = distribution.version.partition("+")[0]  # without the build, as in the constraints
-    name, address = fields["Name"], find_project_address(distribution)
+    name, address = fields["Name"], find_distribution_homepage(distribution)
     return f"| {name} | {version} | {find_licence_name(distribution)} | {texts} | {address} |\n"
 
 
@@ -196,7 +196,7 @@ def _read_metadata_field(distribution: metadata.Distribution, name: str) -> str:
     return str(fields[name]).strip() if name in fields else ""
 
 
-def find_project_address(distribution: metadata.Distribution) -> str:
+def find_distribution_homepage(distribution: metadata.Distribution) -> str:
     """Return the address of a distribution's project, or "" if it names none."""
     fields = distribution.metadata
     home = _read_metadata_field(distribution, "Home-page")

@@ -142,13 +142,13 @@ def _compute_ray_colours(thing: ColouredSolid, view: SceneView, rays: Points) ->
     if len(points):
         normals = _compute_surface_normals(thing.solid, points)
         plain = thing.colour(points, normals)
-        colours[is_thing] = _compute_lit_colours(
+        colours[is_thing] = _compute_colours_under_light(
             thing, view, points, normals, plain, -rays[is_thing]
         )
     points = view.eye + rays[is_table] * to_table[is_table, None].astype(np.float32)
     if len(points):
         normals = np.broadcast_to(convert_to_floats((0, 1, 0)), points.shape)
-        lit = _compute_lit_colours(
+        lit = _compute_colours_under_light(
             thing, view, points, normals, view.table(points / thing.reach), None
         )
         # The table fades into the wall far away.
@@ -186,7 +186,7 @@ def _compute_surface_normals(solid: Solid, points: Points) -> Points:
     return convert_to_floats(normals / np.maximum(compute_vector_lengths(normals), 1e-9)[:, None])
 
 
-def _compute_lit_colours(
+def _compute_colours_under_light(
     thing: ColouredSolid,
     view: SceneView,
     points: Points,

@@ -274,7 +274,7 @@ class JobAttempt:
 
     def _store_event(self, event: JobEvent) -> None:
         try:
-            progress.record_process_events(self._tools.db, self._claim, [event])
+            progress.store_job_process_events(self._tools.db, self._claim, [event])
         except SQLAlchemyError as error:
             if not is_database_outage(error):
                 raise

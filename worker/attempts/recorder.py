@@ -57,7 +57,7 @@ class JobEventRecorder:
         # Added before the write, so that an outage loses nothing.
         self._kept += [self._add_inspection_duration(event) for event in events]
         try:
-            progress.record_process_events(self._db, self._claim, self._kept)
+            progress.store_job_process_events(self._db, self._claim, self._kept)
         except SQLAlchemyError as error:
             if not is_database_outage(error):
                 raise

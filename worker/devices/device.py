@@ -20,7 +20,7 @@ from worker.devices.device_check import (
     DeviceReport,
     build_cpu_report,
     check_device,
-    is_gpu_check_needed,
+    is_gpu_requested_or_present,
 )
 
 log = structlog.get_logger(__name__)
@@ -54,7 +54,7 @@ class DeviceWatch:
         self._report = build_cpu_report(None)
         self._thread: threading.Thread | None = None
         self._check_at: float | None = (
-            time.monotonic() if is_gpu_check_needed(self._asked) else None
+            time.monotonic() if is_gpu_requested_or_present(self._asked) else None
         )
         self._losses = 0
         self.device = WorkerDevice("cpu")

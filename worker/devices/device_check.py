@@ -112,7 +112,7 @@ def _check_cuda() -> DeviceReport:
         )
         return report
     name, capability = torch.cuda.get_device_name(0), torch.cuda.get_device_capability(0)
-    report["problem"] = find_arch_problem(name, capability, torch.cuda.get_arch_list())
+    report["problem"] = explain_missing_gpu_kernels(name, capability, torch.cuda.get_arch_list())
     if report["problem"] is not None:
         return report
     side = torch.ones(_SIDE, _SIDE, device="cuda")
@@ -132,7 +132,7 @@ def _check_cuda() -> DeviceReport:
     return report
 
 
-def find_arch_problem(
+def explain_missing_gpu_kernels(
     name: str, capability: tuple[int, int], built_for: Sequence[str]
 ) -> str | None:
     """Return why a build of torch has no kernels for a GPU, or None if it has.
@@ -175,7 +175,7 @@ def build_cpu_report(problem: str | None) -> DeviceReport:
     }
 
 
-def is_gpu_check_needed(device: str) -> bool:
+def is_gpu_requested_or_present(device: str) -> bool:
     """Return True if a GPU is requested, or the machine has a driver for one."""
     return device == "cuda" or (device == "auto" and machine.may_open_cuda())
 

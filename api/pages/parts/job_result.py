@@ -88,7 +88,7 @@ def _has_training_images(db: Database, actor: Actor, job: JobOut) -> bool:
 def _read_task_accuracies(
     db: Database, actor: Actor, model: str, version: int, taught: list[int]
 ) -> list[TaskAccuracy]:
-    row = metrics.build_model_metrics(
+    row = metrics.read_model_accuracy_metrics(
         db, actor, model, version=str(version), window=MatrixWindow((version, version))
     )
     cells = row["accuracy_matrix"][0] if row["accuracy_matrix"] else []

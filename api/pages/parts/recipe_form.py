@@ -10,10 +10,10 @@ from typing import Any, cast
 from api.pages.parts.schema_form import (
     FormField,
     InvalidFormValues,
+    build_form_fields,
     compute_form_patch,
     convert_patch_to_inputs,
     iterate_form_input_names,
-    list_form_fields,
 )
 from core.admission import recipe_preview
 from core.contract.catalogue import Catalogue
@@ -131,8 +131,8 @@ def build_recipe_form(
         methods,
         presets,
         name,
-        () if entry is None else list_form_fields(entry["schema"], hyper, "method."),
-        list_form_fields(catalogue["recipe"]["schema"], current, without=_CHOSEN_ELSEWHERE),
+        () if entry is None else build_form_fields(entry["schema"], hyper, "method."),
+        build_form_fields(catalogue["recipe"]["schema"], current, without=_CHOSEN_ELSEWHERE),
         dict(inputs),
     )
     if base is None:
@@ -150,12 +150,12 @@ def list_input_names(catalogue: Catalogue) -> tuple[str, ...]:
     input_names = {
         CHOICE,
         *iterate_form_input_names(
-            list_form_fields(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE)
+            build_form_fields(catalogue["recipe"]["schema"], {}, without=_CHOSEN_ELSEWHERE)
         ),
     }
     for entry in catalogue["methods"].values():
         input_names |= set(
-            iterate_form_input_names(list_form_fields(entry["schema"], {}, "method."))
+            iterate_form_input_names(build_form_fields(entry["schema"], {}, "method."))
         )
     return tuple(sorted(input_names))
 

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from api.pages.parts import words
-from api.static_files import build_static_path
+from api.static_files import build_static_file_url_path
 
 FOLDER = Path(__file__).parents[2] / "templates"
 POLICY = (
@@ -146,5 +146,5 @@ def _build_template_environment() -> Environment:
         next_batch=words.find_advised_batch_form_query,
         segment=lambda text: quote(str(text), safe=""),
     )
-    environment.globals["static"] = build_static_path
+    environment.globals["static"] = build_static_file_url_path
     return environment

@@ -57,7 +57,7 @@ class InvalidFormValues(Exception):
         self.errors = dict(errors)
 
 
-def list_form_fields(
+def build_form_fields(
     schema: Mapping[str, Any],
     current: Mapping[str, Any],
     prefix: str = "",
@@ -145,7 +145,7 @@ def _build_form_field(
         return FormField(path, label, kind, current, minimum=low, maximum=high, nullable=nullable)
     if kind == "object" and of.get("properties"):
         inner = current if isinstance(current, Mapping) else {}
-        fields = list_form_fields({**of, "$defs": definitions}, inner, f"{path}.")
+        fields = build_form_fields({**of, "$defs": definitions}, inner, f"{path}.")
         return FormField(path, label, "group", current, nullable=nullable, fields=fields)
     return FormField(path, label, "json", current, nullable=nullable)
 

@@ -55,7 +55,7 @@ def replace_requests_by_buttons(text: str) -> str:
 def find_model_form_path(text: str) -> str | None:
     """Return the path of the form that makes the model a sentence asks for, or None if it asks for
     none."""
-    for step in _list_named_requests(text):
+    for step in _list_requests_in_text(text):
         body = step.body
         if step.path != "/v1/models" or body is None:
             continue
@@ -75,7 +75,7 @@ def find_model_form_path(text: str) -> str | None:
 def find_advised_batch_form_query(text: str) -> str | None:
     """Return the query of the batch form, filled in with the recipe a sentence advises; or None."""
     advised = next(
-        (one.recipe for one in _list_named_requests(text) if one.recipe is not None), None
+        (one.recipe for one in _list_requests_in_text(text) if one.recipe is not None), None
     )
     if advised is not None:
         return urlencode({"recipe": json.dumps(advised)})
@@ -83,7 +83,7 @@ def find_advised_batch_form_query(text: str) -> str | None:
     return None if match is None else urlencode({"recipe": match[1]})
 
 
-def _list_named_requests(text: str) -> list[ApiStep]:
+def _list_requests_in_text(text: str) -> list[ApiStep]:
     return [step for _, _, step in find_requests_in_sentence(text)]
 
 

@@ -23,11 +23,11 @@ from perennial.errors import (
     Unavailable,
     WaitTimeout,
 )
-from perennial.guard import build_api_path, drop_unsafe_value, parse_whole_number
+from perennial.guard import build_api_path, drop_unsafe_header_value, parse_whole_number
 from perennial.retry import may_service_recover
 from perennial.shapes import convert_from_json
 from perennial.text import make_text_one_line
-from perennial.words import describe_held_version, explain_missing_base
+from perennial.words import describe_held_version, explain_missing_base_weights
 
 NOT_MODIFIED = 304
 # Pauses grow from the first to the second: a short job is reported at once, and a long one costs
@@ -85,7 +85,7 @@ class AsyncJobHandle:
         if response.status_code != NOT_MODIFIED or self.job is None:
             self.job, self._etag = (
                 convert_from_json(types.Job, response.json()),
-                drop_unsafe_value(response.headers.get("ETag")),
+                drop_unsafe_header_value(response.headers.get("ETag")),
             )
         return self.job
 
@@ -145,7 +145,7 @@ class AsyncJobHandle:
                 if job.is_terminal:
                     break
                 # Only a person can end this wait, so it is reported instead of continued.
-                if (lacking := explain_missing_base(job)) is not None:
+                if (lacking := explain_missing_base_weights(job)) is not None:
                     raise BaseUnavailable(lacking)
                 if until is not None and time.monotonic() > until:
                     raise WaitTimeout(_describe_wait_timeout(job, timeout))

@@ -110,7 +110,7 @@ def cli_command(
         ) -> Any:
             is_json = is_json or jq is not None
             form = (
-                listing.pop_listing_options(values, columns, is_json=is_json)
+                listing.pop_listing_format_options(values, columns, is_json=is_json)
                 if has_rows
                 else listing.ListingFormat()
             )

@@ -102,7 +102,7 @@ NAMES = ("columns", "is_csv", "is_quiet", "has_headers")
 """Names of the parameters that `build_listing_options` adds."""
 
 
-def pop_listing_options(
+def pop_listing_format_options(
     values: dict[str, Any], columns: Sequence[str] | None, *, is_json: bool
 ) -> ListingFormat:
     """Remove the parameters of a listing from those of a command, and return them as a form.

@@ -42,7 +42,7 @@ from core.execution.editing.renaming import write_renamed_result
 from core.execution.prepare import (
     adapt_stored_recipe,
     fetch_blob_if_sound,
-    fetch_earlier_task,
+    fetch_files_of_earlier_task,
     fetch_version_parts,
     find_held_out_features,
 )
@@ -162,7 +162,7 @@ class EditChain:
         named = {part.name: part for part in version.parts}
         manifest = version.manifest.model_copy(
             update={
-                "knn_probe": self._select_kept_probe(),
+                "knn_probe": self._select_probe_of_unchanged_tasks(),
                 "temperature": select_fallback_temperature(
                     facts, self._edited, self._taught_tasks, version.manifest.temperature
                 ),
@@ -170,7 +170,7 @@ class EditChain:
         )
         return EditedVersionState(manifest, named, version.class_numbers)
 
-    def _select_kept_probe(self) -> KnnProbeResult | None:
+    def _select_probe_of_unchanged_tasks(self) -> KnnProbeResult | None:
         """Return the head's k-NN probe of the tasks that stay as they are."""
         probe = self._facts.probe
         if probe is None:
@@ -378,7 +378,7 @@ class EditChain:
         data, task = self._edited.get(number), self._facts.tasks[number]
         if data is None:
             assert task.train_sha256 is not None, "checked when the facts were read"
-            earlier = fetch_earlier_task(self._blobs, task, None, None)
+            earlier = fetch_files_of_earlier_task(self._blobs, task, None, None)
             return TaskToLearn(
                 number=number,
                 classes=sorted(task.classes),
@@ -417,7 +417,9 @@ class EditChain:
                 continue
             if data is None:
                 kept = self._held_out_features.get(number)
-                listed.append(fetch_earlier_task(self._blobs, facts.tasks[number], None, kept))
+                listed.append(
+                    fetch_files_of_earlier_task(self._blobs, facts.tasks[number], None, kept)
+                )
             else:
                 has_images = data.held_out is not None and bool(data.held_out.remaining_labels)
                 listed.append(

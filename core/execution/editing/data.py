@@ -90,7 +90,7 @@ def build_edited_data(
         edits = changes.images.get((number, "held_out"), {})
         held_out = rewrite.apply_edit_to_labels(labels, edits, changes.classes)
     if number in changes.dropped:
-        train, held_out = (_mark_all_removed(part) for part in (train, held_out))
+        train, held_out = (_mark_all_images_removed(part) for part in (train, held_out))
     elif train is not None and not train.remaining_labels:
         raise Invalid(
             f"Task {number} would have no training image left. Remove the whole task instead: "
@@ -158,7 +158,7 @@ def build_edited_data(
     )
 
 
-def _mark_all_removed(part: EditedLabels | None) -> EditedLabels | None:
+def _mark_all_images_removed(part: EditedLabels | None) -> EditedLabels | None:
     return None if part is None else EditedLabels(part.before, [None] * len(part.before))
 
 
@@ -275,7 +275,7 @@ def _read_removed_paths(
     try:
         path = blobs.fetch_verified_file(digest)
         train, held_out = _complete_edited_labels(path, parts, changes)
-        return rewrite.read_removed_paths(path, train, held_out)
+        return rewrite.read_paths_of_removed_images(path, train, held_out)
     except (StoreCorrupt, ValueError):  # the damage has been recorded; nothing needs them
         return []
 

@@ -21,7 +21,7 @@ from core.edits.checks import EditChanges, check_operations
 from core.edits.operations import Operation
 from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid, PerennialError
-from core.execution.parent_parts import list_own_parts, list_parts_to_continue
+from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
 from core.execution.prepare import adapt_stored_recipe, find_erased_tasks
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
@@ -118,7 +118,10 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
                 task = tasks[number]
                 if task.train_deleted_at is not None or task.data_deleted_at is not None:
                     raise _make_gone_error(f"The training images of task {number} were deleted")
-        parts, base_parts = list_parts_to_continue(session, start), list_own_parts(session, base)
+        parts, base_parts = (
+            list_parts_needed_to_continue(session, start),
+            list_parts_of_version_itself(session, base),
+        )
         # Learning from damaged parts would carry the damage into every later version.
         keys = [
             BlobStorage.make_blob_key(part.sha256)

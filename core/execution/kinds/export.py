@@ -12,7 +12,7 @@ from sqlalchemy import delete
 from core.contract.jobs.export_job import ExportResult
 from core.contract.reports.report import ExportReport
 from core.database.kinds import JobKind as Name
-from core.database.states import JobAction, find_next_state
+from core.database.states import JobAction, find_next_job_state
 from core.database.tables import ExportedDownload, Model
 from core.errors import Unavailable
 from core.execution import exporters
@@ -106,7 +106,7 @@ def _store_version_download(
     with work.db.write() as session:
         job = lock_claimed_job(session, work.claim)
         # Raises if a stop was requested, before anything is registered.
-        find_next_state(job.state, JobAction.FINISH)
+        find_next_job_state(job.state, JobAction.FINISH)
         # Until the transaction ends, no sweep deletes the blob that it is about to name.
         references.lock_references_shared(session)
         if not blobs.has(sha256):  # deleted as unused after it was stored

@@ -17,7 +17,7 @@ from core.contract.jobs.hub import HubDownloadRequest
 from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
 from core.database.job_log import Line
 from core.database.kinds import JobKind as Name
-from core.database.states import JobAction, find_next_state
+from core.database.states import JobAction, find_next_job_state
 from core.database.tables import FetchedWeights, Model
 from core.errors import BaseInvalid, StorageFull, Unavailable, WeightsUnavailable
 from core.execution import weights as turns
@@ -229,7 +229,7 @@ def _make_version_zero(
     with work.db.write() as session:
         job = lock_claimed_job(session, work.claim)
         # Raises if a stop was requested, before anything is made.
-        find_next_state(job.state, JobAction.FINISH)
+        find_next_job_state(job.state, JobAction.FINISH)
         # Until the transaction ends, no sweep deletes the blob that it is about to name.
         references.lock_references_shared(session)
         # it was deleted as unused after it was stored
@@ -240,7 +240,7 @@ def _make_version_zero(
             return
         part, origin = version_zero.build_weights_part(pretrained, weights)
         start = version_zero.VersionZeroStart(
-            [part], origin, version_zero.find_pixel_statistics(pretrained, model)
+            [part], origin, version_zero.find_pixel_statistics_of_weights(pretrained, model)
         )
         seed, now = int(job.recipe.get("seed", 0)), work.db.now(session)
         version_zero.add_version_zero(

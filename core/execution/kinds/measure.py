@@ -22,7 +22,7 @@ from core.database.tables import Job, Model, Task
 from core.execution import batch_lines
 from core.execution.kinds.kind import Kind, Work
 from core.execution.kinds.uploaded_batch import decode_uploaded_batch
-from core.execution.parent_parts import list_own_parts
+from core.execution.parent_parts import list_parts_of_version_itself
 from core.ingest.ingest import IngestedBatch, IngestStopped
 from core.jobs.fence import lock_claimed_job
 from core.lineage import lineage
@@ -111,7 +111,7 @@ def _prepare_measurement(work: Work) -> Path:
         task = _find_measured_task(session, job)
         version = lineage.find_numbered_version(session, model, ADOPTED_VERSION)
         assert version is not None and task.held_out_sha256 is not None, "they came with the model"
-        parts = list_own_parts(session, version)
+        parts = list_parts_of_version_itself(session, version)
     with damage.explain_damage_errors_of_model(work.db, model.id):
         spec = MeasureSpec(
             work="measure",

@@ -12,7 +12,7 @@ from core.export import model_card
 from core.export.card_code import find_architecture_family
 from core.export.format import Format, Version
 from core.export.image_reader import build_reader_files
-from core.export.zip_entries import add_text_entry, add_zip_entry
+from core.export.zip_entries import add_text_to_zip, add_zip_entry
 from core.files.merged import MergedTensors
 
 _BASE_PART = "base"
@@ -61,7 +61,7 @@ class SafetensorsZip(Format):
         # Stored: weights hardly shrink, and another release of zlib would give other bytes.
         with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
             add_zip_entry(archive, "model.safetensors", merged.size, merged.read_chunks())
-            add_text_entry(archive, "config.json", config + "\n")
-            add_text_entry(archive, "README.md", model_card.render_download_readme(version))
+            add_text_to_zip(archive, "config.json", config + "\n")
+            add_text_to_zip(archive, "README.md", model_card.render_download_readme(version))
             for name, text in build_reader_files(version.manifest.image).items():
-                add_text_entry(archive, name, text)
+                add_text_to_zip(archive, name, text)

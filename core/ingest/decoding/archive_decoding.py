@@ -19,7 +19,7 @@ from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.inspect import open_file_read_only
 from core.ingest.layout import IGNORED, ArchiveLayout
 from core.ingest.limits import Limits
-from core.ingest.members import DEFLATED, ArchiveMembers, copy_unpacked_member
+from core.ingest.members import DEFLATED, ArchiveMembers, copy_unpacked_archive_member
 from core.ingest.reader import Contents
 from core.ingest.report import DecodingResult, build_crash_refusal, build_slow_refusal
 
@@ -236,7 +236,7 @@ def _unpack_array_member(source: Path, members: ArchiveMembers, i: int, path: Pa
     out = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         with open_file_read_only(source) as fd:
-            copy_unpacked_member(fd, members, i, out)
+            copy_unpacked_archive_member(fd, members, i, out)
     finally:
         os.close(out)
 

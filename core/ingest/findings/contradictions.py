@@ -144,7 +144,7 @@ def add_earlier_contradictions(
     """
     pixels, labels = _get_digests_and_labels(traces)
     number_of = {name: number for number, name in enumerate(traces.classes)}
-    numbered = [_number_labels_commonly(theirs, number_of) for _, theirs in tasks]
+    numbered = [_number_labels_across_batches(theirs, number_of) for _, theirs in tasks]
     starts = np.cumsum([0, *map(len, numbered)])
     their_labels = np.concatenate([np.zeros(0, np.int64), *numbered])
     # The empty parts give shape and type where there are no tasks.
@@ -208,7 +208,7 @@ def _get_digests_and_labels(traces: ImageTraces) -> tuple[Digests, Rows]:
     return traces.pixels, traces.labels
 
 
-def _number_labels_commonly(traces: ImageTraces, number_of: dict[str, int]) -> Rows:
+def _number_labels_across_batches(traces: ImageTraces, number_of: dict[str, int]) -> Rows:
     """Return the labels of traces in one common numbering, to which new classes are added."""
     _, labels = _get_digests_and_labels(traces)
     for name in traces.classes:
@@ -222,9 +222,11 @@ def _find_contradicting_pairs(
     """Yield (earlier row, new row): the first earlier image with equal pixels and another label."""
     # By half of each digest first: few of a large past are equal to any image of a small batch.
     candidates = np.flatnonzero(
-        np.isin(_view_digest_prefixes(pixels), _view_digest_prefixes(new_pixels))
+        np.isin(
+            _view_digest_prefixes_as_integers(pixels), _view_digest_prefixes_as_integers(new_pixels)
+        )
     )
-    earlier, new = _view_as_keys(pixels[candidates]), _view_as_keys(new_pixels)
+    earlier, new = _view_digests_as_bytes(pixels[candidates]), _view_digests_as_bytes(new_pixels)
     # Stable, so that the first of several equal images is the one that is named.
     order = np.argsort(earlier, kind="stable")
     ordered, order = earlier[order], candidates[order]
@@ -246,11 +248,11 @@ def _remove_equal_pairs(
             yield first, row
 
 
-def _view_digest_prefixes(digests: Digests) -> npt.NDArray[np.uint64]:
+def _view_digest_prefixes_as_integers(digests: Digests) -> npt.NDArray[np.uint64]:
     return np.ascontiguousarray(digests).view(np.uint64)[:, 0]
 
 
-def _view_as_keys(digests: Digests) -> npt.NDArray[np.bytes_]:
+def _view_digests_as_bytes(digests: Digests) -> npt.NDArray[np.bytes_]:
     return np.ascontiguousarray(digests).view(f"S{DIGEST_BYTES}").ravel()
 
 

@@ -82,7 +82,7 @@ def _read_npz_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Cont
     ArchiveTooLarge, LabelsInvalid.
     """
     layout = ArchiveLayout("npz", of=array("l", bytes(0)))
-    arrays = _find_known_arrays(fd, members, layout)
+    arrays = _find_known_npz_arrays(fd, members, layout)
     images, test = arrays["images"], arrays.get("test_images")
     for item in (images, test):
         if item is not None:
@@ -120,7 +120,7 @@ def _read_npz_contents(fd: int, members: ArchiveMembers, limits: Limits) -> Cont
     )
 
 
-def _find_known_arrays(
+def _find_known_npz_arrays(
     fd: int, members: ArchiveMembers, layout: ArchiveLayout
 ) -> dict[str, _NpyMember]:
     """Return the known arrays by name, at least images and labels.

@@ -382,7 +382,7 @@ class _TarScan:
         name = normalise_entry_path(raw)
         if isinstance(self._source, GzipSource):
             self._source.current = name
-        _check_entry_kind(kind, name, raw, size)
+        _check_tar_entry_type(kind, name, raw, size)
         # The oldest tars mark a folder by its slash alone.
         if kind == b"5" or raw.endswith("/"):
             self._source.skip_bytes(size + -size % BLOCK)
@@ -416,7 +416,7 @@ class _TarScan:
         self.members.append_member(name, offset, size, size, STORED, NO_CRC)
 
 
-def _check_entry_kind(kind: bytes, name: str, raw: str, size: int) -> None:
+def _check_tar_entry_type(kind: bytes, name: str, raw: str, size: int) -> None:
     if kind in (b"1", b"2"):
         raise ArchiveHostile(f"The entry {quote_name(name)} is a link.")
     if kind in (b"3", b"4", b"6"):

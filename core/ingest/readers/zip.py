@@ -155,7 +155,7 @@ def scan_zip(
                 _check_unpacked_size(fd, entry, data_offset, name)
         refuse_nested_archive(name, first)
         members.append_member(name, data_offset, entry.packed, entry.size, entry.method, entry.crc)
-    _require_no_overlap(fd, starts, stops)
+    _require_no_overlapping_entries(fd, starts, stops)
     if check_ratio:
         _check_compression_ratio(unpacked, file_bytes, limits)
     members.notes += filter(None, [encoded.build_encoding_note()])
@@ -465,7 +465,7 @@ def _check_unpacked_size(fd: int, entry: _ZipEntry, data_offset: int, name: str)
         return
 
 
-def _require_no_overlap(
+def _require_no_overlapping_entries(
     fd: int, starts: "np.ndarray[Any, Any]", stops: "np.ndarray[Any, Any]"
 ) -> None:
     order = np.argsort(starts, kind="stable")

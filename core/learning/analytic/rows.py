@@ -82,7 +82,7 @@ def draw_rows_per_class(rows: LabelledFeatureRows, per_class: int) -> Tensor:
     drawn = torch.zeros(len(rows), dtype=torch.bool)
     if not len(rows):
         return drawn
-    order = order_by_key(rows.keys)
+    order = sort_rows_by_key(rows.keys)
     classes = rows.classes.cpu()
     # The stable sort keeps the order of keys within a class.
     order = order[torch.sort(classes[order], stable=True).indices]  # by class, then by key
@@ -98,7 +98,7 @@ def draw_rows_per_class(rows: LabelledFeatureRows, per_class: int) -> Tensor:
     return drawn
 
 
-def order_by_key(keys: Tensor) -> Tensor:
+def sort_rows_by_key(keys: Tensor) -> Tensor:
     """Return the order of keys uint8 [n, 16] compared as byte strings, int64 [n].
 
     Equal keys stay in their given order.

@@ -84,7 +84,7 @@ class FeatureSums:
         )
 
 
-def add_task_sums(
+def add_feature_sums_of_tasks(
     parts: Iterable[tuple[Mapping[str, Tensor], Sequence[int]]], classes: int
 ) -> FeatureSums:
     """Add the sums of several tasks.

@@ -48,7 +48,7 @@ class LayerCurvatures:
                     raise ValueError(f"{bias} is given without {weight}")
                 continue
             of_weight, of_bias = displacements[weight], displacements.get(bias)
-            d = _join_displacement(layer, block, of_weight, of_bias)
+            d = _join_weight_and_bias_displacement(layer, block, of_weight, of_bias)
             # TF32 would round a penalty to ten bits, and the forecast of a loss with it.
             with use_full_precision(d.device):
                 r = block.multiply_by_curvature(d).to(d.dtype)
@@ -126,7 +126,7 @@ def _get_parameter_names(layer: str, displacements: Mapping[str, Tensor]) -> tup
     return f"{layer}{joint}weight", f"{layer}{joint}bias"
 
 
-def _join_displacement(
+def _join_weight_and_bias_displacement(
     layer: str, block: CurvatureBlock, weight: Tensor, bias: Tensor | None
 ) -> Tensor:
     """Return the displacement d [o, w]: the weight by rows, the bias as last column.

@@ -186,7 +186,7 @@ class LowRankFactor(KroneckerFactor):
         vectors, singular, _ = torch.linalg.svd(torch.cat(roots, 1), full_matrices=False)
         # The diagonal is merged exactly, so trace and diagonal lose nothing, however often factors
         # merge.
-        return _build_low_rank(vectors[:, :rank], singular[:rank].square(), diagonal)
+        return _build_low_rank_factor(vectors[:, :rank], singular[:rank].square(), diagonal)
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +262,9 @@ def make_low_rank_factor(matrix: Tensor, rank: int) -> LowRankFactor:
     # `eigh` sorts ascending: the leading ones are the last.
     values, vectors = torch.linalg.eigh(matrix)
     # An eigenvalue below zero is rounding.
-    return _build_low_rank(vectors[:, -rank:], values[-rank:].clamp_min(0), matrix.diagonal())
+    return _build_low_rank_factor(
+        vectors[:, -rank:], values[-rank:].clamp_min(0), matrix.diagonal()
+    )
 
 
 def make_uncorrelated_factor(matrix: Tensor, kernel: int) -> UncorrelatedPixelsFactor:
@@ -329,7 +331,7 @@ def rebuild_kronecker_factor(tier: str, tensors: Mapping[str, Tensor]) -> Kronec
     raise ValueError(f"unknown storage tier {tier!r}")
 
 
-def _build_low_rank(vectors: Tensor, values: Tensor, diagonal: Tensor) -> LowRankFactor:
+def _build_low_rank_factor(vectors: Tensor, values: Tensor, diagonal: Tensor) -> LowRankFactor:
     """Build the low-rank factor whose `remainder` makes up the given diagonal."""
     # Rounding may leave entries just below zero, which would make F indefinite.
     remainder = (diagonal - _compute_low_rank_diagonal(vectors, values)).clamp_min(0)

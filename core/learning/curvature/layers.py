@@ -70,7 +70,7 @@ def list_layer_names(network: nn.Module, parameters: Iterable[str]) -> list[str]
     names: dict[str, None] = {}
     for name in parameters:
         prefix, _, key = name.rpartition(".")
-        if key in ("weight", "bias") and _get_layer_form(modules[prefix]) is not None:
+        if key in ("weight", "bias") and _get_curvature_layer_form(modules[prefix]) is not None:
             names[prefix] = None
         elif key in ("in_proj_weight", "in_proj_bias") and isinstance(
             modules[prefix], nn.MultiheadAttention
@@ -102,7 +102,7 @@ def find_measurable_layer(network: nn.Module, name: str) -> CurvatureLayer:
     return CurvatureLayer(name, "bare", owner, weight, None, key)
 
 
-def _get_layer_form(module: nn.Module) -> Form | None:
+def _get_curvature_layer_form(module: nn.Module) -> Form | None:
     """Return the form of a module; None for a module that is no layer."""
     if isinstance(module, nn.Conv2d):
         return "convolution"
@@ -115,7 +115,7 @@ def _get_layer_form(module: nn.Module) -> Form | None:
 
 def _describe_curvature_layer(name: str, module: nn.Module) -> CurvatureLayer:
     """Describe a module as a layer. Raises ValueError if it cannot be measured."""
-    form = _get_layer_form(module)
+    form = _get_curvature_layer_form(module)
     if form is None:
         raise ValueError(f"{name}: no curvature is known for a {type(module).__name__}")
     if isinstance(module, nn.Conv2d) and (

@@ -65,17 +65,19 @@ class PerSampleGradients:
             scalars: logits [B, K] → gradients ∂s/∂logits [B, K], one per scalar.
         """
         self.n += x.shape[0]
-        if self._layers is not None and self._add_by_layer_formulas(self._layers, x, scalars):
+        if self._layers is not None and self._add_gradient_sizes_by_layer_formulas(
+            self._layers, x, scalars
+        ):
             return
         # A layer ran twice, or on other shapes: use vmap from now on.
         self._layers = None
-        self._add_by_vmap(x, scalars)
+        self._add_gradient_sizes_by_vmap(x, scalars)
 
     def compute_example_means(self) -> dict[str, Tensor]:
         """Return the sums divided by the number of examples."""
         return {name: value / max(self.n, 1) for name, value in self.total.items()}
 
-    def _add_by_layer_formulas(
+    def _add_gradient_sizes_by_layer_formulas(
         self,
         layers: list[_LayerParameters],
         x: Tensor,
@@ -146,7 +148,9 @@ class PerSampleGradients:
         if layer.bias is not None:
             self.total[layer.bias] += bias
 
-    def _add_by_vmap(self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]) -> None:
+    def _add_gradient_sizes_by_vmap(
+        self, x: Tensor, scalars: Callable[[Tensor], Sequence[Tensor]]
+    ) -> None:
         """Add with one gradient per example and scalar, through torch.func."""
         with torch.no_grad():
             passes = scalars(self._forward(x))

@@ -136,7 +136,7 @@ def compute_table_bytes(n: int, width: int) -> int:
     return 4 * n * width
 
 
-def explain_caching_obstacle(ctx: TaskTrainingContext, method: Method) -> str:
+def explain_why_features_uncached(ctx: TaskTrainingContext, method: Method) -> str:
     """Return the reason why this stage's features cannot be cached, for a person; "" if they can.
 
     The trainable parameters must be selected, and every module in its training mode.
@@ -175,7 +175,7 @@ def make_cached_source(
     """
     # Before the decision: the features of an earlier stage may be of a backbone that has moved.
     ctx.cached = None
-    why_not = explain_caching_obstacle(ctx, method)
+    why_not = explain_why_features_uncached(ctx, method)
     if ctx.recipe.features != "cached":
         if ctx.recipe.depth == 1 and not method.no_feature_cache:
             ctx.log(

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from core.learning.data.augment import derive_seed, draw_epoch_table
+from core.learning.data.augment import derive_seed, draw_epoch_random_numbers
 from core.learning.data.sampler import make_shuffled_batches, make_stratified_batches
 from core.learning.data.transfer import move_tensor_to_device
 from core.learning.methods.method import Method
@@ -84,7 +84,7 @@ class BatchFeed:
     def build_epoch(self, ctx: TaskTrainingContext, number: int) -> EpochBatches:
         """Return an epoch by its number, as a function of seed, task and number."""
         n = len(self.source.labels)
-        table = draw_epoch_table(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
+        table = draw_epoch_random_numbers(ctx.recipe.seed, ctx.task, number, n, ctx.augment.columns)
         rows = self._plan_batches(ctx, number, table[:, 0])
         # All batches of the epoch in one copy: a copy in each step would make a GPU wait.
         placed = move_tensor_to_device(torch.cat(rows), ctx.device).split(

@@ -25,7 +25,7 @@ from torch.nn import functional
 from core.contract.figures import BaselineResult, Counts
 from core.learning.analytic import discriminant
 from core.learning.analytic.sums import FeatureSums
-from core.learning.evaluation.probe import ProbedImages, group_duplicate_samples
+from core.learning.evaluation.probe import ProbedImages, group_near_duplicate_probed_images
 from core.learning.networks import Network
 
 FOLDS = 5
@@ -89,7 +89,7 @@ def evaluate_feature_baselines(
         right: task → which of the version's predictions are right, bool [N].
         rows: int64 [labels], the row of the head that each label of the samples is; None: they are
             rows.
-        alike: the result of `group_duplicate_samples` for all samples; None: it is not known.
+        alike: the result of `group_near_duplicate_probed_images` for all samples; None: it is not known.
     """
     tasks = [task for task in samples if task in right]
     groups = [[task] for task in tasks] if network.scenario == "task" else [tasks]
@@ -104,7 +104,7 @@ def evaluate_feature_baselines(
         head = group[0] if network.scenario == "task" else None
         # Groups of some tasks alone may be smaller: images of others may join two of them.
         known = alike if group == list(samples) else None
-        duplicates = group_duplicate_samples(parts) if known is None else known
+        duplicates = group_near_duplicate_probed_images(parts) if known is None else known
         usable_images = find_usable_images(labels, len(network.list_classes(head)), duplicates)
         phi = torch.cat([part.features for part in parts])
         # A network that has diverged has no features to classify by.

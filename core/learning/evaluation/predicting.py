@@ -25,7 +25,7 @@ from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import HeadSpec, ImageSpec, Network, build_empty_network, build_network
 from core.learning.networks.families import rebuild_described_network
-from core.learning.networks.network import get_part_type
+from core.learning.networks.network import get_type_of_part_name
 from core.learning.precision import InputNormaliser, use_full_precision
 from core.learning.problems.registry import get_problem
 from core.learning.state import MethodState, load_tensors
@@ -55,7 +55,7 @@ def load_version_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> 
         get_problem(manifest.problem).make_head,
     )
     first = manifest.version == 0
-    backbone = {name for name in part_paths if get_part_type(name) == "backbone"}
+    backbone = {name for name in part_paths if get_type_of_part_name(name) == "backbone"}
     if first and BASE_PART in part_paths:
         network = build_empty_network(architecture, image, scenario, heads)
         network.backbone.load_base_weights(load_file(part_paths[BASE_PART]))
@@ -65,11 +65,11 @@ def load_version_network(manifest: Manifest, part_paths: Mapping[str, Path]) -> 
             build_empty_network(architecture, image, scenario, heads), description
         )
         # By type: the parts of a method's state lie in the same folder.
-        types = {get_part_type(part) for part in network.list_part_names()}
+        types = {get_type_of_part_name(part) for part in network.list_part_names()}
         parts = {
             name: load_file(path)
             for name, path in part_paths.items()
-            if get_part_type(name) in types
+            if get_type_of_part_name(name) in types
         }
         # A base taken from another model's version has no head.
         if first and parts.keys() == backbone:

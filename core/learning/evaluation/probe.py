@@ -47,7 +47,7 @@ class ProbedImages:
     hashes: Hashes | None = None
 
 
-def group_duplicate_samples(samples: Sequence[ProbedImages]) -> Tensor:
+def group_near_duplicate_probed_images(samples: Sequence[ProbedImages]) -> Tensor:
     """Return a group number per image of all samples, equal for near duplicates, int64 [n]."""
     return group_near_duplicates([(len(sample.labels), sample.hashes) for sample in samples])
 
@@ -90,7 +90,7 @@ class VersionKnnProbe:
 
         hashes: of all its images, uint64 [N, 2]; None: near duplicates are not known.
         """
-        at = choose_evenly_spaced(len(data), TASK_IMAGES)
+        at = choose_evenly_spaced_rows(len(data), TASK_IMAGES)
         head = task if self._network.scenario == "task" else None
         features, labels = (
             compute_image_features(self._network, data.images[at], self._inputs, head),
@@ -99,7 +99,7 @@ class VersionKnnProbe:
         class_numbers = [
             self._classes.setdefault((head, name), len(self._classes)) for name in data.names
         ]
-        sampled = choose_evenly_spaced(len(at), self._share)
+        sampled = choose_evenly_spaced_rows(len(at), self._share)
         classes = torch.tensor(class_numbers)[labels[sampled]]
         looks = None if hashes is None else hashes[at.numpy()]
         few = None if looks is None else looks[sampled.numpy()]
@@ -121,7 +121,7 @@ class VersionKnnProbe:
         if not self.samples:
             return [0, 0]
         samples = list(self.samples.values())
-        self.groups = group_duplicate_samples(samples)
+        self.groups = group_near_duplicate_probed_images(samples)
         return _count_correct_neighbours(
             torch.cat([s.features for s in samples]),
             torch.cat([s.labels for s in samples]),
@@ -189,7 +189,7 @@ def classify_by_other_neighbours(
     return torch.cat(right) == labels
 
 
-def choose_evenly_spaced(n: int, most: int) -> Tensor:
+def choose_evenly_spaced_rows(n: int, most: int) -> Tensor:
     """Return int64 [min(n, most)], evenly spaced rows of n, so that classes listed one by one keep
     their shares."""
     count = min(n, most)

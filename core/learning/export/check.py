@@ -101,7 +101,9 @@ def compare_graph_with_version(
             theirs = outputs[get_output_name(task)]
             _compare_probabilities(ours, theirs, may)
             if answers.sure_from is not None:
-                _compare_sure_masks(theirs, outputs[get_sure_output_name(task)], answers.sure_from)
+                _check_sure_output_of_graph(
+                    theirs, outputs[get_sure_output_name(task)], answers.sure_from
+                )
             worst = max(worst, float(np.abs(ours - theirs).max(initial=0.0)))
             tolerance = max(tolerance, float(may.max(initial=0.0)))
         compared += len(batch)
@@ -166,7 +168,7 @@ def _compare_probabilities(
         )
 
 
-def _compare_sure_masks(
+def _check_sure_output_of_graph(
     probabilities: NDArray[np.float32], sure: NDArray[np.bool_], least: float
 ) -> None:
     """Raise ExportFailed unless the sure answers are those of the graph's own probabilities."""

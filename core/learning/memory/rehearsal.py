@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.data.augment import derive_seed, draw_epoch_table
+from core.learning.data.augment import derive_seed, draw_epoch_random_numbers
 from core.learning.data.transfer import move_tensor_to_device
 from core.learning.memory.exemplars import ExemplarBuffer
 from core.learning.memory.herding import select_rows_by_herding
@@ -84,7 +84,7 @@ def _build_exemplar_inputs(
     # The order is a function of seed, task, epoch and size, so the cache needs no saving.
     if ctx.cache.get("epoch") != key:
         seed, columns = derive_seed(ctx.recipe.seed, 2), ctx.augment.columns
-        table = draw_epoch_table(seed, ctx.task, ctx.epoch, exemplars.size, columns)
+        table = draw_epoch_random_numbers(seed, ctx.task, ctx.epoch, exemplars.size, columns)
         order, device = table[:, 0].argsort(stable=True), exemplars.images.device
         # In the epoch's order, so that a run of exemplars reads a run of the table.
         numbers = ctx.augment.move_table_to_device(table[order, 1:], device)

@@ -46,9 +46,9 @@ from core.learning.analytic.rows import (
     LabelledFeatureRows,
     digest_each_image,
     draw_rows_per_class,
-    order_by_key,
+    sort_rows_by_key,
 )
-from core.learning.analytic.sums import FeatureSums, add_task_sums
+from core.learning.analytic.sums import FeatureSums, add_feature_sums_of_tasks
 from core.learning.class_map import ClassMap
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint, Method, TrainingStage
 from core.learning.methods.registration import register
@@ -376,7 +376,7 @@ class Analytic(Method):
 
     def _solve_for_classifier(self, ctx: TaskTrainingContext) -> LinearWeights:
         classes = sum(len(ctx.network.list_classes(task)) for task in ctx.network.list_head_tasks())
-        sums = add_task_sums(self._iterate_task_sums(), classes)
+        sums = add_feature_sums_of_tasks(self._iterate_task_sums(), classes)
         rows = self._draw_retained_examples(classes)
         # Stored before the solution: the next job starts from them, whatever the head.
         self._store_totals_and_examples(sums, rows)
@@ -425,7 +425,7 @@ class Analytic(Method):
         rows = rows.select_rows(sums.counts.cpu()[rows.classes] > 1)
         # The order of digests is random but fixed, so that the first ones are a reproducible
         # sample.
-        order, classes = order_by_key(rows.keys), len(sums.counts)
+        order, classes = sort_rows_by_key(rows.keys), len(sums.counts)
         judged = order[: count_examples_to_score(JUDGED, classes)].sort().values
         choosing = torch.isin(judged, order[: count_examples_to_score(CHOSEN_BY, classes)])
         rows = rows.select_rows(judged)

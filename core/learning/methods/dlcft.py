@@ -25,7 +25,7 @@ from core.learning.memory.reservoir import ReservoirBuffer, open_run_reservoir
 from core.learning.methods.dlcft_memory import (
     CurvatureMemory,
     CurvatureSettings,
-    append_zero_rows,
+    append_zero_rows_to_match,
     measure_task_curvature,
 )
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint, Method
@@ -33,7 +33,7 @@ from core.learning.methods.registration import register
 from core.learning.methods.squared_loss import compute_squared_errors, fit_ridge_head
 from core.learning.networks import Network
 from core.learning.networks.linear.linearised import LinearisedNetwork
-from core.learning.networks.norms import BatchNorm, estimate_norm_statistics
+from core.learning.networks.norms import BatchNorm, set_batch_norm_statistics_to_mean
 from core.learning.recipe import NotNegative, Positive, Share, StrictRecipeModel
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
 
@@ -205,7 +205,9 @@ class Dlcft(Method):
             if name in pull:
                 parameter.grad.add_(pull[name], alpha=strength)
             if name in gradients:
-                parameter.grad.add_(append_zero_rows(gradients[name], delta), alpha=1 - share)
+                parameter.grad.add_(
+                    append_zero_rows_to_match(gradients[name], delta), alpha=1 - share
+                )
             if decay > 0:
                 # λ (1/t · 1/2 ‖θ‖² + (t-1)/t · 1/2 ‖Δ‖²): over all tasks that is one λ/2 ‖θ‖².
                 parameter.grad.add_(parameter.detach(), alpha=decay * share)
@@ -252,7 +254,7 @@ class Dlcft(Method):
                 "an update ends far from its minimum, and many such updates lose accuracy: take "
                 "more epochs or a smaller batch_size"
             )
-        if ctx.masks_other_classes:
+        if ctx.is_loss_over_task_classes_only:
             ctx.warn(
                 "train_ce masked has no effect: a squared error needs a target for every class, 0 "
                 "for the others"
@@ -325,7 +327,7 @@ class Dlcft(Method):
         rise = memory.coupling * rise
         for name, slope in memory.gradient.items():
             if name in deltas:
-                rise = rise + (append_zero_rows(slope, deltas[name]) * deltas[name]).sum()
+                rise = rise + (append_zero_rows_to_match(slope, deltas[name]) * deltas[name]).sum()
         return float(rise)
 
     def forecast_by_task(self, ctx: TaskTrainingContext) -> dict[int, float]:
@@ -339,8 +341,11 @@ class Dlcft(Method):
         for task, (diagonal, slope) in memory.read_curvatures_by_task().items():
             terms = [
                 (
-                    memory.diagonal_coupling / 2 * append_zero_rows(diagonal[n], d) * d.square()
-                    + append_zero_rows(slope[n], d) * d
+                    memory.diagonal_coupling
+                    / 2
+                    * append_zero_rows_to_match(diagonal[n], d)
+                    * d.square()
+                    + append_zero_rows_to_match(slope[n], d) * d
                 ).sum()
                 for n, d in deltas.items()
                 if n in diagonal
@@ -436,13 +441,15 @@ class Dlcft(Method):
         head = network.head if ctx.head_argument is None else network.heads[str(ctx.head_argument)]
         assert isinstance(head, nn.Module)
 
-        def iter_features() -> Iterator[tuple[Tensor, Tensor]]:
+        def iterate_batches_with_features() -> Iterator[tuple[Tensor, Tensor]]:
             for batch in ctx.examples():
                 yield network.compute_value_and_derivative(batch.x)[0], batch.y
 
         with torch.no_grad(), ctx.use_exact_evaluation_mode():
             rows, biases = fit_ridge_head(
-                iter_features(), len(network.list_classes(ctx.head_argument)), self.hyper.alpha
+                iterate_batches_with_features(),
+                len(network.list_classes(ctx.head_argument)),
+                self.hyper.alpha,
             )
             head.weight.copy_(rows)  # type: ignore[operator]
             head.bias.copy_(biases)  # type: ignore[operator]
@@ -460,4 +467,4 @@ def _set_batch_norm_statistics(ctx: TaskTrainingContext) -> None:
     if not norms:
         return
     # Without training anything: the norms are folded next, and have to fit these images first.
-    estimate_norm_statistics(ctx.network, norms, (batch.x for batch in ctx.examples()))
+    set_batch_norm_statistics_to_mean(ctx.network, norms, (batch.x for batch in ctx.examples()))

@@ -121,7 +121,7 @@ def measure_task_curvature(
     gram, gradient = first_order.compute_mean_gram(), first_order.compute_mean_gradient()
     curvature = _build_curvature(main, gram, measurement.max_factor_bytes)
     coupling = change.compute_change_ratio(float(curvature.compute_penalty_and_gradient(deltas)[1]))
-    health = _compute_end_metrics(curvature, gradient, ratio, coupling)
+    health = _compute_curvature_metrics(curvature, gradient, ratio, coupling)
     diagonals = (
         {} if diagonal_estimate is None else _extract_diagonals(diagonal_estimate, gram, gradient)
     )
@@ -245,7 +245,7 @@ class CurvatureMemory:
         merged: dict[str, Tensor] = {}
         for name, new in fresh.gradient.items():
             before = [
-                append_zero_rows(terms[name], new)
+                append_zero_rows_to_match(terms[name], new)
                 for terms in (self.gradient, rise)
                 if name in terms
             ]
@@ -261,7 +261,7 @@ class CurvatureMemory:
         return {key.removeprefix(prefix): t for key, t in tensors.items() if key.startswith(prefix)}
 
 
-def append_zero_rows(held: Tensor, now: Tensor) -> Tensor:
+def append_zero_rows_to_match(held: Tensor, now: Tensor) -> Tensor:
     """Return `held` with rows of zeros appended, up to the rows of `now`."""
     # Rows of new classes have no curvature from before they existed.
     missing = now.shape[0] - held.shape[0]
@@ -279,8 +279,8 @@ def _update_gradient_by_displacement(
     for name, d in diagonal.items():
         moved[name] = gradient[name]
         if name in deltas:
-            rise = append_zero_rows(d, deltas[name]) * deltas[name]
-            moved[name] = append_zero_rows(gradient[name], deltas[name]) + coupling * rise
+            rise = append_zero_rows_to_match(d, deltas[name]) * deltas[name]
+            moved[name] = append_zero_rows_to_match(gradient[name], deltas[name]) + coupling * rise
     return moved
 
 
@@ -378,7 +378,7 @@ class _UpdateOutputChange:
         return self._sum / self._n / modelled if modelled > 0 and self._sum > 0 else 1.0
 
 
-def _compute_end_metrics(
+def _compute_curvature_metrics(
     curvature: LayerCurvatures, gradient: Mapping[str, Tensor], ratio: float | None, coupling: float
 ) -> dict[str, float]:
     """Return the metrics of a task's end: gradient norm, trace, trace ratio and coupling."""

@@ -125,7 +125,7 @@ class ExpandingMethod(Method):
 
     def begin_task(self, ctx: TaskTrainingContext) -> None:
         """Warn that `train_ce` masked has no effect."""
-        if ctx.masks_other_classes:
+        if ctx.is_loss_over_task_classes_only:
             ctx.warn(
                 "train_ce masked has no effect: exemplars are among the images, so every class is "
                 "told apart"

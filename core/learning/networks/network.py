@@ -329,7 +329,7 @@ def use_eval_mode(network: Network) -> Iterator[None]:
             module.training = True
 
 
-def get_part_type(part: str) -> str:
+def get_type_of_part_name(part: str) -> str:
     """Return the type of a part: `backbone`, `head`, or a family's own.
 
     It is the first word of the part's name.

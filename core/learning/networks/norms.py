@@ -12,7 +12,7 @@ from core.learning.networks.network import Network, use_eval_mode
 BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
-def estimate_norm_statistics(
+def set_batch_norm_statistics_to_mean(
     network: Network, norms: list[BatchNorm], batches: Iterable[Tensor]
 ) -> None:
     """Set these layers' statistics to the mean over batches; other layers are unchanged.

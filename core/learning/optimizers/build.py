@@ -70,7 +70,7 @@ class NamedOptimizer:
 
     def set_rates_for_step(self, step: int) -> None:
         """Set the learning rates for a step, 0 to steps - 1."""
-        factor = compute_rate_factor(self.recipe, step, self.steps)
+        factor = compute_learning_rate_factor(self.recipe, step, self.steps)
         for group, peak in zip(self.torch.param_groups, self._peaks, strict=True):
             group["lr"] = peak * factor
 
@@ -120,7 +120,7 @@ class NamedOptimizer:
             self.torch.state[parameter][slot] = slot_value
 
 
-def compute_rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
+def compute_learning_rate_factor(recipe: OptimizerRecipe, step: int, steps: int) -> float:
     """Return the share of the peak learning rate at a step, 0 to steps - 1, in [0, 1].
 
     Linear warm-up, then constant, or cosine to zero.

@@ -48,7 +48,7 @@ def build_data_findings(
     if near is not None:
         candidates += [
             _find_held_out_leak(near, held_out),
-            _find_reused_held_out(near, train),
+            _find_held_out_images_reused_for_training(near, train),
             _find_repeated_images(near, train + held_out),
         ]
     findings: list[Finding] = [
@@ -119,7 +119,7 @@ def _find_held_out_leak(near: NearDuplicates, held_out: int) -> Finding | None:
     return {"kind": "near_duplicates", "holds": count > SEEN * held_out, "text": text}
 
 
-def _find_reused_held_out(near: NearDuplicates, train: int) -> Finding | None:
+def _find_held_out_images_reused_for_training(near: NearDuplicates, train: int) -> Finding | None:
     tasks = [task for task in near["earlier"] if task["held_out"]]
     count = sum(task["held_out"] for task in tasks)
     if not count:

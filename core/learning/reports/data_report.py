@@ -22,7 +22,7 @@ from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import Dataset
 from core.learning.data.held_out_features import FeatureDataset
 from core.learning.evaluation.ancestors import StartingVersions
-from core.learning.evaluation.probe import choose_evenly_spaced, compute_image_features
+from core.learning.evaluation.probe import choose_evenly_spaced_rows, compute_image_features
 from core.learning.networks import Network
 from core.learning.precision import InputNormaliser
 from core.learning.reports.data_findings import build_data_findings
@@ -76,7 +76,7 @@ class TaskImageInspector:
         # A generator of its own: a report must not move the draws of the training.
         seed = derive_seed(int(spec.recipe.seed or 0), spec.task.number, _STREAM)
         generator = torch.Generator().manual_seed(seed)
-        rows = choose_evenly_spaced(len(data), MOST_IMAGES)
+        rows = choose_evenly_spaced_rows(len(data), MOST_IMAGES)
         seen_features = self._compute_features(data.images, rows)
         report: DataReport = {
             **(spec.data or {}),
@@ -235,7 +235,7 @@ class TaskImageInspector:
                 is_shared = torch.tensor([name in mine for name in data.names])
                 rows = is_shared[data.labels].nonzero().squeeze(1)
             if len(rows):
-                yield task.number, data, rows[choose_evenly_spaced(len(rows), share)]
+                yield task.number, data, rows[choose_evenly_spaced_rows(len(rows), share)]
 
     def _read_held_out(self, task: EarlierTask) -> Dataset | None:
         return (

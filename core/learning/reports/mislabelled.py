@@ -18,7 +18,7 @@ from torch import Tensor
 from core.contract.reports.data_report import Mislabelled
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import choose_batch_size
-from core.learning.evaluation.probe import choose_evenly_spaced
+from core.learning.evaluation.probe import choose_evenly_spaced_rows
 from core.learning.problems.class_answers import choose_highest_rows
 from core.learning.reports.would_say import ParentPredictor
 
@@ -124,7 +124,7 @@ def _select_rows_per_class(data: Dataset, rows: Tensor) -> Tensor:
     # A bounded look costs little in a batch whose labels are right, which most are.
     share = max(FEWEST_OF_A_CLASS, MOST_IMAGES // max(1, len(present)))
     of_each = [rows[labels == label] for label in present]
-    parts = [mine[choose_evenly_spaced(len(mine), share)] for mine in of_each]
+    parts = [mine[choose_evenly_spaced_rows(len(mine), share)] for mine in of_each]
     return torch.cat([torch.zeros(0, dtype=torch.int64), *parts])
 
 

@@ -130,7 +130,7 @@ def compute_outlier_shares(
     # Both ways round: each half of the earlier images fits once, and sets the bound once.
     for half in range(2):
         fit = {c: theirs[c][half::2] for c in listed}
-        distance = _fit_class_distances(earlier.features, fit, listed)
+        distance = _fit_mahalanobis_distances(earlier.features, fit, listed)
         for i, c in enumerate(listed):
             bound = distance(earlier.features[theirs[c][1 - half :: 2]], i).quantile(INSIDE)
             shares[half, i] = (distance(new.features[mine[c]], i) > bound).double().mean()
@@ -154,7 +154,7 @@ class _MahalanobisDistances(NamedTuple):
         return whitened.square().sum(0)
 
 
-def _fit_class_distances(
+def _fit_mahalanobis_distances(
     features: Tensor, rows: dict[str, Tensor], classes: Sequence[str]
 ) -> _MahalanobisDistances:
     """Fit class means and a shared covariance to rows of features."""

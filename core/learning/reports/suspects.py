@@ -72,7 +72,7 @@ def find_suspect_labels(
         return SuspectImages(nothing, nothing, nothing.double(), 0)
     alike = None if groups is None else groups[judged]
     log = estimate_label_probabilities(
-        reduce_feature_width(features[judged], generator), label, alike
+        reduce_feature_count_randomly(features[judged], generator), label, alike
     ).log()
     own_log = log.gather(1, label[:, None]).squeeze(1)
     best, suggested = log.max(1)
@@ -118,7 +118,7 @@ def estimate_label_probabilities(
     )
 
 
-def reduce_feature_width(features: Tensor, generator: torch.Generator) -> Tensor:
+def reduce_feature_count_randomly(features: Tensor, generator: torch.Generator) -> Tensor:
     """Return the features, or random combinations if there are too many (Johnson & Lindenstrauss
     1984)."""
     width = features.shape[1]

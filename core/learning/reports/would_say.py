@@ -15,7 +15,7 @@ import torch
 from core.contract.reports.data_report import WouldSay
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import Predict, choose_batch_size
-from core.learning.evaluation.probe import choose_evenly_spaced
+from core.learning.evaluation.probe import choose_evenly_spaced_rows
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
 from core.learning.precision import InputNormaliser, use_full_precision
@@ -60,7 +60,7 @@ def find_frequent_predictions(parent: ParentPredictor, data: Dataset) -> list[Wo
     if not known_classes or not len(rows):
         return []
     # A share needs no more images, and each costs a pass.
-    rows = rows[choose_evenly_spaced(len(rows), MOST_IMAGES)]
+    rows = rows[choose_evenly_spaced_rows(len(rows), MOST_IMAGES)]
     predicted, probabilities = _predict_selected_images(parent, data, rows)
     # The model's own threshold: what production would have called sure.
     threshold = SURELY if parent.sure_from is None else parent.sure_from

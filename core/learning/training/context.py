@@ -119,7 +119,7 @@ class TaskTrainingContext:
         return self.task if self.scenario == "task" else None
 
     @property
-    def masks_other_classes(self) -> bool:
+    def is_loss_over_task_classes_only(self) -> bool:
         """True if the loss of new data is a softmax over this task's classes alone."""
         if self.scenario != "class" or self.class_rows.numel() == len(self.network.classes):
             return False
@@ -135,7 +135,9 @@ class TaskTrainingContext:
 
         In classification it is the cross-entropy under the recipe's `train_ce`.
         """
-        return self.problem.loss(outputs, y, self.class_rows if self.masks_other_classes else None)
+        return self.problem.loss(
+            outputs, y, self.class_rows if self.is_loss_over_task_classes_only else None
+        )
 
     def compute_displacement(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Return θ - θ_start of parameters that move, by name, each with its parameter's shape.

@@ -219,7 +219,7 @@ class LearningJob:
         self._emit_phase("measure")
         self._compute_frozen_features(network, method, data)
         if self._spec.task.held_out and self._spec.with_ancestors:
-            self._report_log(log_lines.describe_parent_measuring(self._spec.parent.version))
+            self._report_log(log_lines.describe_measurement_of_parent(self._spec.parent.version))
         if self._ranks.is_writing_rank:
             # On rank 0 alone: the other ranks store nothing, and wait in the first step.
             if self._spec.with_ancestors:

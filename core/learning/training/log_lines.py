@@ -35,7 +35,7 @@ def warn_of_other_device(before: str, now: str) -> str:
     )
 
 
-def describe_parent_measuring(version: int) -> str:
+def describe_measurement_of_parent(version: int) -> str:
     """Return the line about measuring the parent version, before training."""
     return (
         f"Measuring version {version}, which the task starts from, on the held-out images of "

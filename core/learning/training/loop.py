@@ -19,7 +19,7 @@ from core.contract.jobs.job_event import AliveEvent, JobEvent, MetricEvent, Prog
 from core.contract.jobs.snapshot import LoopState, LossSumState
 from core.contract.jobs.snapshot import TrainingPosition as StoredPosition
 from core.learning.data import features
-from core.learning.data.augment import draw_epoch_table
+from core.learning.data.augment import draw_epoch_random_numbers
 from core.learning.data.dataset import BatchSource, Dataset
 from core.learning.data.feed import BatchFeed
 from core.learning.data.sampler import compute_batch_share
@@ -274,7 +274,7 @@ class TrainingLoop:
     def _iterate_shuffled_batches(self) -> Iterator[TrainingBatch]:
         """Yield the training part, shuffled: archives list class by class, and a method may take
         the first rows."""
-        table = draw_epoch_table(
+        table = draw_epoch_random_numbers(
             self.ctx.recipe.seed, self.ctx.task, CONSOLIDATION_EPOCH, len(self._source.labels)
         )
         rows = self._rows[table[self._rows, 0].argsort(stable=True)]
@@ -433,7 +433,9 @@ class TrainingLoop:
         if recipe.validation == 0:
             return torch.arange(len(labels)), torch.zeros(0, dtype=torch.int64)
         # From the seed alone, so that a resumed run holds back the same images.
-        order = draw_epoch_table(recipe.seed, self.ctx.task, VALIDATION_EPOCH, len(labels))[:, 0]
+        order = draw_epoch_random_numbers(
+            recipe.seed, self.ctx.task, VALIDATION_EPOCH, len(labels)
+        )[:, 0]
         return self.ctx.problem.split_rows(labels, recipe.validation, order)
 
     def _build_image_feed(self) -> BatchFeed:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from core.learning.methods.method import Method
 from core.learning.networks.interpolation import interpolate_weights
-from core.learning.networks.norms import BatchNorm, estimate_norm_statistics
+from core.learning.networks.norms import BatchNorm, set_batch_norm_statistics_to_mean
 from core.learning.training.context import TaskTrainingContext
 
 GRID = tuple(k / 10 for k in range(11))
@@ -127,7 +127,9 @@ class WeightInterpolation:
                     buffer.copy_(buffers[name])
         # At 1 the trained statistics are restored above, bit for bit.
         if weight < 1 and self._norms:
-            estimate_norm_statistics(self._ctx.network, self._norms, self._iterate_input_batches())
+            set_batch_norm_statistics_to_mean(
+                self._ctx.network, self._norms, self._iterate_input_batches()
+            )
 
     def evaluate_at_weight(self, weight: float, count: Callable[[], float]) -> float:
         """Set the network to a = weight, and return the result of `count`."""

@@ -26,7 +26,7 @@ from core.learning.data.held_out_features import HeldOutFeatures
 from core.learning.evaluation import stored_predictions
 from core.learning.methods.method import Method
 from core.learning.networks import Network
-from core.learning.networks.network import get_part_type
+from core.learning.networks.network import get_type_of_part_name
 from core.learning.numerics import NumericsSettings
 from core.learning.problems.problem import Prediction
 from core.learning.state import load_tensors, save_tensors, sync_path_to_disk
@@ -41,7 +41,7 @@ Part = tuple[str, str, Mapping[str, Tensor]]
 def copy_network_parts(network: Network, tensors: Mapping[str, Tensor] | None = None) -> list[Part]:
     """Return copies of the network's parts, or of parts with these values, `tensors`."""
     parts = network.copy_parts(tensors).items()
-    return [(name, get_part_type(name), of_part) for name, of_part in parts]
+    return [(name, get_type_of_part_name(name), of_part) for name, of_part in parts]
 
 
 def read_job_spec(path: str) -> JobSpec:

@@ -18,7 +18,7 @@ from core.learning.evaluation import predicting
 from core.learning.export.graph import ExportFailed
 from core.predictions.helper.graphs import GraphMaker
 from core.predictions.helper.networks import LoadedVersion, LoadedVersionCache
-from core.processes.messages import read_message, write_message
+from core.processes.messages import read_framed_message, write_framed_message
 
 CPU_S = 600
 MAX_BATCH = 16
@@ -160,8 +160,8 @@ def serve_prediction_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMak
     networks = LoadedVersionCache(graphs)
     while True:
         try:
-            header = json.loads(read_message(source))
-            manifest, raw = read_message(source), read_message(source)
+            header = json.loads(read_framed_message(source))
+            manifest, raw = read_framed_message(source), read_framed_message(source)
         except EOFError:
             return
         # CPU time counts for the whole process, so each request gets a new limit.
@@ -169,14 +169,18 @@ def serve_prediction_requests(source: BinaryIO, sink: BinaryIO, graphs: GraphMak
         try:
             items, engine = predict_request_images(networks, header, manifest, raw)
             notes, graphs.notes = graphs.notes, []
-            write_message(sink, json.dumps({"ok": True, "engine": engine, "notes": notes}).encode())
-            write_message(sink, b"\n".join(items))
+            write_framed_message(
+                sink, json.dumps({"ok": True, "engine": engine, "notes": notes}).encode()
+            )
+            write_framed_message(sink, b"\n".join(items))
         except PredictionRefused as error:
-            write_message(sink, json.dumps({"kind": error.kind, "detail": error.detail}).encode())
+            write_framed_message(
+                sink, json.dumps({"kind": error.kind, "detail": error.detail}).encode()
+            )
         except MemoryError:
             detail = (
                 "Predicting takes more memory than is allowed here; send fewer or smaller images."
             )
-            write_message(sink, json.dumps({"kind": "invalid", "detail": detail}).encode())
+            write_framed_message(sink, json.dumps({"kind": "invalid", "detail": detail}).encode())
         # The next request may come much later; until then, this memory would stay in use.
         del manifest, raw

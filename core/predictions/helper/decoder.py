@@ -21,7 +21,7 @@ from core.errors import ImageInvalid
 from core.ingest import images
 from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.limits import PREDICT_IMAGES, Limits
-from core.processes.messages import read_exactly, read_message, write_message
+from core.processes.messages import read_exactly, read_framed_message, write_framed_message
 
 ARRAY_BYTES = 1 << 30
 """Address space for nested arrays as objects, in bytes, beyond what a file may take."""
@@ -97,7 +97,9 @@ def parse_json_images(text: bytes) -> list[Any]:
     """
     try:
         # Repeated names are refused, since parsers disagree about which one counts.
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_build_unique_dict)
+        value = json.loads(
+            text.decode("utf-8"), object_pairs_hook=_build_dict_without_repeated_names
+        )
     except (ValueError, RecursionError) as error:
         raise InvalidDecodeRequest(
             "The body is not JSON in UTF-8, or names something twice."
@@ -114,7 +116,7 @@ def parse_json_images(text: bytes) -> list[Any]:
     return value
 
 
-def _build_unique_dict(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _build_dict_without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs of a JSON object as a dict; ValueError for a repeated name."""
     value = dict(pairs)
     if len(value) != len(pairs):
@@ -126,22 +128,22 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) ->
     """Answer requests until the source ends or memory runs out."""
     while True:
         try:
-            header = json.loads(read_message(source))
+            header = json.loads(read_framed_message(source))
             body = [read_exactly(source, count) for count in header["sizes"]]
         except EOFError:
             return
         # CPU time counts for the whole process, so each request gets a new limit.
         images.renew_cpu_limit(int(header["cpu_s"]) + 1)
-        write_message(sink, b"begun")
+        write_framed_message(sink, b"begun")
         try:
             for message in _build_decoded_messages(header, body, limits):
-                write_message(sink, message)
+                write_framed_message(sink, message)
                 if message[:1] == b"M":
                     return
         except InvalidDecodeRequest as error:
-            write_message(sink, b"R" + str(error).encode())
+            write_framed_message(sink, b"R" + str(error).encode())
         except MemoryError:
-            write_message(
+            write_framed_message(
                 sink,
                 b"RReading the images takes more memory than is allowed here; send fewer or "
                 b"smaller ones.",

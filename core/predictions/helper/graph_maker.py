@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from core.ingest import images
-from core.processes.messages import read_message, write_message
+from core.processes.messages import read_framed_message, write_framed_message
 
 MEMORY_BYTES = 6 << 30
 """Address space in bytes for a network, its graph and their activations."""
@@ -87,14 +87,14 @@ def main() -> None:
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     source = sys.stdin.buffer
-    header = json.loads(read_message(source))
-    manifest, raw = read_message(source), read_message(source)
+    header = json.loads(read_framed_message(source))
+    manifest, raw = read_framed_message(source), read_framed_message(source)
     # A helper that was killed cannot end this process by itself.
     threading.Thread(
         target=_exit_when_helper_ends, args=(source.fileno(), header["folder"]), daemon=True
     ).start()
     images.restrict_decoding_process(MEMORY_BYTES, CPU_S)
-    write_message(sink, json.dumps(make_version_graph(header, manifest, raw)).encode())
+    write_framed_message(sink, json.dumps(make_version_graph(header, manifest, raw)).encode())
 
 
 def _exit_when_helper_ends(source_fd: int, folder: str) -> None:

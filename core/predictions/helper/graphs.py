@@ -27,7 +27,7 @@ from core.learning.export.check import TOLERANCE, Images, load_onnx_graph
 from core.learning.export.engine import PredictionEngine, Probabilities
 from core.learning.export.graph import ExportFailed
 from core.processes import helper_process
-from core.processes.messages import read_message, write_message
+from core.processes.messages import read_framed_message, write_framed_message
 
 SAMPLE_IMAGES = 100
 SAMPLE_BYTES = 16 << 20
@@ -223,7 +223,7 @@ class GraphMaker:
         assert process.stdin is not None
         try:
             for message in (json.dumps(header).encode(), graph.manifest, raw):
-                write_message(process.stdin, message)
+                write_framed_message(process.stdin, message)
         except BrokenPipeError:
             pass  # it has ended: `adopt_finished_graph` handles that
 
@@ -231,7 +231,7 @@ class GraphMaker:
         """Open the finished graph, or give it up."""
         assert making.process.stdout is not None
         try:
-            result = json.loads(read_message(making.process.stdout))
+            result = json.loads(read_framed_message(making.process.stdout))
             if "detail" in result:
                 return self.abandon_graph(making.graph, result["detail"])
             graph = load_onnx_graph(Path(result["file"]), self._threads)

@@ -5,9 +5,9 @@ import pytest
 from api.pages.parts.schema_form import (
     FormField,
     InvalidFormValues,
+    build_form_fields,
     compute_form_patch,
     iterate_form_input_names,
-    list_form_fields,
 )
 
 SCHEMA = {
@@ -38,7 +38,7 @@ OWN = {
 
 
 def fields() -> tuple[FormField, ...]:
-    return list_form_fields(SCHEMA, {**OWN, "head": {"init": "zero"}})
+    return build_form_fields(SCHEMA, {**OWN, "head": {"init": "zero"}})
 
 
 def test_every_kind_of_value_has_its_input() -> None:

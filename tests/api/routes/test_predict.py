@@ -30,16 +30,16 @@ IMAGE_BYTES = 32 * 32 * 3
 # Answers each image with its own process id; one that begins with "die" ends it, "hang" sleeps.
 FAKE = """
 import json, os, sys, time
-from core.processes.messages import read_message, write_message
+from core.processes.messages import read_framed_message, write_framed_message
 out = os.fdopen(os.dup(1), "wb")
-write_message(out, b"{}")
+write_framed_message(out, b"{}")
 while True:
     try:
-        header = json.loads(read_message(sys.stdin.buffer))
+        header = json.loads(read_framed_message(sys.stdin.buffer))
     except EOFError:
         break
-    read_message(sys.stdin.buffer)
-    body = read_message(sys.stdin.buffer)
+    read_framed_message(sys.stdin.buffer)
+    body = read_framed_message(sys.stdin.buffer)
     if body.startswith(b"die"):
         os._exit(9)
     if body.startswith(b"hang"):
@@ -47,14 +47,14 @@ while True:
     if body.startswith(b"slow"):
         time.sleep(0.05)
     if body.startswith(b"bad"):
-        write_message(out, json.dumps({"kind": "invalid", "detail": "It cannot be asked that."}).encode())
+        write_framed_message(out, json.dumps({"kind": "invalid", "detail": "It cannot be asked that."}).encode())
         continue
     if body.startswith(b"gone"):
-        write_message(out, json.dumps({"kind": "gone", "detail": "A file is gone."}).encode())
+        write_framed_message(out, json.dumps({"kind": "gone", "detail": "A file is gone."}).encode())
         continue
-    write_message(out, b'{"ok": true, "engine": "torch"}')
+    write_framed_message(out, b'{"ok": true, "engine": "torch"}')
     told = {"pid": os.getpid(), "top_k": header["top_k"]}
-    write_message(out, b"\\n".join([json.dumps(told).encode()] * (len(body) // 3072)))
+    write_framed_message(out, b"\\n".join([json.dumps(told).encode()] * (len(body) // 3072)))
 """
 
 
@@ -472,7 +472,7 @@ def test_each_request_finds_what_its_version_is_now_though_versions_are_kept_in_
 def test_a_helper_has_a_folder_that_goes_when_it_is_killed(client):
     settings = client.app.state.settings
     writes = FAKE.replace(
-        'write_message(out, b"{}")',
+        'write_framed_message(out, b"{}")',
         'open(os.environ["TMPDIR"] + "/graph", "w")\nwrite_message(out, b"{}")',
     )
     network = PredictionProcess(settings, [sys.executable, "-c", writes])

@@ -12,7 +12,7 @@ from core.database.states import (
     UNFINISHED,
     JobAction,
     JobState,
-    find_next_state,
+    find_next_job_state,
 )
 from core.errors import WrongState
 
@@ -84,11 +84,13 @@ def test_every_state_with_every_action(state: JobState, action: JobAction) -> No
     expected = EXPECTED[action].get(str(state))
     if expected is None:
         with pytest.raises(WrongState) as refused:
-            find_next_state(state, action)
+            find_next_job_state(state, action)
         assert refused.value.extra == {"state": str(state)}
     else:
-        assert find_next_state(state, action) is (state if expected == "=" else JobState(expected))
-        assert find_next_state(str(state), action) is find_next_state(state, action)
+        assert find_next_job_state(state, action) is (
+            state if expected == "=" else JobState(expected)
+        )
+        assert find_next_job_state(str(state), action) is find_next_job_state(state, action)
 
 
 def test_nothing_leaves_a_state_that_is_final() -> None:
@@ -109,8 +111,8 @@ def test_every_state_is_finished_or_not_and_leased_ones_are_not() -> None:
 
 def test_every_leased_state_survives_the_loss_of_its_worker() -> None:
     for state in LEASED:
-        assert find_next_state(state, JobAction.REQUEUE) not in LEASED
-        assert find_next_state(state, JobAction.RELEASE) not in LEASED
+        assert find_next_job_state(state, JobAction.REQUEUE) not in LEASED
+        assert find_next_job_state(state, JobAction.RELEASE) not in LEASED
 
 
 def test_no_pair_is_both_a_change_and_no_change() -> None:
@@ -130,8 +132,8 @@ def test_every_state_can_be_reached_from_queued() -> None:
 
 def test_every_unfinished_state_can_be_cancelled_and_ends() -> None:
     for state in UNFINISHED:
-        state = find_next_state(state, JobAction.CANCEL)
+        state = find_next_job_state(state, JobAction.CANCEL)
         assert (
             state is JobState.CANCELLED
-            or find_next_state(state, JobAction.STOPPED) is JobState.CANCELLED
+            or find_next_job_state(state, JobAction.STOPPED) is JobState.CANCELLED
         )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from core.edits import rewrite
-from core.edits.recount import count_matrix_cell
+from core.edits.recount import count_correct_in_matrix_cell
 from core.edits.rewrite import EditedLabels
 from core.ingest.dataset import open_dataset, write_dataset
 from core.ingest.findings.traces import ImageTraces, read_image_traces, write_image_traces
@@ -95,5 +95,5 @@ def test_rows_of_classes_move_with_their_classes_and_new_ones_are_zero(tmp_path:
 
 
 def test_a_cell_is_counted_again_without_removed_images() -> None:
-    cell = count_matrix_cell(3, 1, ["a", "b", None, "b"], ["a", "a", "b", None])
+    cell = count_correct_in_matrix_cell(3, 1, ["a", "b", None, "b"], ["a", "a", "b", None])
     assert (cell.correct, cell.total, cell.per_class) == (1, 3, {"a": [1, 2], "b": [0, 1]})

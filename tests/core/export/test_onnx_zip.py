@@ -189,7 +189,10 @@ def test_weights_of_a_second_file_are_in_the_zip(tmp_path: Path, made: Path) -> 
 def test_every_head_has_labels_of_its_own() -> None:
     heads = [{"task": 2, "classes": ["emu", "fox"]}, {"task": 5, "classes": ["gnu"]}]
     found = manifest(scenario="task", classes=[], heads=heads)
-    assert onnx_card.collect_output_labels(found) == {"task_2": ["emu", "fox"], "task_5": ["gnu"]}
+    assert onnx_card.collect_labels_of_graph_outputs(found) == {
+        "task_2": ["emu", "fox"],
+        "task_5": ["gnu"],
+    }
     assert (
         "one for each task, `task_2`: float32 [batch, 2], `task_5`: float32 [batch, 1]"
         in onnx_card.render_onnx_readme(found)

@@ -49,8 +49,8 @@ def test_processes_that_start_together_make_one_admin_key(database, tmp_path):
 def test_only_the_right_secret_matches(database):
     secret, prefix = keys.generate_key_secret()
     assert keys.parse_key_prefix(secret) == prefix and keys.parse_key_prefix("Bearer x") is None
-    assert keys.is_key_of_digest(secret, keys.digest_key_secret(secret))
-    assert not keys.is_key_of_digest(
+    assert keys.does_key_match_digest(secret, keys.digest_key_secret(secret))
+    assert not keys.does_key_match_digest(
         secret[:-1] + ("a" if secret[-1] != "a" else "b"), keys.digest_key_secret(secret)
     )
 

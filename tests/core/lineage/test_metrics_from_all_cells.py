@@ -19,13 +19,13 @@ from core.database.session import Database
 from core.database.tables import Model, Task, Version, VersionTaskResult
 from core.ids import new_id
 from core.lineage import lineage
-from core.lineage.coverage import list_tasks_after_learning, list_taught_tasks
+from core.lineage.coverage import list_taught_tasks, list_taught_tasks_after_learning
 from core.lineage.judgement import judge_version
 from core.publishing.measured import NewVersionMeasurements, store_version_measurements
 from core.requests.actor import Actor
 from core.requests.response_cache import ResponseCache
 from core.statistics import matrix
-from core.versions.metrics import MatrixWindow, build_model_metrics, load_cached_metrics
+from core.versions.metrics import MatrixWindow, load_cached_metrics, read_model_accuracy_metrics
 from tests.core.desk import Desk
 
 ADMIN = Actor("", None, "admin")
@@ -74,7 +74,7 @@ class History:
             if draw.random() < 0.15:
                 self.deleted.add(draw.randint(1, task))
             manifest = {
-                "tasks": list_tasks_after_learning(parent.manifest, task),
+                "tasks": list_taught_tasks_after_learning(parent.manifest, task),
                 **self.known,
                 **self._figures(task),
             }
@@ -314,7 +314,8 @@ def test_every_figure_of_every_version_is_that_of_all_cells(desk: Desk, seeds: r
         for version in history.manifests:
             expected = slowly(desk.db, history.model, version, history.manifests)
             assert (
-                build_model_metrics(desk.db, ADMIN, history.model, version=str(version)) == expected
+                read_model_accuracy_metrics(desk.db, ADMIN, history.model, version=str(version))
+                == expected
             ), seed
 
 
@@ -348,9 +349,9 @@ def test_a_gate_sees_the_figures_of_all_cells(desk: Desk) -> None:
 
 def test_a_window_shows_its_rows_and_columns_and_the_whole_summary(desk: Desk) -> None:
     history = History(desk, 3)
-    whole = build_model_metrics(desk.db, ADMIN, history.model, version="2")
+    whole = read_model_accuracy_metrics(desk.db, ADMIN, history.model, version="2")
     assert len(whole["rows"]) > 4 and len(whole["columns"]) > 2
-    part = build_model_metrics(
+    part = read_model_accuracy_metrics(
         desk.db, ADMIN, history.model, version="2", window=MatrixWindow((2, 3), (2, 2))
     )
     assert part["rows"] == whole["rows"][2:4]
@@ -370,7 +371,9 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
         assert load_cached_metrics(*asked, kept, version=version, window=window) is answer, (
             "nothing has changed"
         )
-        assert answer.body == to_json(build_model_metrics(*asked, version=version, window=window))
+        assert answer.body == to_json(
+            read_model_accuracy_metrics(*asked, version=version, window=window)
+        )
         return answer.body
 
     seen = [both(), both("1"), both("2"), both(window=MatrixWindow((1, 2), (1, 2)))]
@@ -387,7 +390,7 @@ def test_an_answer_that_is_kept_is_what_a_new_one_would_be_after_each_change(des
 
 def test_a_window_beyond_the_matrix_is_empty(desk: Desk) -> None:
     history = History(desk, 3)
-    found = build_model_metrics(
+    found = read_model_accuracy_metrics(
         desk.db, ADMIN, history.model, version="1", window=MatrixWindow((900, 999), (900, 999))
     )
     assert found["rows"] == found["columns"] == found["accuracy_matrix"] == []

@@ -23,7 +23,7 @@ from core.errors import LeaseLost, WrongState
 from core.publishing import publish as publishing
 from core.publishing import version_rows
 from core.publishing.publish import JobVersionStatus, publish_result
-from core.recipe.code_version import compute_code_version
+from core.recipe.code_version import compute_learning_code_digest
 from core.scheduling import claim as claims
 from tests.core.at_once import run_at_once
 
@@ -88,7 +88,7 @@ def test_the_manifest_says_everything_about_the_version(desk: Any) -> None:
         "datasets", "seed", "environment",
     }  # fmt: skip
     assert (
-        manifest["code_version"] == compute_code_version()
+        manifest["code_version"] == compute_learning_code_digest()
     )  # by which the catalogue's file is named
 
 

@@ -147,8 +147,8 @@ READS: Reads = {
     "history": lambda db: aliases.list_alias_moves(
         db, OWNER, MODEL, "production", limit=3, cursor=None
     ),
-    "matrix": lambda db: metrics.build_model_metrics(db, OWNER, MODEL, version="latest"),
-    "a window of the matrix": lambda db: metrics.build_model_metrics(
+    "matrix": lambda db: metrics.read_model_accuracy_metrics(db, OWNER, MODEL, version="latest"),
+    "a window of the matrix": lambda db: metrics.read_model_accuracy_metrics(
         db, OWNER, MODEL, version="latest", window=metrics.MatrixWindow((2, 4), (1, 3))
     ),
     "a window of versions": lambda db: history.read_version_history(

@@ -81,7 +81,7 @@ def test_a_claim_without_the_second_look_is_found(
 ) -> None:
     """The planted bug: what the test above would see."""
     first, second = failed_and_waiting(desk)
-    monkeypatch.setattr(claims, "_can_job_still_run", lambda *_: True)
+    monkeypatch.setattr(claims, "_is_job_still_eligible", lambda *_: True)
     assert claim_beside_a_retry(desk, actor, monkeypatch, first).job_id == second
 
 

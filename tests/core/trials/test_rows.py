@@ -12,7 +12,7 @@ from core.execution.trials import ClaimedJobTrials
 from core.retention import references
 from core.scheduling import claim as claims
 from core.tasks.tasks import delete_task_data
-from core.trials.choosing import choose_overdue_trials, choose_trial
+from core.trials.choosing import choose_best_of_overdue_trials, choose_trial
 from core.trials.listing import read_job_trials
 
 RECIPES: list[Any] = [{"method": {"name": name}, "seed": 0} for name in ("er", "lwf", "finetune")]
@@ -167,9 +167,9 @@ def test_the_best_trial_is_chosen_where_nobody_chose_in_time(desk: Any) -> None:
     trials = begin(desk)
     measure(desk, trials, 0.5, 0.9, 0.7)
     assert trials.choose_trial() is None
-    assert choose_overdue_trials(desk.db) == []
+    assert choose_best_of_overdue_trials(desk.db) == []
     desk.set(job_id, choose_until=1.0)
-    assert choose_overdue_trials(desk.db) == [job_id]
+    assert choose_best_of_overdue_trials(desk.db) == [job_id]
     job = desk.job(job_id)
     assert (job.state, job.chosen_trial, job.choose_until) == ("queued", 2, None)
     again = begin(desk)

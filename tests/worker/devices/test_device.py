@@ -11,7 +11,7 @@ from core.settings import Settings
 from tests.worker.conftest import within_limit
 from worker.devices import device, device_check
 from worker.devices.device import RECHECK_S, DeviceWatch
-from worker.devices.device_check import DeviceReport, find_arch_problem, inspect_device
+from worker.devices.device_check import DeviceReport, explain_missing_gpu_kernels, inspect_device
 
 ILLEGAL = "CUDA error: an illegal memory access was encountered"
 ECC = "CUDA error: uncorrectable ECC error encountered"
@@ -169,7 +169,7 @@ def test_the_check_says_what_does_not_fit_together() -> None:
 def test_kernels_run_on_later_devices_of_their_major_number(
     capability: tuple[int, int], built_for: list[str], fits: bool
 ) -> None:
-    problem = find_arch_problem("NVIDIA X", capability, built_for)
+    problem = explain_missing_gpu_kernels("NVIDIA X", capability, built_for)
     assert (problem is None) is fits
     if problem is not None:
         assert f"NVIDIA X has compute capability {capability[0]}.{capability[1]}" in problem

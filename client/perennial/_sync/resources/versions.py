@@ -14,7 +14,7 @@ from perennial.bars import open_transfer_bar
 from perennial.comparison import Comparison
 from perennial.errors import BadAnswer
 from perennial.guard import build_api_path, make_safe_filename
-from perennial.pictures import Image, Images, convert_to_numbers, read_form_parts
+from perennial.pictures import Image, Images, convert_arrays_to_nested_lists, read_form_parts
 from perennial.transfer import Downloaded, Progress
 
 __all__ = ["Versions", "Image", "Images"]
@@ -36,9 +36,7 @@ class Versions:
 
     def retrieve(self, model: str, version: int | str = "production") -> types.Version:
         """Return one version, by number or alias."""
-        return self._http.get(
-            types.Version, build_api_path("models", model, "versions", version)
-        )
+        return self._http.get(types.Version, build_api_path("models", model, "versions", version))
 
     def update(self, model: str, version: int | str, *, note: str | None) -> types.Version:
         """Set the note of a version."""
@@ -127,9 +125,7 @@ class Versions:
             BadAnswer: a picture is not a PNG.
         """
         compared = self.compare(model, a, b, task=task)
-        first = self.compare_images(
-            model, a, b, kind=kind, task=task, label=label, limit=most
-        )
+        first = self.compare_images(model, a, b, kind=kind, task=task, label=label, limit=most)
         # The service may send more than `limit`, and each image costs a request.
         images, pictures = first.data[:most], []
         for one in images:
@@ -216,7 +212,7 @@ class Versions:
         where = build_api_path("models", model, "versions", version, "predict")
         params = {"top_k": top_k, "task": task}
         files = run_in_thread(lambda: read_form_parts(images))
-        body = {"images": convert_to_numbers(images)} if files is None else None
+        body = {"images": convert_arrays_to_nested_lists(images)} if files is None else None
         ask = ApiRequest("POST", where, params, json=body, files=files)
         return self._http.send_and_read(types.Predict, ask)
 
@@ -245,6 +241,4 @@ class Metrics:
         """
         task_range = ",".join(str(task) for task in tasks) if tasks is not None else None
         params = {"version": version, "from": first, "to": last, "tasks": task_range}
-        return self._http.get(
-            types.Metrics, build_api_path("models", model, "metrics"), params
-        )
+        return self._http.get(types.Metrics, build_api_path("models", model, "metrics"), params)

@@ -22,8 +22,8 @@ from perennial.text import make_text_one_line
 from perennial.words import (
     describe_compared_versions,
     describe_findings,
-    describe_left_out,
-    explain_missing_base,
+    describe_left_out_files_and_entries,
+    explain_missing_base_weights,
     replace_task_requests,
 )
 
@@ -104,7 +104,7 @@ def _list_new_warnings(handle: JobHandle, job: Job, task: Task | None) -> list[s
     # A job and its batch may have the same warning, which is printed once.
     all_warnings = [
         *job.warnings,
-        *(task.warnings + describe_left_out(task.report) if task else []),
+        *(task.warnings + describe_left_out_files_and_entries(task.report) if task else []),
     ]
     return [text for text in dict.fromkeys(all_warnings) if text not in submit_warnings]
 
@@ -139,7 +139,7 @@ def _wait_for_model_base(handle: JobHandle) -> None:
         while (why := handle.refresh().waiting_for) is not None and why.kind == "base":
             job = handle.refresh()
             progress_lines(job)
-            if (lacking := explain_missing_base(job)) is not None:
+            if (lacking := explain_missing_base_weights(job)) is not None:
                 raise BaseUnavailable(lacking)
             time.sleep(LOOK_S)
 

@@ -67,13 +67,13 @@ def find_batches_in_folder(folder: Path) -> list[FoundBatch]:
                 follow_symlinks=False
             )
             if is_archive or entry.is_dir(follow_symlinks=False):
-                batch = read_batch_state(Path(entry.path))
+                batch = read_batch_in_folder(Path(entry.path))
                 if batch is not None:
                     batches.append(batch)
     return batches
 
 
-def read_batch_state(path: Path) -> FoundBatch | None:
+def read_batch_in_folder(path: Path) -> FoundBatch | None:
     """Return a batch as it is now, or None if it has disappeared."""
     state, latest, problem = [], 0.0, None
     try:
@@ -189,7 +189,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             raise FolderInUseError(f"{folder} is watched already, by {holder}.")
         os.ftruncate(lock, 0)
         # The text is for the error message of a process that finds the folder locked.
-        os.pwrite(lock, f"process {os.getpid()} of {_get_machine_name()}".encode(), 0)
+        os.pwrite(lock, f"process {os.getpid()} of {_get_host_name()}".encode(), 0)
         yield
     finally:
         os.close(lock)  # closing releases the lock, as the end of the process does
@@ -224,7 +224,7 @@ def _try_take_windows_lock(lock: int) -> bool:
     return True
 
 
-def _get_machine_name() -> str:
+def _get_host_name() -> str:
     import platform
 
     return platform.node() or "this machine"

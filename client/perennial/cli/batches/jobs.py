@@ -155,7 +155,7 @@ def choose_trial(shell: CommandContext, job: str, trial: int) -> None:
     print_trials(shell, shell.create_client().jobs.choose(job, trial))
 
 
-def _add_action_command(verb: str, text: str, done: str) -> None:
+def _add_job_action_command(verb: str, text: str, done: str) -> None:
     @cli_command(verb, job_commands, help=text)
     @click.argument("job")
     def run_job_action(shell: CommandContext, job: str) -> None:
@@ -165,13 +165,13 @@ def _add_action_command(verb: str, text: str, done: str) -> None:
         )
 
 
-_add_action_command(
+_add_job_action_command(
     "cancel", "Cancel a job. It can be retried while its data is stored.", "is being ended"
 )
-_add_action_command(
+_add_job_action_command(
     "pause", "Stop a job and keep its place: later jobs of its model wait.", "is being paused"
 )
-_add_action_command("resume", "Resume a paused job from its newest snapshot.", "goes on")
+_add_job_action_command("resume", "Resume a paused job from its newest snapshot.", "goes on")
 
 
 @cli_command("retry", job_commands)

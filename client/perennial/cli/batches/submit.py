@@ -121,7 +121,7 @@ def submit_batch(
     client, is_shown = shell.create_client(), sys.stderr.isatty()
     with _open_named_source(batch) as path:
         chosen = dict(_parse_reading_option(option) for option in options)
-        keep_conflicts = _keeps_conflicts(str(chosen.pop("conflicts", "reject")))
+        keep_conflicts = _are_conflicting_images_kept(str(chosen.pop("conflicts", "reject")))
         if allow_private:
             chosen["allow_private"] = True
         # Only lists of URLs and buckets take `progress`; another kind would refuse the option.
@@ -248,7 +248,7 @@ def _parse_reading_option(option: str) -> tuple[str, Any]:
         return name, value
 
 
-def _keeps_conflicts(text: str) -> bool:
+def _are_conflicting_images_kept(text: str) -> bool:
     """Return True if images under two labels are to be learned.
 
     Raises UsageError for other values.

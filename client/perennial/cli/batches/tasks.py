@@ -25,7 +25,11 @@ from perennial.cli.states import STANDINGS, build_state_option
 from perennial.guard import quote_shell_word
 from perennial.text import make_text_one_line
 from perennial.types import Task
-from perennial.words import describe_findings, describe_left_out, replace_task_requests
+from perennial.words import (
+    describe_findings,
+    describe_left_out_files_and_entries,
+    replace_task_requests,
+)
 
 EMPTY = "No batch yet: `perennial submit`."
 
@@ -132,7 +136,7 @@ def _print_task_fields(model: str, task: Task, where: ModelVersionMarks) -> None
     print_fields(rows)
     for note in task.report.notes or []:
         print_text(make_text_one_line(note))
-    for warning in (*task.warnings, *describe_left_out(task.report)):
+    for warning in (*task.warnings, *describe_left_out_files_and_entries(task.report)):
         print_text(f"warning: {replace_task_requests(warning, model, task.number)}")
     for text in describe_findings(task):
         print_text(f"data: {replace_task_requests(text, model, task.number)}")

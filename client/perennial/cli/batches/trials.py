@@ -31,7 +31,7 @@ def format_trials_option(text: str) -> Any:
 
 def print_trials(shell: CommandContext, trials: Trials) -> None:
     """Print the trials of a job, and what they wait for."""
-    rows = [_build_row(one, trials) for one in trials.items]
+    rows = [_build_trial_row(one, trials) for one in trials.items]
     shell.print_rows(trials, rows, "No trial.", TRIAL_COLUMNS)
     if shell.is_json:
         return
@@ -66,7 +66,7 @@ def _describe_images(trials: Trials) -> str:
     return " ".join(filter(None, sentences))
 
 
-def _build_row(trial: Trial, trials: Trials) -> tuple[Cell, ...]:
+def _build_trial_row(trial: Trial, trials: Trials) -> tuple[Cell, ...]:
     score = trial.score
     is_chosen = trial.trial == trials.chosen
     return (

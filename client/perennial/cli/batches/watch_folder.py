@@ -33,7 +33,7 @@ from perennial.errors import (
 from perennial.retry import may_service_recover
 from perennial.text import make_text_one_line
 from perennial.words import (
-    explain_missing_base,
+    explain_missing_base_weights,
     format_duration,
     replace_requests_by_commands,
     replace_task_requests,
@@ -190,7 +190,8 @@ class WatchedFolder:
             ends.add(choose_exit_status(self.away))
         if self.sent:
             lacking = any(
-                one.job is not None and explain_missing_base(one.job) for one in self.sent.values()
+                one.job is not None and explain_missing_base_weights(one.job)
+                for one in self.sent.values()
             )
             ends.add(ExitStatus.NO_BASE if lacking else ExitStatus.STILL_RUNNING)
         return next((one for one in WORST if one in ends), ExitStatus.DONE)
@@ -271,7 +272,7 @@ class WatchedFolder:
 
     def _report_missing_base_once(self, one: SentBatch) -> None:
         """Report once that a job waits for a base that cannot be fetched."""
-        lacking = None if one.job is None else explain_missing_base(one.job)
+        lacking = None if one.job is None else explain_missing_base_weights(one.job)
         if lacking is not None and not one.is_wait_reported:
             one.is_wait_reported = True
             self._report_batch_event(
@@ -326,7 +327,7 @@ class WatchedFolder:
         self, batch: FoundBatch, error: PerennialError | None, job: Job | None
     ) -> None:
         # Somebody may have changed or removed the batch while its job ran.
-        now = inbox.read_batch_state(batch.path)
+        now = inbox.read_batch_in_folder(batch.path)
         if now is None:
             self._report_batch_event(batch.path.name, "gone", "somebody has taken it away")
             return
@@ -393,7 +394,7 @@ def _is_request_in_flight(error: PerennialError) -> bool:
 def _needs_job_a_decision(job: Job | None) -> bool:
     if job is None or job.waiting_for is None:
         return False
-    return job.waiting_for.kind in STOPPED_BY or explain_missing_base(job) is not None
+    return job.waiting_for.kind in STOPPED_BY or explain_missing_base_weights(job) is not None
 
 
 def _derive_safe_batch_name(path: Path) -> str:

@@ -148,7 +148,7 @@ def print_version_diff(shell: CommandContext, model: str, before: str, after: st
         if a is not None or b is not None
     ]
     lost_tasks = sorted(set(old.tasks) - set(new.tasks))
-    recipe = find_changed_values(
+    recipe = find_changed_values_by_path(
         old.manifest.to_dict().get("recipe") or {}, new.manifest.to_dict().get("recipe") or {}
     )
     result = {
@@ -191,13 +191,15 @@ def _format_accuracy_change(change: float | None) -> str | None:
     return None if change is None else f"{change:+.3f}"
 
 
-def find_changed_values(before: Any, after: Any, way: str = "") -> dict[str, tuple[Any, Any]]:
+def find_changed_values_by_path(
+    before: Any, after: Any, way: str = ""
+) -> dict[str, tuple[Any, Any]]:
     """Return the values that differ, by their dotted path, such as `method.name`."""
     if isinstance(before, dict) and isinstance(after, dict):
         differences = {}
         for name in sorted({*before, *after}):
             differences.update(
-                find_changed_values(
+                find_changed_values_by_path(
                     before.get(name), after.get(name), f"{way}.{name}" if way else name
                 )
             )

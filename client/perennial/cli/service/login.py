@@ -128,7 +128,7 @@ def _fetch_owner_and_scope(url: str, key: str) -> tuple[str | None, str | None]:
 
     try:
         with Perennial(key, base_url=url) as client:
-            return _fetch_key_owner(client)
+            return _fetch_owner_and_scope_of_key(client)
     except Unauthorized as error:  # The service's own message says to log in.
         raise Unauthorized(
             error.status, {**error.problem, "detail": f"{url} does not know this key."}
@@ -139,7 +139,7 @@ def _fetch_owner_and_scope(url: str, key: str) -> tuple[str | None, str | None]:
         ) from error
 
 
-def _fetch_key_owner(client: Perennial) -> tuple[str | None, str | None]:
+def _fetch_owner_and_scope_of_key(client: Perennial) -> tuple[str | None, str | None]:
     try:
         me = client.me()
         return me.owner, me.scope

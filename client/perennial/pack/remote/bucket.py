@@ -20,7 +20,7 @@ from perennial.pack.remote.stores import ListedObject, StoreOptions, open_remote
 from perennial.pack.rules.entries import ReadingOptions, UnreadableBatchError
 from perennial.pack.rules.plan import IGNORED, BatchReadingPlan
 from perennial.pack.rules.tables import MAX_TABLE_BYTES
-from perennial.pack.sources.csv_file import parse_given_options
+from perennial.pack.sources.csv_file import parse_reading_options_of_caller
 from perennial.pack.sources.folder import (
     are_classes_derivable_from_names,
     describe_reading_plan,
@@ -82,7 +82,7 @@ class BucketImages(FetchedImages):
             "classes": classes,
             "max_bad": max_bad,
         }
-        options = parse_given_options(
+        options = parse_reading_options_of_caller(
             {
                 **layout_options,
                 "image": image,

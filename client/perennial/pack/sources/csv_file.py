@@ -64,7 +64,7 @@ class TableImages(FileImages):
         """
         super().__init__(f"the list {quote_name(source.name)}", source.parent)
         root = SourceFolder(source.parent, allow_outside)
-        options = parse_given_options(
+        options = parse_reading_options_of_caller(
             {"image": image, "label": label, "max_bad": max_bad, "table": source.name}
         )
         images = _DiskNames(root)
@@ -165,7 +165,7 @@ def _may_be_image(path: str) -> bool:
     return not (is_junk_path(path) or is_clearly_no_image(path) or may_be_table_name(path))
 
 
-def parse_given_options(options: Mapping[str, object]) -> ReadingOptions:
+def parse_reading_options_of_caller(options: Mapping[str, object]) -> ReadingOptions:
     """Return reading options from a program or a command line. Raises PackError."""
     try:
         return parse_reading_option_texts(convert_option_values(options))

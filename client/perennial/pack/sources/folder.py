@@ -26,7 +26,7 @@ from perennial.pack.rules.plan import (
 from perennial.pack.sources.csv_file import (
     MOST_ENTRIES,
     describe_left_out_entries,
-    parse_given_options,
+    parse_reading_options_of_caller,
     read_table_file,
 )
 from perennial.pack.text import format_count, format_first_names, quote_name
@@ -78,7 +78,7 @@ class FolderImages(FileImages):
             "classes": classes,
             "max_bad": max_bad,
         }
-        options = parse_given_options(
+        options = parse_reading_options_of_caller(
             {
                 **layout_options,
                 "image": image,
@@ -177,7 +177,7 @@ def are_classes_derivable_from_names(plan: BatchReadingPlan, rows: Sequence[Sour
             [normalise_to_nfc(row.name) for row in rows],
             ReadingOptions(held_out_alone=True),
         )
-        derived = plan_batch_reading(names, options, _refuse_file_read)
+        derived = plan_batch_reading(names, options, _refuse_reading_file)
     except UnreadableBatchError:
         return False
     labels = [derived.classes[number] if number != IGNORED else None for number in derived.of]
@@ -208,7 +208,7 @@ def describe_reading_plan(plan: BatchReadingPlan, is_listed: bool) -> list[str]:
     return sentences
 
 
-def _refuse_file_read(number: int) -> bytes:
+def _refuse_reading_file(number: int) -> bytes:
     raise LookupError(number)  # A plan of images alone reads no files.
 
 

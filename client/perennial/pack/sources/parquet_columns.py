@@ -48,7 +48,7 @@ class ParquetColumns:
     def get_image_bytes(self, batch: Any) -> Any:
         """Return the images of a batch; null where a struct is null."""
         return (
-            _get_struct_field(batch.column(self.image), BYTES)
+            _get_parquet_struct_field(batch.column(self.image), BYTES)
             if self.is_struct
             else batch.column(self.image)
         )
@@ -57,7 +57,7 @@ class ParquetColumns:
         """Return the path of each image of a batch, or None."""
         if not self.has_path:
             return [None] * batch.num_rows
-        return list(_get_struct_field(batch.column(self.image), PATH).to_pylist())
+        return list(_get_parquet_struct_field(batch.column(self.image), PATH).to_pylist())
 
     def get_class_of_label(self, label: object, classes: ClassNames, where: str) -> str | None:
         """Return the class of a label, or None without a label. Raises PackError that begins with
@@ -160,7 +160,7 @@ def _is_text_type(types: Any, kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or (is_view and is_view(kind)))
 
 
-def _get_struct_field(values: Any, name: str) -> Any:
+def _get_parquet_struct_field(values: Any, name: str) -> Any:
     """Return the values of a field, null where the struct is null."""
     # `flatten` applies the nulls of the struct, and `field` does not.
     return values.flatten()[[field.name for field in values.type].index(name)]

@@ -28,7 +28,7 @@ def read_label_studio_export(source: TableSource) -> bool:
     # One such column alone may be in anybody's table.
     if records is None or len(_OF_ANNOTATIONS & set(records.columns)) < 2:
         return False
-    return _read_flat_export(source, records)
+    return _read_flat_label_studio_export(source, records)
 
 
 def _read_export_tasks(source: TableSource) -> None:
@@ -86,7 +86,7 @@ def _list_annotation_choices(task: dict[str, object]) -> list[object] | None:
     return distinct_choices
 
 
-def _read_flat_export(source: TableSource, records: TableRecords) -> bool:
+def _read_flat_label_studio_export(source: TableSource, records: TableRecords) -> bool:
     """Read a Label Studio export in CSV or JSON-MIN.
 
     The columns that are not about the annotation are the task's data and its choice.

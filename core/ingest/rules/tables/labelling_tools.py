@@ -82,7 +82,7 @@ def read_edge_impulse_export(source: TableSource) -> bool:
             if key == "files" and text.peek_character() == "[":
                 rows = source.begin_entry_collector(EDGE_IMPULSE_TITLE)
                 for number in text.iterate_array_positions():
-                    _read_file_entry(
+                    _read_labelled_file_entry(
                         text.read_value(), f"entry {number} of {source.file.name}", rows
                     )
             else:
@@ -95,7 +95,7 @@ def read_edge_impulse_export(source: TableSource) -> bool:
     return rows is not None
 
 
-def _read_file_entry(value: object, where: str, rows: TableEntryCollector) -> None:
+def _read_labelled_file_entry(value: object, where: str, rows: TableEntryCollector) -> None:
     label = value.get("label") if isinstance(value, dict) else None
     if not isinstance(value, dict):
         rows.add_bad_entry(where, "is no JSON object")

@@ -267,7 +267,7 @@ class _LabelTableSearch:
         if mapping is None or not synsets.has_synset_folders(self._names, pictures):
             return None
         rows = TableEntryCollector(synsets.TITLE, self._max_entries)
-        if not synsets.label_by_synset(mapping, self._names, pictures, rows):
+        if not synsets.label_images_by_synset_table(mapping, self._names, pictures, rows):
             return None
         for file in files:
             if file.name.rpartition("/")[2].lower() == synsets.VALIDATION:

@@ -22,7 +22,7 @@ def has_synset_folders(names: Sequence[str], remaining: Sequence[int]) -> bool:
     return any(_ID.fullmatch(folder) for i in remaining for folder in names[i].split("/")[:-1])
 
 
-def label_by_synset(
+def label_images_by_synset_table(
     file: TableFile, names: Sequence[str], remaining: Sequence[int], rows: TableEntryCollector
 ) -> bool:
     """Read the mapping of ids to names and label the images of each folder.

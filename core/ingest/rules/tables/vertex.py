@@ -57,7 +57,7 @@ def _parse_vertex_row(cells: Sequence[str]) -> tuple[str, Sequence[str], str]:
 def _read_jsonl_lines(source: TableSource, form: str = LINES) -> None:
     rows = source.begin_entry_collector(TITLE)
     for where, value in source.iterate_object_entries(rows, form):
-        use = _get_object_value(value.get("dataItemResourceLabels"), _USE)
+        use = _get_value_of_json_object(value.get("dataItemResourceLabels"), _USE)
         part = parse_part_word(use) if isinstance(use, str) else ""
         if part is None:
             rows.add_bad_entry(where, f"has the ml_use {quote_name(str(use))}")
@@ -68,9 +68,9 @@ def _read_jsonl_lines(source: TableSource, form: str = LINES) -> None:
 def _find_vertex_label(value: dict[str, object]) -> object:
     single, several = value.get("classificationAnnotation"), value.get("classificationAnnotations")
     if isinstance(several, list):
-        return [_get_object_value(annotation, "displayName") for annotation in several]
-    return _get_object_value(single, "displayName")
+        return [_get_value_of_json_object(annotation, "displayName") for annotation in several]
+    return _get_value_of_json_object(single, "displayName")
 
 
-def _get_object_value(value: object, key: str) -> object:
+def _get_value_of_json_object(value: object, key: str) -> object:
     return value.get(key) if isinstance(value, dict) else None

@@ -67,8 +67,8 @@ class L2Sp(Method):
         }
         values = {name: ctx.trainable[name].detach() for name in grads}
         # Both dicts have the same names in the same order, so that the lists correspond.
-        shared_grads, new_grads = _split_anchored_rows(grads, anchors)
-        shared, new = _split_anchored_rows(values, anchors)
+        shared_grads, new_grads = _split_rows_by_anchor(grads, anchors)
+        shared, new = _split_rows_by_anchor(values, anchors)
         if self.hyper.alpha > 0 and shared:
             # One call for all parameters: a loop would launch a kernel for each.
             pull = torch._foreach_sub(shared, [anchors[name] for name in grads if name in anchors])
@@ -80,7 +80,7 @@ class L2Sp(Method):
         """Return alpha / 2 ‖w_S - w⁰_S‖² + beta / 2 ‖w_N‖²."""
         anchors = self._get_starting_parameters(ctx)
         values = {name: p.detach() for name, p in self._select_penalised_parameters(ctx).items()}
-        shared, new = _split_anchored_rows(values, anchors)
+        shared, new = _split_rows_by_anchor(values, anchors)
         starts = [anchors[name] for name in values if name in anchors]
         far = sum(
             float((t - start).square().sum()) for t, start in zip(shared, starts, strict=True)
@@ -112,7 +112,7 @@ class L2Sp(Method):
         return anchors
 
 
-def _split_anchored_rows(
+def _split_rows_by_anchor(
     tensors: Mapping[str, Tensor], anchors: Mapping[str, Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return views of the rows that have an anchor, and of those that have none."""

@@ -84,7 +84,7 @@ class ExperienceReplay(ReservoirMethod):
                 "task": compute_items_cross_entropy(compute_logits_by_head(self, ctx, x, tasks), y)
             }
         logits = self.forward(ctx.network, x, None)
-        if not ctx.masks_other_classes:
+        if not ctx.is_loss_over_task_classes_only:
             return {"task": ctx.loss(logits, y)}
         # Masked: the softmax of new data covers its own classes, that of old examples all. Both
         # form one mean.

@@ -83,7 +83,7 @@ class Gem(Method):
         memory = self._get_task_memory
         constraints = [
             self._draw_constraint_examples(ctx, number, memory.get_task_examples(tasks))
-            for number, tasks in enumerate(_group_tasks_by_constraint(memory.stored_tasks))
+            for number, tasks in enumerate(_group_tasks_by_gem_constraint(memory.stored_tasks))
         ]
         if not constraints:
             return
@@ -153,7 +153,7 @@ class Gem(Method):
         return PerTaskReplayBuffer(self.state["buffer"], self.hyper.memory)
 
 
-def _group_tasks_by_constraint(tasks: list[int]) -> list[list[int]]:
+def _group_tasks_by_gem_constraint(tasks: list[int]) -> list[list[int]]:
     """Return the tasks of each constraint: one each, or the oldest together above the limit."""
     # A step costs a pass for each constraint, so their number is bounded for long streams.
     spare = max(0, len(tasks) - CONSTRAINTS)

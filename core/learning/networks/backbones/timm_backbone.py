@@ -144,11 +144,13 @@ def _find_layers_in_order(net: nn.Module) -> list[Layer]:
     layer_of = {name: number for number, group in groups.items() for name in group}
     inside: dict[str, set[int]] = defaultdict(set)
     for name, number in layer_of.items():
-        for prefix in _list_name_prefixes(name):
+        for prefix in _list_dotted_name_prefixes(name):
             inside[prefix].add(number)
     layers: dict[int, dict[str, None]] = {number: {} for number in sorted(groups)}
     for name, number in layer_of.items():
-        shortest = next(prefix for prefix in _list_name_prefixes(name) if len(inside[prefix]) == 1)
+        shortest = next(
+            prefix for prefix in _list_dotted_name_prefixes(name) if len(inside[prefix]) == 1
+        )
         layers[number][shortest] = None
     return [tuple(layer) for layer in layers.values()]
 
@@ -174,7 +176,7 @@ def _group_tensors_by_layer(net: nn.Module) -> Mapping[int, list[str]]:
     return dict(enumerate(layers.values()))
 
 
-def _list_name_prefixes(name: str) -> list[str]:
+def _list_dotted_name_prefixes(name: str) -> list[str]:
     """Return the prefixes of a name: `a.b.c` gives `a`, `a.b`, `a.b.c`."""
     words = name.split(".")
     return [".".join(words[:end]) for end in range(1, len(words) + 1)]

@@ -19,7 +19,7 @@ from core.learning.analytic.linear import (
     draw_projection_matrix,
     project_to_random_features,
 )
-from core.learning.analytic.sums import FeatureSums, add_task_sums
+from core.learning.analytic.sums import FeatureSums, add_feature_sums_of_tasks
 from core.learning.evaluation.calibration.temperature import fit_temperature
 
 WIDTH, CLASSES, EXAMPLES = 12, 4, 300
@@ -159,7 +159,7 @@ def test_neither_order_nor_cut_of_the_batches_changes_the_classifier(
         own = labels[piece].unique().tolist()
         columns = torch.tensor([own.index(label) for label in labels[piece].tolist()])
         parts.append((sums_of(h[piece], columns, len(own)).to_tensors(), own))
-    strength, weight = ridge.choose_ridge_strength(add_task_sums(parts, CLASSES))
+    strength, weight = ridge.choose_ridge_strength(add_feature_sums_of_tasks(parts, CLASSES))
     assert strength == pytest.approx(whole[0], rel=1e-9)
     assert float((weight - whole[1]).norm() / whole[1].norm()) <= 1e-8
     assert torch.equal((h @ weight).argmax(1), (h @ whole[1]).argmax(1))

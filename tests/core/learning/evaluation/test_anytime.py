@@ -16,7 +16,7 @@ from torch import nn
 from core.contract.jobs.control_request import ControlRequest
 from core.contract.jobs.job_spec import JobSpec
 from core.contract.manifest import Manifest
-from core.learning.data.augment import draw_epoch_table
+from core.learning.data.augment import draw_epoch_random_numbers
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation import predicting
 from core.learning.evaluation.anytime import AdpCurve, is_adp_checkpoint, is_validation_step
@@ -339,7 +339,7 @@ def test_the_best_state_has_the_validation_accuracy_that_it_is_handed_out_with(b
 
 
 def validation_part(data: Dataset, spec: dict) -> torch.Tensor:
-    order = draw_epoch_table(0, 1, VALIDATION_EPOCH, len(data))[:, 0]
+    order = draw_epoch_random_numbers(0, 1, VALIDATION_EPOCH, len(data))[:, 0]
     return CLASSIFICATION.split_rows(data.labels, spec["recipe"]["validation"], order)[1]
 
 

@@ -9,7 +9,7 @@ from core.learning.data.dataset import Dataset
 from core.learning.evaluation.probe import (
     ALL_IMAGES,
     VersionKnnProbe,
-    choose_evenly_spaced,
+    choose_evenly_spaced_rows,
     choose_neighbour_count,
     classify_by_other_neighbours,
     compute_image_features,
@@ -81,9 +81,10 @@ def test_the_neighbours_are_half_of_a_class_at_most(sizes, k) -> None:
 
 
 def test_rows_are_spread_evenly_over_the_part() -> None:
-    assert choose_evenly_spaced(10, 4).tolist() == [0, 2, 5, 7]
+    assert choose_evenly_spaced_rows(10, 4).tolist() == [0, 2, 5, 7]
     assert (
-        choose_evenly_spaced(3, 4).tolist() == [0, 1, 2] and choose_evenly_spaced(0, 4).numel() == 0
+        choose_evenly_spaced_rows(3, 4).tolist() == [0, 1, 2]
+        and choose_evenly_spaced_rows(0, 4).numel() == 0
     )
 
 

@@ -22,7 +22,7 @@ from core.learning.reports.shift import (
 from core.learning.reports.suspects import (
     estimate_label_probabilities,
     find_suspect_labels,
-    reduce_feature_width,
+    reduce_feature_count_randomly,
 )
 
 GENERATOR = torch.Generator()
@@ -97,7 +97,7 @@ def test_classes_of_few_images_are_not_judged() -> None:
 
 
 def test_wide_features_are_narrowed() -> None:
-    assert reduce_feature_width(torch.ones(2, suspecting.WIDEST + 1), GENERATOR).shape == (
+    assert reduce_feature_count_randomly(torch.ones(2, suspecting.WIDEST + 1), GENERATOR).shape == (
         2,
         suspecting.WIDEST,
     )

@@ -15,7 +15,7 @@ from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.replay.der import DarkExperienceReplay
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.interpolation import interpolate_weights
-from core.learning.networks.norms import estimate_norm_statistics
+from core.learning.networks.norms import set_batch_norm_statistics_to_mean
 from core.learning.training.merge import GRID, choose_first_within
 
 RESNET = {"name": "resnet20", "width": 8}
@@ -121,7 +121,7 @@ def test_estimated_statistics_are_means_over_batches_in_float64() -> None:
     randomised(network)
     first = next(m for m in network.modules() if isinstance(m, nn.BatchNorm2d))
     batches = [torch.randn(n, 3, 8, 8, dtype=torch.float64) for n in (4, 6, 1)]
-    estimate_norm_statistics(network, [first], batches)
+    set_batch_norm_statistics_to_mean(network, [first], batches)
     conv = next(m for m in network.modules() if isinstance(m, nn.Conv2d))
     outputs = [conv(x).detach() for x in batches[:2]]  # one image has no variance
     slow_mean = sum(o.mean((0, 2, 3)) for o in outputs) / 2

@@ -22,14 +22,14 @@ from core.predictions.helper.networks import LoadedVersionCache
 
 SAYS = """
 import json, os, sys
-from core.processes.messages import read_message, write_message
-header = json.loads(read_message(sys.stdin.buffer))
-read_message(sys.stdin.buffer)
-assert header["tasks"] == [[None, 100]] and len(read_message(sys.stdin.buffer)) == 100 * 16
+from core.processes.messages import read_framed_message, write_framed_message
+header = json.loads(read_framed_message(sys.stdin.buffer))
+read_framed_message(sys.stdin.buffer)
+assert header["tasks"] == [[None, 100]] and len(read_framed_message(sys.stdin.buffer)) == 100 * 16
 {then}
 """
 REFUSES = SAYS.format(
-    then='write_message(sys.stdout.buffer, b\'{"detail": "It answers otherwise."}\')'
+    then='write_framed_message(sys.stdout.buffer, b\'{"detail": "It answers otherwise."}\')'
 )
 DIES = SAYS.format(then="os._exit(9)")
 SLEEPS = "import sys; sys.stdin.buffer.read()"

@@ -120,7 +120,7 @@ def _find_image_column(
     best, best_found, best_key = -1, list[int](), (0, 0)
     candidates: list[tuple[int, list[int]]] = []
     for at in _find_possible_image_columns(records, sample) if chosen < 0 else [chosen]:
-        row_images = [_find_image_number(row[at], find) for row in sample]
+        row_images = [_find_number_of_named_image(row[at], find) for row in sample]
         different = len({i for i in row_images if i >= 0})
         if not different:
             continue
@@ -178,7 +178,7 @@ def _has_image_ending(value: object) -> bool:
     return isinstance(value, str) and value.partition("?")[0].strip().lower().endswith(_ENDINGS)
 
 
-def _find_image_number(value: object, find: Find) -> int:
+def _find_number_of_named_image(value: object, find: Find) -> int:
     if isinstance(value, bool) or not isinstance(value, str | int):
         return -1
     text = str(value).strip()

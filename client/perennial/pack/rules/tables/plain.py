@@ -38,7 +38,7 @@ def read_plain_table(source: TableSource) -> bool:
         return _read_image_label_object(source)
     if source.records is None:
         return False
-    records = _replace_image_header(source, source.records)
+    records = _treat_image_header_as_entry(source, source.records)
     try:
         columns = choose_table_columns(
             records, source.options, source.find_image, source.images, is_own=source.is_own
@@ -54,7 +54,7 @@ def is_plain_table_kind(kind: str) -> bool:
     return kind.startswith((*_FORMS.values(), _PAIRS))
 
 
-def _replace_image_header(source: TableSource, records: TableRecords) -> TableRecords:
+def _treat_image_header_as_entry(source: TableSource, records: TableRecords) -> TableRecords:
     """Return records without a header if the first row names an image.
 
     That row is then an entry, and the columns are named 1, 2 ….
