@@ -292,7 +292,10 @@ async def _run_background_services(app: FastAPI) -> AsyncIterator[None]:
     app.state.stopping.install_signal_handlers()
     # Building the catalogue takes seconds after an update: start before the first request needs it.
     threading.Thread(
-        target=_load_catalogue_early, args=(app.state.catalogue,), name="catalogue", daemon=True
+        target=_load_catalogue_at_startup,
+        args=(app.state.catalogue,),
+        name="catalogue",
+        daemon=True,
     ).start()
     use = KeyUseRecorder(db, app.state.access)
     async with use:
@@ -315,7 +318,7 @@ def _print_first_admin_key(secret: str, settings: Settings) -> None:
     print(f"First start: your admin key is {place}.", flush=True)
 
 
-def _load_catalogue_early(catalogue: LazyCatalogue) -> None:
+def _load_catalogue_at_startup(catalogue: LazyCatalogue) -> None:
     try:
         catalogue()
     except (PerennialError, OSError) as error:

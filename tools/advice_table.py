@@ -62,7 +62,7 @@ TABLES = "tests/core/ingest/test_tables.py::"
 ANY_HELD = "test_a_version_that_forgot_is_mended_by_the_first_request"
 
 
-def _build_learning_path(name: str) -> str:
+def _build_learning_module_path(name: str) -> str:
     return f"core/learning/{name}"
 
 
@@ -166,52 +166,52 @@ ENTRIES = (
           "a table has several columns that may be the label, or there are several tables",
           "If it is the label, say ?label=width; to take folders as classes, ?layout=folders.",
           TABLES + "test_what_an_option_settles_is_a_remedy"),
-    AdviceTableEntry("bad-entries", ("core/ingest/rules/tables/resolving.py:_require_enough_resolved",),
+    AdviceTableEntry("bad-entries", ("core/ingest/rules/tables/resolving.py:_require_enough_entries_resolved",),
           "more entries of a label table cannot be read than the batch "
           "allows", "Leave them out with ?max_bad=0.3.",
           "tests/api/uploads/test_upload.py::test_more_bad_entries_are_taken_where_the_request_allows_them"),
-    AdviceTableEntry("memory-lost", (_build_learning_path("evaluation/ancestors.py:load_parent_state"),),
+    AdviceTableEntry("memory-lost", (_build_learning_module_path("evaluation/ancestors.py:load_parent_state"),),
           "a batch is learned by another method, or memory was deleted", "", TELLS),
-    AdviceTableEntry("one-class", (_build_learning_path("training/job.py:_begin_new_run"),), "a model knows only one class",
+    AdviceTableEntry("one-class", (_build_learning_module_path("training/job.py:_begin_new_run"),), "a model knows only one class",
           "Send a batch with another class.",
           "tests/e2e/test_gate.py::test_a_first_batch_of_one_class_is_published_and_not_promoted"),
-    AdviceTableEntry("merge", (_build_learning_path("training/merge.py:merge_weights"),), "weights were merged, or could not "
+    AdviceTableEntry("merge", (_build_learning_module_path("training/merge.py:merge_weights"),), "weights were merged, or could not "
         "be", "", TELLS),
     AdviceTableEntry(
-        "rebalance", (_build_learning_path("training/rebalance.py:build_rebalance_pool"),),
+        "rebalance", (_build_learning_module_path("training/rebalance.py:build_rebalance_pool"),),
         "the head was rebalanced, or could "
             "not be", "", TELLS
     ),
-    AdviceTableEntry("validation", (_build_learning_path("training/validation.py:validate_before_first_step"),
-                         _build_learning_path("methods/analytic.py:begin_task")),
+    AdviceTableEntry("validation", (_build_learning_module_path("training/validation.py:validate_before_first_step"),
+                         _build_learning_module_path("methods/analytic.py:begin_task")),
           "the validation part is too small, or nothing uses it", "", TELLS),
-    AdviceTableEntry("few-steps", (_build_learning_path("methods/dlcft.py:begin_task"),), "an update has few steps for "
+    AdviceTableEntry("few-steps", (_build_learning_module_path("methods/dlcft.py:begin_task"),), "an update has few steps for "
         "its method",
           "Take more epochs or a smaller batch_size.", "not followed: minutes of training for each "
               "side"),
-    AdviceTableEntry("exemplars", (_build_learning_path("methods/replay/icarl.py:end_task"),
-          _build_learning_path("methods/replay/icarl.py:_compute_class_means"),
-                        _build_learning_path("methods/expanding.py:_select_exemplars"),
-                        _build_learning_path("methods/expanding.py:begin_task")),
+    AdviceTableEntry("exemplars", (_build_learning_module_path("methods/replay/icarl.py:end_task"),
+          _build_learning_module_path("methods/replay/icarl.py:_compute_class_means"),
+                        _build_learning_module_path("methods/expanding.py:_select_exemplars"),
+                        _build_learning_module_path("methods/expanding.py:begin_task")),
           "fewer exemplars than classes", "Raise method.exemplars.",
           "not followed: the message is tested in tests/core/learning/methods, its effect is the "
           "method's own"),
-    AdviceTableEntry("curvature", (_build_learning_path("methods/penalties/ewc_online.py:begin_task"),),
+    AdviceTableEntry("curvature", (_build_learning_module_path("methods/penalties/ewc_online.py:begin_task"),),
           "the recipe asks for curvature in another form than the stored one", "", TELLS),
-    AdviceTableEntry("steep", (_build_learning_path("methods/penalties/quadratic.py:_warn_of_steep_penalty"),),
+    AdviceTableEntry("steep", (_build_learning_module_path("methods/penalties/quadratic.py:_warn_of_steep_penalty"),),
           "a penalty is too steep "
         "for the learning rate", "",
           TELLS),
-    AdviceTableEntry("slca", (_build_learning_path("methods/slca.py:begin_task"),), (
+    AdviceTableEntry("slca", (_build_learning_module_path("methods/slca.py:begin_task"),), (
         "covariances are too wide, or validation "
         "chooses the state"
     ),
           "Set validation to 0.", "not followed: minutes of training for each side"),
-    AdviceTableEntry("optimizer", (_build_learning_path("optimizers/build.py:load_state"),), "the state of another "
+    AdviceTableEntry("optimizer", (_build_learning_module_path("optimizers/build.py:load_state"),), "the state of another "
         "optimizer is not used", "",
           TELLS),
-    AdviceTableEntry("olor", (_build_learning_path("optimizers/olor.py:_clamp_rho"),
-          _build_learning_path("optimizers/rollback.py:report_olor_rollback")),
+    AdviceTableEntry("olor", (_build_learning_module_path("optimizers/olor.py:_clamp_rho"),
+          _build_learning_module_path("optimizers/rollback.py:report_olor_rollback")),
           "OLOR moves weights back not at all, little or too much", "Set optimizer.olor.iota_total to the sum "
               "that you want.",
           "tests/core/learning/optimizers/test_rollback.py::test_what_the_steps_roll_back_is_the_sum_that_was_asked_for"),

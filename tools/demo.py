@@ -31,7 +31,7 @@ from perennial import GateHeld, JobEnded, Perennial, types
 from tools import digits, service
 from tools.serve_demo import DemoJobBars
 from worker import one_service
-from worker.devices.torch_check import FIRST_START, is_torch_checked
+from worker.devices.torch_check import FIRST_START, has_torch_check_passed
 
 Json = dict[str, Any]
 console = Console()
@@ -76,7 +76,7 @@ def run_demo(recipe: Json) -> int:
         data_dir
     ):  # refuses a directory in use, before anything is started
         console.print(f"Starting Perennial with its data in {data_dir} …")
-    if not is_torch_checked(Settings(data_dir=data_dir)):
+    if not has_torch_check_passed(Settings(data_dir=data_dir)):
         console.print(FIRST_START)
     with (
         service.run_temporary_service(data_dir) as running,

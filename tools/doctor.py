@@ -19,7 +19,7 @@ from worker.devices.device_check import (
     is_gpu_requested_or_present,
     read_driver_version,
 )
-from worker.devices.torch_check import check_torch_meanwhile
+from worker.devices.torch_check import check_torch_in_background
 
 LEAST_FREE_BYTES = 1 << 30
 
@@ -41,7 +41,7 @@ def run_installation_checks() -> int:
 
 
 def _check_torch(settings: Settings) -> str:
-    with check_torch_meanwhile(settings):
+    with check_torch_in_background(settings):
         return f"{version('torch')} with torchvision {version('torchvision')}"
 
 

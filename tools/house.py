@@ -202,14 +202,14 @@ def _find_undocumented_within(parent: ast.Module | ast.ClassDef, within: str) ->
             yield from _find_undocumented_within(node, f"{within}{node.name}.")
 
 
-def read_line_length(checkout: Path) -> int:
+def read_maximum_line_length(checkout: Path) -> int:
     """Return the maximum line length that `pyproject.toml` sets for ruff, or the default."""
     with (checkout / "pyproject.toml").open("rb") as file:
         content = tomllib.load(file)
     return int(content.get("tool", {}).get("ruff", {}).get("line-length", LINE_LENGTH))
 
 
-def compute_checkout_figures(checkout: Path) -> dict[str, int]:
+def count_house_rule_violations(checkout: Path) -> dict[str, int]:
     """Return each figure by its name, in the order of printing."""
     all_modules = parse_checkout_modules(checkout)
     layered = [module for module in all_modules if module.name.split(".")[0] in LAYERS]
@@ -218,7 +218,7 @@ def compute_checkout_figures(checkout: Path) -> dict[str, int]:
         find_import_cycles(edges),
         find_import_cycles(edge for edge in edges if not edge.for_types),
     )
-    longest = read_line_length(checkout)
+    longest = read_maximum_line_length(checkout)
     return {
         f"lines that name dict[str, Any] or Json ({', '.join(LAYERS)})": sum(
             len(find_untyped_lines(module)) for module in layered
@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument(
         "checkout", type=Path, nargs="?", default=Path(__file__).resolve().parent.parent
     )
-    for name, number in compute_checkout_figures(parser.parse_args().checkout).items():
+    for name, number in count_house_rule_violations(parser.parse_args().checkout).items():
         print(f"{number:6,}  {name}")
 
 

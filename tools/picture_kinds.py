@@ -115,7 +115,7 @@ def _pack_fixed_point(value: float) -> bytes:
     return struct.pack(">i", round(value * 65536))
 
 
-def _build_profile_curve(gamma: float | None) -> bytes:
+def _build_icc_profile_curve(gamma: float | None) -> bytes:
     """Return the curve of a power, or of sRGB (None)."""
     if gamma is not None:
         return b"curv\0\0\0\0" + struct.pack(">IH", 1, round(gamma * 256))
@@ -159,13 +159,13 @@ def build_display_profile(columns: Pixels, gamma: float | None) -> bytes:
     return _build_icc_profile(
         b"RGB ",
         b"mntr",
-        tags | {name + b"TRC": _build_profile_curve(gamma) for name in (b"r", b"g", b"b")},
+        tags | {name + b"TRC": _build_icc_profile_curve(gamma) for name in (b"r", b"g", b"b")},
     )
 
 
 def build_grey_profile(gamma: float) -> bytes:
     """Return a profile of a grey display."""
-    return _build_icc_profile(b"GRAY", b"mntr", {b"kTRC": _build_profile_curve(gamma)})
+    return _build_icc_profile(b"GRAY", b"mntr", {b"kTRC": _build_icc_profile_curve(gamma)})
 
 
 def build_cmyk_press_profile() -> bytes:

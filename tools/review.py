@@ -129,7 +129,9 @@ def build_version_network(version: DownloadedVersion) -> Network:
     return network.eval()
 
 
-def find_interpolation_end(old: DownloadedVersion, new: DownloadedVersion) -> dict[str, Tensor]:
+def find_tensors_at_interpolation_end(
+    old: DownloadedVersion, new: DownloadedVersion
+) -> dict[str, Tensor]:
     """Return the tensors of the older version at which the line from the new one ends.
 
     Names are those of `new`; parameters that are not on the line are left out.
@@ -157,7 +159,7 @@ def find_interpolation_end(old: DownloadedVersion, new: DownloadedVersion) -> di
         if before is None:
             raise ValueError(f"the older version lacks the tensor {name}")
         if owner in rows_of and before.shape[1:] == tensor.shape[1:]:
-            end[name] = _replace_known_rows(before, tensor, *rows_of[owner])
+            end[name] = _replace_head_rows_of_known_labels(before, tensor, *rows_of[owner])
         elif before.shape == tensor.shape:
             end[name] = before
         else:
@@ -206,7 +208,7 @@ def _expand_older_version_around_newer(
     return DownloadedVersion(old.config, tensors)
 
 
-def _replace_known_rows(
+def _replace_head_rows_of_known_labels(
     before: Tensor, now: Tensor, old_labels: Sequence[str], labels: Sequence[str]
 ) -> Tensor:
     """Return `now` with the older version's rows for the labels that it knew."""
@@ -285,7 +287,7 @@ def main(arguments: list[str]) -> None:
     try:
         old, new = read_downloaded_version(chosen.old), read_downloaded_version(chosen.new)
         network = build_version_network(new)
-        end = find_interpolation_end(old, new)
+        end = find_tensors_at_interpolation_end(old, new)
         image = ImageSpec.parse_image_field(new.config["image"])
         with tempfile.TemporaryDirectory() as folder:
             sets = [

@@ -221,7 +221,7 @@ class DemoJobBars:
 def _submit_pictures(
     client: Perennial, name: str, recipe: dict[str, object] | None = None
 ) -> JobHandle:
-    archive = sample_pictures.locate_sample_archive(name)
+    archive = sample_pictures.locate_packaged_sample_archive(name)
     return client.submit(sample_pictures.MODEL, archive, name=name, recipe=recipe)
 
 

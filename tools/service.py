@@ -22,7 +22,7 @@ import httpx2
 
 from core.recipe.catalogue import load_catalogue
 from core.settings import Settings
-from worker.devices.torch_check import check_torch_meanwhile
+from worker.devices.torch_check import check_torch_in_background
 from worker.launcher import make_parent_death_hook
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -131,7 +131,7 @@ def link_catalogue_for_tests(data_dir: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not marker.exists():
             settings = Settings(data_dir=data_dir)
-            with check_torch_meanwhile(settings):
+            with check_torch_in_background(settings):
                 load_catalogue(settings)
             marker.touch()
 

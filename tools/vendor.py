@@ -63,7 +63,7 @@ def main() -> None:
             print(
                 f"{package.name} {package.version} ({package.licence}): {len(package.files)} files"
             )
-        problems = list(find_vendored_faults())
+        problems = list(find_faults_of_vendored_files())
     except VendoredBytesDiffer as error:
         problems = [str(error)]
     if problems:
@@ -78,7 +78,7 @@ def read_vendored_packages() -> Iterator[NpmPackage]:
             yield NpmPackage(folder=folder, files=files, **entry)
 
 
-def find_vendored_faults() -> Iterator[str]:
+def find_faults_of_vendored_files() -> Iterator[str]:
     """Yield the problems of existing files: changed, missing, or on no list."""
     listed = {folder / LIST for folder in FOLDERS}
     for package in read_vendored_packages():
@@ -112,10 +112,10 @@ def fetch_vendored_package(package: NpmPackage, registry: str | None = None) -> 
         subprocess.run(
             ["npm", "pack", "--silent", *chosen, package_version], cwd=folder, check=True
         )
-        unpack_listed_files(package, (Path(folder) / package.tarball))
+        unpack_vendored_files(package, (Path(folder) / package.tarball))
 
 
-def unpack_listed_files(package: NpmPackage, tarball: Path) -> None:
+def unpack_vendored_files(package: NpmPackage, tarball: Path) -> None:
     """Extract the listed files from a tarball.
 
     Raises:

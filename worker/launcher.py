@@ -69,7 +69,7 @@ class ServiceProcess:
             env=self.environment,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=end_with_parent_process,
+            preexec_fn=end_process_with_its_parent,
         )
         self.started_at = time.monotonic()
         self.starts += 1
@@ -231,7 +231,7 @@ def is_port_taken(host: str, port: int) -> bool:
     return False
 
 
-def report_busy_port() -> None:
+def report_if_port_in_use() -> None:
     """Say that the port is in use, before the preparations, which may take long."""
     host = os.environ.get("PERENNIAL_HOST") or DEFAULT_HOST
     port = os.environ.get("PERENNIAL_PORT") or str(DEFAULT_PORT)
@@ -277,11 +277,11 @@ def make_parent_death_hook() -> Callable[[], None] | None:
     # loaded before the fork, so that the child only calls it
     libc = ctypes.CDLL(None, use_errno=True)
 
-    def end_with_parent_process() -> None:
+    def end_process_with_its_parent() -> None:
         # TERM and not KILL: a worker still lets its job write a snapshot.
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
-    return end_with_parent_process
+    return end_process_with_its_parent
 
 
 def _run_setup_program() -> PreparedService | None:
@@ -312,7 +312,7 @@ def main() -> int:
 
 def _run_service(lock: DataDirectoryLock | None) -> int:
     """Prepare, start the processes, and stay until asked to stop."""
-    report_busy_port()
+    report_if_port_in_use()
     prepared = _run_setup_program()
     if prepared is None:
         return 1

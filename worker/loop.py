@@ -42,7 +42,7 @@ from core.webhooks.deliver import WebhookDeliverer
 from worker.attempts.attempt import AttemptResources, JobAttempt
 from worker.attempts.child import COMMAND, ForkServer
 from worker.attempts.folders import WorkFolder
-from worker.chores import ALIVE, SWEEP_S, PeriodicChores, get_lost_device_file
+from worker.chores import ALIVE, SWEEP_S, PeriodicChores, get_lost_device_report_file
 from worker.clock_watch import ClockWatch
 from worker.devices.device import DeviceWatch
 from worker.reaper import ExpiredJobReaper
@@ -98,7 +98,9 @@ class Worker:
             settings.chores_s,
             {
                 # A notification may be lost with the broker, and nothing else would repeat it.
-                "ring": lambda: [ring(job_id) for job_id in sweep.find_unannounced_jobs(self.db)],
+                "ring": lambda: [
+                    ring(job_id) for job_id in sweep.find_jobs_never_announced_to_workers(self.db)
+                ],
                 "touch the health file": self._touch_health_file,
                 "report the device": self._report_device_if_due,
                 "compare the clocks": self._clock.compare_clocks,
@@ -251,7 +253,7 @@ class Worker:
     def _touch_health_file(self) -> None:
         """Touch the health file; while the device is lost, write the reason instead."""
         lost_path, problem = (
-            get_lost_device_file(self.settings.data_dir, self.name),
+            get_lost_device_report_file(self.settings.data_dir, self.name),
             self._device.device.problem,
         )
         if problem is not None:
@@ -333,7 +335,7 @@ class Worker:
         if self._zygote is not None:
             self._zygote.end_fork_server()
             self._zygote = None
-        get_lost_device_file(self.settings.data_dir, self.name).unlink(missing_ok=True)
+        get_lost_device_report_file(self.settings.data_dir, self.name).unlink(missing_ok=True)
         self._folder.remove_work_folder()
         self.db.close()
 

@@ -55,7 +55,7 @@ MAKES_ROOM = ("/cancel", "/discard", "/delete", "/jobs/{job}/{verb}")
 Polled = Callable[..., Awaitable[Response]]
 
 
-def mark_as_polling_route(endpoint: Any) -> Any:
+def mark_route_to_skip_dependencies(endpoint: Any) -> Any:
     """Mark an async handler to be called directly, without FastAPI's dependency handling.
 
     It receives `request`, `authenticate` and its path parameters. Its query and header parameters
@@ -88,7 +88,7 @@ def wrap_route_in_guard(route: APIRoute, services: GuardServices) -> None:
     Raises:
         RuntimeError: the route neither names a scope nor is open.
     """
-    need = find_needed_scope(route)
+    need = find_key_scope_of_route(route)
     if need is None and route.path not in OPEN_PATHS:
         raise RuntimeError(
             f"{route.path} names no scope: give its handler a Scrape, Read, Write or Admin."
@@ -96,7 +96,7 @@ def wrap_route_in_guard(route: APIRoute, services: GuardServices) -> None:
     route.app = _GuardedApp(route, need, services)
 
 
-def find_needed_scope(route: APIRoute) -> str | None:
+def find_key_scope_of_route(route: APIRoute) -> str | None:
     """Return the scope that a route's handler needs, or None."""
     for dependency in route.dependant.dependencies:
         if isinstance(dependency.call, ScopeDependency):

@@ -38,7 +38,7 @@ def find_session_token(scope: Scope) -> str | None:
     )
     if not cookie:
         return None
-    require_own_page_request(scope)
+    require_request_from_own_page(scope)
     return combine_session_token_and_place(cookie, read_host_and_port(scope))
 
 
@@ -55,7 +55,7 @@ def get_loopback_cookie_name(scope: Scope) -> str:
     return f"perennial-{port or '80'}"
 
 
-def require_own_page_request(scope: Scope) -> None:
+def require_request_from_own_page(scope: Scope) -> None:
     """Refuse a request unless the browser declares that it comes from this service's own pages.
 
     Raises:

@@ -55,7 +55,7 @@ async def adopt_classifier(
         head = upload.check_request_head(min(MAX_BYTES, settings.max_body_bytes))
         if head.boundary is None:
             raise Invalid("A classifier is sent by the form of this page, as multipart/form-data.")
-        with upload.take_upload_place():
+        with upload.take_place_for_upload_in_progress():
             owner, limit = actor.owner_id, settings.max_owner_bytes
             await to_thread.run_sync(
                 quota.require_storage_room, service.db, owner, limit, head.length

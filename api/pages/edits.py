@@ -224,11 +224,11 @@ async def show_task_images(
     images, why = None, ""
     try:
         found = await to_thread.run_sync(
-            task_images.find_task_split, db, actor, model_response["id"], n, shown.part
+            task_images.find_task_image_part, db, actor, model_response["id"], n, shown.part
         )
 
         def list_images() -> Any:
-            with task_images.translate_deleted_part_errors(db, actor, model_response["id"], found):
+            with task_images.explain_errors_of_deleted_part(db, actor, model_response["id"], found):
                 return task_images.list_part_images(
                     blobs, found, label=label, limit=IMAGES, cursor=shown.after
                 )

@@ -63,7 +63,7 @@ class BatchFileHeads(BaseModel):
 
 
 @router.post(f"{PATH}/look")
-async def judge_first_images(
+async def check_first_images_of_batch(
     request: Request, model: ModelPath, actor: Write, db: Db, settings: Config
 ) -> Response:
     """Return {"refused", "warning"}, each a sentence or empty."""

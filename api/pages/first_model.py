@@ -67,9 +67,9 @@ async def learn_samples(request: Request, actor: Write, service: Service) -> Res
         return RedirectResponse(_build_first_model_path(request, sample_pictures.MODEL), 303)
     upload = UploadReception(request, actor, TERMS, service.db, service.settings, None)
     async with _delete_model_on_error(service, actor, model["id"]):
-        with upload.take_upload_place():
+        with upload.take_place_for_upload_in_progress():
             for name in sample_pictures.BATCHES:
-                path = sample_pictures.locate_sample_archive(name)
+                path = sample_pictures.locate_packaged_sample_archive(name)
                 async with _copy_file_to_spool(path, service.settings) as file:
                     await _submit_uploaded_batch(
                         _build_batch_order(service, upload, model["id"], name), file
@@ -87,7 +87,7 @@ async def learn_uploaded_archive(request: Request, actor: Write, service: Servic
         head = upload.check_request_head(Limits.from_settings(settings).body_bytes)
         if head.boundary is None:
             raise Invalid("Pictures are sent by the form of this page, as multipart/form-data.")
-        with upload.take_upload_place():
+        with upload.take_place_for_upload_in_progress():
             async with receive_body_into_spool(request, head, TERMS, settings) as file:
                 name = clean_model_name(file.fields.get("name", ""))
                 kind = await to_thread.run_sync(detect_file_kind, file)

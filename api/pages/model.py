@@ -12,7 +12,7 @@ from api.dependencies import Bell, CatalogueOf, Db, Read, Service, Write
 from api.pages.parts import forms
 from api.pages.parts.actions import list_waiting_items
 from api.pages.parts.checks import (
-    describe_check_limits,
+    describe_gate_check_limits,
     describe_gate_comparison,
     list_disabled_checks,
 )
@@ -98,7 +98,7 @@ def show_model(
     context |= {
         "v": view.version,
         "t": view.task,
-        "limits": describe_check_limits(model_response["gate"]),
+        "limits": describe_gate_check_limits(model_response["gate"]),
         "off": list_disabled_checks(model_response),
     }
     # A model that still fetches its base has no version, so there is nothing to measure.

@@ -149,7 +149,7 @@ async def check_upload(
     whole = await to_thread.run_sync(
         whole_uploads.find_whole_upload, db, actor, inputs.get("upload", "")
     )
-    with upload.take_upload_place():
+    with upload.take_place_for_upload_in_progress():
         async with join_upload_pieces(
             db, store, actor, whole, detect_upload_format, settings
         ) as file:
@@ -196,7 +196,7 @@ async def process_plain_form(
         head = upload.check_request_head(Limits.from_settings(settings).body_bytes)
         if head.boundary is None:
             raise Invalid("A batch is sent by the form of this page, as multipart/form-data.")
-        with upload.take_upload_place():
+        with upload.take_place_for_upload_in_progress():
             await to_thread.run_sync(order.refuse_batch_by_length, head.length)
             async with receive(request, head, terms, settings) as file:
                 inputs = {name: value.strip() for name, value in file.fields.items()}

@@ -160,8 +160,8 @@ def _load_sample_images(
     why = ""
     for split in _PARTS:
         try:
-            part = task_images.find_task_split(db, actor, model, task["number"], split)
-            with task_images.translate_deleted_part_errors(db, actor, model, part):
+            part = task_images.find_task_image_part(db, actor, model, task["number"], split)
+            with task_images.explain_errors_of_deleted_part(db, actor, model, part):
                 return ClassSampleIndices(split, _choose_sample_rows(blobs, part))
         # An outage says nothing about the images, and the other part would fail, too.
         except Unavailable:

@@ -24,7 +24,7 @@ BoundOf = Callable[[bytes], int]
 """Function that returns a body's maximum size in bytes, given its first bytes."""
 
 
-async def read_counted_body(
+async def read_body_within_queue_limits(
     receive: Receive,
     place: QueuePlace,
     max_bytes: int,

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from api.authentication.guard import read_declared_length
 from api.limits.fair_share import release_request_slot_during_wait
 from api.predict import form, instances
-from api.predict.body import read_counted_body
+from api.predict.body import read_body_within_queue_limits
 from api.predict.line import QueuePlace, compute_held_bytes_limit
 from core.errors import Invalid, UnsupportedType
 from core.ingest.limits import PREDICT_IMAGES
@@ -78,7 +78,7 @@ async def read_request_images(
 
     Raises:
         Invalid: a key of scope predict sends nested arrays.
-        PerennialError: see `read_counted_body`, `form.parse_form_files` and
+        PerennialError: see `read_body_within_queue_limits`, `form.parse_form_files` and
             `instances.decode_base64_instances`.
     """
     max_bytes = min(settings.predict_body_bytes, compute_held_bytes_limit(settings, place.key))
@@ -100,7 +100,7 @@ async def read_request_images(
     # For the rest of the request, too: `place` limits how many an owner has in progress.
     release_request_slot_during_wait()
     is_json = kind.kind == "json"
-    body = await read_counted_body(
+    body = await read_body_within_queue_limits(
         request.receive, place, max_bytes, declared, settings, get_body_limit if is_json else None
     )
     if kind.kind == "file":

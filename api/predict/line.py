@@ -88,11 +88,11 @@ class PredictQueue:
         self, owner: str, key: str | None, requests: int, count: int
     ) -> None:
         """Return places and bytes of an owner and of a key."""
-        _subtract_held_count(self.requests, owner, requests)
-        _subtract_held_count(self.bytes, owner, count)
+        _subtract_held_request_count(self.requests, owner, requests)
+        _subtract_held_request_count(self.bytes, owner, count)
         if key is not None:
-            _subtract_held_count(self.key_requests, key, requests)
-            _subtract_held_count(self.key_bytes, key, count)
+            _subtract_held_request_count(self.key_requests, key, requests)
+            _subtract_held_request_count(self.key_bytes, key, count)
 
 
 class QueuePlace:
@@ -138,7 +138,7 @@ def _halve_queue_limit(limit: int) -> int:
     return max(1, limit // 2)
 
 
-def _subtract_held_count(held: Counter[str], name: str, count: int) -> None:
+def _subtract_held_request_count(held: Counter[str], name: str, count: int) -> None:
     held[name] -= count
     # A Counter keeps names whose count is 0.
     if not held[name]:

@@ -163,7 +163,7 @@ class Predictor:
                 if count == 1 and decoded.images and isinstance(decoded.images[0], str):
                     raise ImageInvalid(_describe_unusable_image(decoded.images[0]))
                 if asking is not None:
-                    _append_piece_results(items, engines, images.names, *await asking)
+                    _append_prediction_results(items, engines, images.names, *await asking)
                 prediction = self._predict_decoded_images(
                     owner, header, question.manifest_json, decoded.images
                 )
@@ -171,7 +171,7 @@ class Predictor:
                 asking = asyncio.create_task(prediction)
                 asking.add_done_callback(_mark_exception_retrieved)
             if asking is not None:
-                _append_piece_results(items, engines, images.names, *await asking)
+                _append_prediction_results(items, engines, images.names, *await asking)
         finally:
             if asking is not None:
                 asking.cancel()
@@ -302,7 +302,7 @@ def _encode_prediction_request(owner: str, question: PredictionRequest, turn_s: 
     return json.dumps(header).encode()
 
 
-def _append_piece_results(
+def _append_prediction_results(
     items: list[bytes],
     engines: set[str],
     names: Sequence[str | None],

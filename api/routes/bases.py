@@ -142,7 +142,7 @@ async def create_base(
     def require_base_room(length: int | None) -> None:
         quota.require_storage_room(db, actor.owner_id, settings.max_owner_bytes, length)
 
-    with upload.take_upload_place():
+    with upload.take_place_for_upload_in_progress():
         # Before the upload, so that an impossible architecture costs no transfer.
         weights = await to_thread.run_sync(
             resolve_requested_base, asked, head.length, catalogue, settings

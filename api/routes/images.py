@@ -110,10 +110,12 @@ async def list_images(
 ) -> Response:
     """List the images of a part of a task's data, by number, with their labels."""
     db, blobs = service.db, service.blobs
-    part = await to_thread.run_sync(task_images.find_task_split, db, actor, model, n, images.split)
+    part = await to_thread.run_sync(
+        task_images.find_task_image_part, db, actor, model, n, images.split
+    )
 
     def load_image_page() -> TaskImagePage:
-        with task_images.translate_deleted_part_errors(db, actor, model, part):
+        with task_images.explain_errors_of_deleted_part(db, actor, model, part):
             return task_images.list_part_images(
                 blobs, part, label=images.label, limit=page.limit, cursor=page.cursor
             )
@@ -140,14 +142,16 @@ async def read_task_image(
 ) -> Response:
     """Return one image as it is used for learning: decoded, resized, not augmented."""
     db, blobs = service.db, service.blobs
-    part = await to_thread.run_sync(task_images.find_task_split, db, actor, model, n, image.split)
+    part = await to_thread.run_sync(
+        task_images.find_task_image_part, db, actor, model, n, image.split
+    )
     # Known without drawing: a client that has the picture costs no turn.
     tag = part.build_picture_etag([image.index])
     if matches_etag(request.headers.get("if-none-match", ""), tag):
         return _build_unchanged_response(tag)
 
     def render_picture() -> bytes:
-        with task_images.translate_deleted_part_errors(db, actor, model, part):
+        with task_images.explain_errors_of_deleted_part(db, actor, model, part):
             return task_images.render_task_image(blobs, part, image.index)
 
     png = await service.picture_work.run_work_in_turn(actor.owner_id, render_picture)
@@ -172,14 +176,16 @@ async def read_contact_sheet(
     """Return up to 64 images side by side, eight per row, each at most 128 pixels per side."""
     db, blobs = service.db, service.blobs
     row_numbers = task_images.parse_row_numbers(tiles.rows)
-    part = await to_thread.run_sync(task_images.find_task_split, db, actor, model, n, tiles.split)
+    part = await to_thread.run_sync(
+        task_images.find_task_image_part, db, actor, model, n, tiles.split
+    )
     # With the count, so that a sheet of one image has another tag than the image itself.
     tag = part.build_picture_etag([len(row_numbers), *row_numbers])
     if matches_etag(request.headers.get("if-none-match", ""), tag):
         return _build_unchanged_response(tag)
 
     def render_sheet_png() -> bytes:
-        with task_images.translate_deleted_part_errors(db, actor, model, part):
+        with task_images.explain_errors_of_deleted_part(db, actor, model, part):
             return task_images.render_contact_sheet(blobs, part, row_numbers)
 
     png = await service.picture_work.run_work_in_turn(actor.owner_id, render_sheet_png)

@@ -8,7 +8,7 @@ from fastapi import Header, Query, Request, Response
 from pydantic import JsonValue
 
 from api.answers import build_json_response, build_queued_job_response, matches_etag
-from api.authentication.guard import mark_as_polling_route
+from api.authentication.guard import mark_route_to_skip_dependencies
 from api.dependencies import (
     LIMIT,
     Bell,
@@ -83,7 +83,7 @@ IfNoneMatch = Annotated[str | None, Header(alias="If-None-Match")]
     response_model=JobOut,
     responses={200: {"headers": _etag}, **_not_modified},
 )
-@mark_as_polling_route
+@mark_route_to_skip_dependencies
 async def read_job(
     request: Request, actor: Read, job: JobPath, if_none_match: IfNoneMatch = None
 ) -> Response:
@@ -211,7 +211,7 @@ def choose_trial(job: JobPath, body: Choice, actor: Write, db: Db, bell: Bell) -
         **_not_modified,
     },
 )
-@mark_as_polling_route
+@mark_route_to_skip_dependencies
 async def stream_job_events(
     request: Request,
     actor: Read,

@@ -50,7 +50,7 @@ def create_model(
     new_model = cast(NewModel, body.model_dump(exclude_unset=True))
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
-        mark = idempotency.digest_request_parts(body.model_dump_json())
+        mark = idempotency.digest_request_for_idempotency(body.model_dump_json())
         repeat = idempotency.IdempotentRequest("POST /v1/models", key, mark)
     bounds = AdmissionLimits.from_settings(service.settings)
     terms = pretrained.PretrainedTerms.from_settings(service.settings)

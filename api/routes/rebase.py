@@ -52,7 +52,7 @@ def begin_rebase(
     new_base = rebase.RebaseRequest(cast(ModelBase, fields["base"]), fields.get("name"))
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
-        mark = idempotency.digest_request_parts(model, body.model_dump_json())
+        mark = idempotency.digest_request_for_idempotency(model, body.model_dump_json())
         repeat = idempotency.IdempotentRequest("POST /v1/models/{model}/rebase", key, mark)
     bounds = AdmissionLimits.from_settings(service.settings)
     terms = pretrained.PretrainedTerms.from_settings(service.settings)

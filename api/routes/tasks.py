@@ -236,7 +236,7 @@ async def submit_batch(
     order = BatchSubmissionRequest(
         batch_request, override, actor, upload, store, bell, catalogue, trials
     )
-    with upload.take_upload_place():
+    with upload.take_place_for_upload_in_progress():
         if head.media_type == JSON:
             return await _process_resumable_upload(order, head)
         return await upload.receive_and_commit_upload(

@@ -135,7 +135,7 @@ def create_upload(
     )
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:
-        mark = idempotency.digest_request_parts(str(length), details, sha256)
+        mark = idempotency.digest_request_for_idempotency(str(length), details, sha256)
         repeat = idempotency.IdempotentRequest("POST /v1/uploads", key, mark)
     upload_response, replay = uploads.create_upload(
         db,
@@ -206,11 +206,11 @@ async def append_to_upload(
     # For its check alone: an invalid value is refused before a byte is read.
     tus.is_last_piece(request.headers)
     terms = uploads.UploadLimits.from_settings(settings)
-    with sent.take_upload_place():
+    with sent.take_place_for_upload_in_progress():
         async with hold_upload_lease(db, actor, upload, offset) as writing:
             check_piece_size(request, head, writing)
             await to_thread.run_sync(
-                uploads.require_room_for_piece, db, writing, head.length, terms
+                uploads.require_storage_room_for_piece, db, writing, head.length, terms
             )
             async with receive_upload_piece(request, head, writing, checksum, settings) as (
                 piece,

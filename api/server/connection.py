@@ -24,7 +24,7 @@ from api import problems
 from api.server.connections import ConnectionLimiter
 from api.server.delivery import SlowReaderDetector
 from api.server.headers import add_security_headers
-from api.server.proxies import derive_counting_key
+from api.server.proxies import derive_address_counting_key
 from core.errors import (
     BadRequest,
     PerennialError,
@@ -255,10 +255,10 @@ class LimitedHttpConnection(HttpToolsProtocol):
         if client is None:
             return None
         try:
-            self._all.increment_address_count(derive_counting_key(client))
+            self._all.increment_address_count(derive_address_counting_key(client))
         except TooManyConnections as error:
             self._refuse_while_parsing(error)
-        return derive_counting_key(client)
+        return derive_address_counting_key(client)
 
     def _decrement_client_requests(self, client: str | None) -> None:
         if client is not None:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from api.server.proxies import TrustedProxies, derive_counting_key
+from api.server.proxies import TrustedProxies, derive_address_counting_key
 from core import telemetry
 from core.errors import TooManyConnections
 from core.files import descriptors
@@ -89,7 +89,7 @@ class ConnectionLimiter:
         key = (
             None
             if address is None or self.proxies.is_trusted_proxy(address)
-            else derive_counting_key(address)
+            else derive_address_counting_key(address)
         )
         if key is not None:
             # Check the limit of the address first, so that it cannot displace idle connections of

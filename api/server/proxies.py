@@ -59,7 +59,7 @@ class TrustedProxies:
 
 
 @lru_cache(4096)
-def derive_counting_key(address: str) -> str:
+def derive_address_counting_key(address: str) -> str:
     """Return the key under which to count an address: IPv6 by network, IPv4 in IPv6 as IPv4."""
     parsed = _parse_address(address)
     # One client may send from any address of its network.

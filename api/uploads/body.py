@@ -68,7 +68,7 @@ async def receive_body_into_spool(
             else UploadFormParser(file, head.boundary, terms.fields or ())
         )
         sink = form or file
-        # For the rest of the request, too: `take_upload_place` limits an owner's uploads in progress.
+        # For the rest of the request, too: `take_place_for_upload_in_progress` limits an owner's uploads in progress.
         release_request_slot_during_wait()
         await stream_body_to_writer(
             request, DoubleBufferedWriter(sink), head.length, head.body_limit, settings

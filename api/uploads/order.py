@@ -141,7 +141,9 @@ class BatchSubmissionRequest:
             inspection = await to_thread.run_sync(inspect_file, limiter=_inspections)
         except ArchiveHeldOutOnly:
             model_query = self.upload.db, self.actor, request.model
-            if not await to_thread.run_sync(held_out_batch.may_have_held_out_alone, *model_query):
+            if not await to_thread.run_sync(
+                held_out_batch.may_batch_have_held_out_images_alone, *model_query
+            ):
                 raise
             alone = replace(reading, options=replace(request.options, held_out_alone=True))
             inspect_file = partial(inspect_archive, *archive, alone, request.duplicates_policy)

@@ -110,7 +110,7 @@ async def receive_upload_piece(
     with open_spool_file(settings, left) as file:
         writer = DoubleBufferedWriter(file)
         cut: PerennialError | None = None
-        # For the rest of the request, too: `take_upload_place` limits an owner's uploads in progress.
+        # For the rest of the request, too: `take_place_for_upload_in_progress` limits an owner's uploads in progress.
         release_request_slot_during_wait()
         try:
             await stream_body_to_writer(request, writer, head.length, left, settings)

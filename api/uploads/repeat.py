@@ -39,7 +39,7 @@ class UploadIdempotency:
         if key is not None:
             headers = (request.headers.get(name) for name in terms.headers)
             # The body is not known yet: `add_body_fingerprint` adds it.
-            fingerprint = idempotency.digest_request_parts(
+            fingerprint = idempotency.digest_request_for_idempotency(
                 *request.path_params.values(), request.url.query, *headers
             )
             self._request = idempotency.IdempotentRequest(terms.route, key, "", fingerprint)
@@ -121,7 +121,7 @@ class UploadIdempotency:
         """
         if self._request is None:
             return None
-        whole = idempotency.digest_request_parts(self._request.request, *parts)
+        whole = idempotency.digest_request_for_idempotency(self._request.request, *parts)
         return replace(self._request, fingerprint=whole, content_sha256=sha256)
 
 

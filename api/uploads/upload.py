@@ -33,7 +33,7 @@ class UploadReception:
     """One upload, from the head of its request to its response.
 
         head = upload.check_request_head(limit)
-        with upload.take_upload_place():
+        with upload.take_place_for_upload_in_progress():
             return await upload.receive_and_commit_upload(head, precheck, commit)
 
     Attributes:
@@ -56,7 +56,7 @@ class UploadReception:
         return check_upload_head(self.request, self.terms, limit, self.settings)
 
     @contextmanager
-    def take_upload_place(self) -> Iterator[None]:
+    def take_place_for_upload_in_progress(self) -> Iterator[None]:
         """Take one of the owner's places for uploads in progress.
 
         Raises:

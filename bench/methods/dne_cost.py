@@ -60,7 +60,7 @@ def build_random_expert_chain(
     network = ExpandedNetwork(plain)
     classifiers = [copy.deepcopy(network.head)]
     for task in range(2, tasks + 1):
-        network.schedule_next_expert(heads)
+        network.set_size_of_next_expert(heads)
         names = [f"{task}-{c}" for c in range(PER_TASK)]
         network.add_task_classes(task, names, "default", torch.Generator().manual_seed(task))
         classifiers.append(copy.deepcopy(network.head))

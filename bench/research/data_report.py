@@ -32,7 +32,7 @@ from torch import Tensor
 
 from bench.job_run import run_completed_spec
 from core.ingest.dataset import open_dataset
-from core.ingest.images import make_square_array
+from core.ingest.images import convert_to_square_array
 from core.ingest.ingest import IngestOptions, ingest_archive
 from core.ingest.limits import Limits
 from core.ingest.sniff import detect_upload_format
@@ -179,7 +179,7 @@ def measure_report_cost(cifar: list[Data], folder: Path) -> None:
     """Print the seconds of the data report within whole jobs."""
     pixels, digits = load_digits(return_X_y=True)
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    large = np.stack([make_square_array(image, SIZE, 3) for image in grey])
+    large = np.stack([convert_to_square_array(image, SIZE, 3) for image in grey])
     x, y = cifar[0]
     some = np.random.default_rng(0).permutation(len(x))[:1_000]
     base: dict[str, Any] = packaged_base.load_base_description().architecture
@@ -323,7 +323,7 @@ def _read_digits() -> tuple[Tensor, np.ndarray]:
     pixels, numbers = load_digits(return_X_y=True)
     grey = np.rint(pixels.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
     return _compute_image_features(
-        np.stack([make_square_array(image, SIZE, 3) for image in grey])
+        np.stack([convert_to_square_array(image, SIZE, 3) for image in grey])
     ), numbers
 
 

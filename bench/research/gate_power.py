@@ -43,7 +43,7 @@ from core.learning.precision import InputNormaliser, move_network_to_device
 from core.lineage.checks import CHECKS, NEW_GATE, check_version_losses
 from core.packaged import imagenet_base, packaged_base
 from core.statistics.flips import compute_one_sided_mcnemar
-from core.statistics.power import compute_detection_probability
+from core.statistics.power import compute_loss_detection_probability
 
 LOSS = 0.10
 GAINS = (0.0, 0.02, 0.05)
@@ -137,7 +137,7 @@ def _print_detection_power() -> None:
     )
     for images in HELD_OUT:
         shares = [
-            compute_detection_probability(images, LOSS, gain, NEW_GATE["forgotten"] or 0.0)
+            compute_loss_detection_probability(images, LOSS, gain, NEW_GATE["forgotten"] or 0.0)
             for gain in GAINS
         ]
         print(f"| {images} | " + " | ".join(f"{share:.3f}" for share in shares) + " |", flush=True)

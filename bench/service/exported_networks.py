@@ -226,7 +226,7 @@ def build_experts_case(
         built = family(build_random_network(architecture, size))
         draw = torch.Generator().manual_seed(1)
         for task, width in ((2, 2), (3, 1)):
-            built.schedule_next_expert(width)
+            built.set_size_of_next_expert(width)
             built.add_task_classes(
                 task, [f"new {task}"], "default", torch.Generator().manual_seed(task)
             )

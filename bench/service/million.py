@@ -319,12 +319,12 @@ def _list_worker_steps(side: Side) -> dict[str, Callable[[], object]]:
     def claim_and_release_job() -> None:
         held = claims.claim_job(db, "bench", 60.0)
         assert held is not None
-        claims.complete_stop(db, held)
+        claims.complete_pause_or_cancellation(db, held)
 
     return {
         "claim and give back": claim_and_release_job,
         "reap": lambda: claims.take_back_expired_jobs(db),
-        "ring": lambda: sweep.find_unannounced_jobs(db),
+        "ring": lambda: sweep.find_jobs_never_announced_to_workers(db),
         "sweep: rows": lambda: sweep._delete_expired_rows(db, settings),
         "sweep: snapshots": lambda: sweep._delete_unneeded_states(
             db, store, settings, "snapshot", "snapshots/"

@@ -174,7 +174,7 @@ def store_profile(profile: str, url: str, key: str) -> str:
     return "the system's keyring" if in_keyring else str(get_config_path())
 
 
-def remove_profile(profile: str) -> bool:
+def remove_service_profile(profile: str) -> bool:
     """Remove a profile with its key; return True if it existed."""
     remaining = read_profiles()
     if profile not in remaining:

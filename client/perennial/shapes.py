@@ -54,7 +54,7 @@ class Shape:
                 fields.update(value)
             # A required field may be null; an optional one that is None was not sent at all.
             elif value is not None or field.default is dataclasses.MISSING:
-                fields[_get_json_name(field.name)] = convert_to_json(value)
+                fields[_get_json_field_name(field.name)] = convert_to_json(value)
         return fields
 
     def _repr_html_(self) -> str | None:
@@ -98,13 +98,13 @@ def convert_from_json(kind: type[T], value: Any) -> T:
         BadAnswer: a value in it has another type.
     """
     try:
-        shape: T = _get_json_reader(kind)(value)
+        shape: T = _get_json_reader_of_type(kind)(value)
     except _FieldTypeMismatch as error:
         raise BadAnswer(f"The service's answer cannot be used: {error}.") from None
     return shape
 
 
-def _get_json_reader(kind: Any) -> Read:
+def _get_json_reader_of_type(kind: Any) -> Read:
     """Return the function that converts JSON to a type in the annotations of a shape."""
     if kind not in _readers:
         _readers[kind] = _build_json_reader(kind)
@@ -119,10 +119,10 @@ def _build_json_reader(kind: Any) -> Read:
     if origin in (Union, types.UnionType):
         return _build_union_type_reader(arguments)
     if origin is list:
-        item = _get_json_reader(arguments[0])
+        item = _get_json_reader_of_type(arguments[0])
         return lambda value: [item(one) for one in _require_type(list, value)]
     if origin is dict:
-        item = _get_json_reader(arguments[1])
+        item = _get_json_reader_of_type(arguments[1])
         return lambda value: {key: item(one) for key, one in _require_type(dict, value).items()}
     scalars = _get_scalar_types(kind)
     return (lambda value: _require_one_of_types(scalars, value)) if scalars else _return_unchanged
@@ -165,7 +165,7 @@ def _build_union_type_reader(kinds: tuple[Any, ...]) -> Read:
     """
     shapes = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
     by_type = {
-        origin: _get_json_reader(kind)
+        origin: _get_json_reader_of_type(kind)
         for kind in kinds
         if (origin := typing.get_origin(kind)) in (list, dict)
     }
@@ -175,7 +175,7 @@ def _build_union_type_reader(kinds: tuple[Any, ...]) -> Read:
     def read_union_value(value: Any) -> Any:
         # The JSON does not say which shape it is, so its keys decide.
         if isinstance(value, dict) and shapes:
-            return _get_json_reader(
+            return _get_json_reader_of_type(
                 max(shapes, key=lambda kind: _rank_response_class_fit(kind, value))
             )(value)
         read_typed = by_type.get(type(value))
@@ -191,9 +191,9 @@ def _rank_response_class_fit(kind: Any, value: Mapping[str, Any]) -> tuple[bool,
     fields).
     """
     fields = [field for field in dataclasses.fields(kind) if field.name != "extra"]
-    names = {_get_json_name(field.name) for field in fields}
+    names = {_get_json_field_name(field.name) for field in fields}
     required = {
-        _get_json_name(field.name) for field in fields if field.default is dataclasses.MISSING
+        _get_json_field_name(field.name) for field in fields if field.default is dataclasses.MISSING
     }
     return required <= value.keys(), -len(value.keys() - names), len(required)
 
@@ -208,7 +208,8 @@ def _build_object_reader(kind: type[Any]) -> Read:
             hints = typing.get_type_hints(kind)
             names = [field.name for field in dataclasses.fields(kind) if field.name != "extra"]
             plan.extend(
-                (name, _get_json_name(name), _get_json_reader(hints[name])) for name in names
+                (name, _get_json_field_name(name), _get_json_reader_of_type(hints[name]))
+                for name in names
             )
         values = {}
         for name, key, of in plan:
@@ -224,6 +225,6 @@ def _build_object_reader(kind: type[Any]) -> Read:
     return build_dataclass_from_json
 
 
-def _get_json_name(name: str) -> str:
+def _get_json_field_name(name: str) -> str:
     """Return a field's name in JSON: `class_` is `class`, a keyword of Python."""
     return name.removesuffix("_")

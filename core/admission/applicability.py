@@ -105,10 +105,14 @@ def warn_of_recipe_after(
             changes a hyper-parameter that shapes the network.
     """
     start = _find_next_task_start(session, catalogue, before, recipe["method"]["name"])
-    return [] if start is None else warn_of_start(catalogue, start, recipe, model.scenario)
+    return (
+        []
+        if start is None
+        else list_warnings_of_next_task_start(catalogue, start, recipe, model.scenario)
+    )
 
 
-def warn_of_start(
+def list_warnings_of_next_task_start(
     catalogue: Catalogue, start: NextTaskStart, recipe: RecipeOut, scenario: str
 ) -> list[str]:
     """Return warnings about learning from a starting point with a resolved recipe.

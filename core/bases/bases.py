@@ -15,8 +15,8 @@ from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
 from core.bases.base_advice import find_fitting_architecture, get_base_architecture, refuse_pickle
-from core.bases.classifier import find_classifier, remove_head_tensors
-from core.bases.expected_base import select_compared_tensors
+from core.bases.classifier import drop_head_tensors_of_classifier, find_classifier
+from core.bases.expected_base import select_tensors_to_compare_with_expected
 from core.contract.base import Classifier, ExpectedBase, UploadedFor
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ArchitectureChoice
@@ -134,7 +134,7 @@ def create_base(
     classifier = None
     backbone: Sequence[TensorHeader] = tensors
     if network.classes is not None:
-        backbone = remove_head_tensors(tensors, network.expected)
+        backbone = drop_head_tensors_of_classifier(tensors, network.expected)
     _check_fits_architecture(backbone, network)
     if network.classes is not None:
         classifier = find_classifier(tensors, network.expected, network.classes)
@@ -145,7 +145,7 @@ def create_base(
     sha256, size = blobs.put_file(path, move=True)
     with db.write() as session:
         # The lock keeps the sweep from deleting the blob between this check and the commit.
-        references.lock_references_shared(session)
+        references.lock_references_against_deletion(session)
         if not blobs.has(sha256):
             raise Unavailable("The upload was removed before it was registered; send it again.")
         now = db.now(session)
@@ -297,7 +297,7 @@ def _check_fits_architecture(tensors: Sequence[TensorHeader], network: BaseNetwo
     Raises:
         BaseInvalid: they do not; where possible, the message names an architecture that would fit.
     """
-    compared, needed = select_compared_tensors(tensors, network.expected)
+    compared, needed = select_tensors_to_compare_with_expected(tensors, network.expected)
     try:
         check_expected_tensors(compared, needed)
     except BaseInvalid as error:

@@ -23,13 +23,13 @@ def find_classifier(
     left = {tensor.name: tensor for tensor in _find_head_tensors(tensors, expected)}
     weights = [name for name in left if name.endswith(".weight")]
     if len(weights) != 1:
-        raise _make_head_error(left, expected)
+        raise _make_missing_head_error(left, expected)
     head = weights[0].removesuffix(".weight")
     weight, bias = left.pop(weights[0]), left.pop(f"{head}.bias", None)
     width, rows = expected["width"], weight.shape[:1]
     fits = len(weight.shape) == 2 and weight.shape[1] == width
     if left or not fits or (bias is not None and bias.shape != rows):
-        raise _make_head_error([*left, *weights], expected)
+        raise _make_missing_head_error([*left, *weights], expected)
     for tensor in (weight, bias):
         if tensor is not None and tensor.dtype != "F32":
             raise BaseInvalid(
@@ -46,7 +46,7 @@ def find_classifier(
     return {"classes": list(classes), "head": head, "stages": expected["stages"]}
 
 
-def remove_head_tensors(
+def drop_head_tensors_of_classifier(
     tensors: Sequence[TensorHeader], expected: ExpectedBase
 ) -> list[TensorHeader]:
     """Return the tensors of a whole classifier without those of its head."""
@@ -70,7 +70,7 @@ def _find_head_tensors(
     return unexpected if len(modules) == 1 else []
 
 
-def _make_head_error(
+def _make_missing_head_error(
     found: Collection[str] | Mapping[str, TensorHeader], expected: ExpectedBase
 ) -> BaseInvalid:
     """Return the error for a file without a head that can be adopted."""

@@ -27,7 +27,7 @@ def get_cached_base(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> ExpectedBase | None:
     """Return the cached tensors of an architecture's base, or None if they are not cached."""
-    path, _ = _locate_cached_result(settings, architecture, image)
+    path, _ = _locate_cached_expected_tensors(settings, architecture, image)
     try:
         expected: ExpectedBase = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def load_expected_base(
     cached = get_cached_base(settings, architecture, image)
     if cached is not None:
         return cached
-    path, request = _locate_cached_result(settings, architecture, image)
+    path, request = _locate_cached_expected_tensors(settings, architecture, image)
     expected = _compute_expected_base(request)
     cached_files = sorted(path.parent.glob("expected-*.json"), key=lambda p: p.name)
     # Clients choose the architectures, so without a limit they could fill the disk.
@@ -61,7 +61,7 @@ def load_expected_base(
     return expected
 
 
-def select_compared_tensors(
+def select_tensors_to_compare_with_expected(
     tensors: Sequence[TensorHeader], expected: ExpectedBase
 ) -> tuple[list[TensorHeader], dict[str, ExpectedTensor]]:
     """Return a file's tensors without ignored ones, and the tensors that it must have.
@@ -80,7 +80,7 @@ def select_compared_tensors(
     return relevant, required
 
 
-def _locate_cached_result(
+def _locate_cached_expected_tensors(
     settings: Settings, architecture: ArchitectureChoice, image: ImageOut
 ) -> tuple[Path, str]:
     """Return the path of the cached list of tensors, and the request for it as JSON."""

@@ -151,7 +151,7 @@ def add_version_or_fetch_job(
     """
     session, now = transaction.session, transaction.now
     # First, so that a stored blob is not deleted between the look-up and the commit.
-    references.lock_references_shared(session)
+    references.lock_references_against_deletion(session)
     stored = session.get(FetchedWeights, weights.repository)
     if stored is not None and stored.sha256 is not None and blobs.has(stored.sha256):
         part, origin = version_zero.build_weights_part(weights, stored)

@@ -16,7 +16,7 @@ COPY_PREFIX = "before-"
 KEPT_COPIES = 3
 
 
-def copy_before_upgrade(url: URL, folder: Path, name: str) -> Path:
+def copy_database_before_upgrade(url: URL, folder: Path, name: str) -> Path:
     """Copy a database into a folder, and return the file: a SQLite database, or a custom dump.
 
     An earlier copy of the same name is replaced once the new one is complete. Of copies before other

@@ -56,7 +56,7 @@ class PatientAsyncConnection(psycopg.AsyncConnection[Any]):
 
 
 @contextmanager
-def wait_without_limit(connection: Connection) -> Iterator[None]:
+def wait_without_database_time_limit(connection: Connection) -> Iterator[None]:
     """Wait without limit for statements in the block and its COMMIT, as for a large migration."""
     raw: Any = connection.connection.driver_connection
     patience_s, raw.patience_s = raw.patience_s, None

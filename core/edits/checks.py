@@ -32,7 +32,7 @@ class TaughtTask:
     standing: str
     is_deleted: bool = False
 
-    def copy_as_learned(self) -> "TaughtTask":
+    def copy_with_standing_learned(self) -> "TaughtTask":
         """Return a copy of the task with the standing `learned`."""
         return replace(self, standing="learned")
 
@@ -146,7 +146,7 @@ def check_operations(
         if change.image is None:
             dropped.add(task.number)
         else:
-            _add_image_operation(images, place, change, task)
+            _add_edit_operation_on_image(images, place, change, task)
     if twice := dropped & {number for number, _ in images}:
         raise _make_operation_error(
             f"All images of task {min(twice)} are removed; keep that operation alone."
@@ -239,7 +239,7 @@ def _find_learned_task(change: Relabel | Remove, tasks: Mapping[int, TaughtTask]
     return task
 
 
-def _add_image_operation(
+def _add_edit_operation_on_image(
     images: dict[tuple[int, Split], ImageEdits],
     place: int,
     change: Relabel | Remove,

@@ -41,7 +41,7 @@ def read_edited_tasks(session: Session, job_id: str) -> set[int]:
     return set(session.scalar(select(Edit.tasks).where(Edit.job_id == job_id)) or [])
 
 
-def list_new_digests(result: EditResult) -> list[str]:
+def list_digests_of_edited_files(result: EditResult) -> list[str]:
     """Return the digests of files that the edited tasks will refer to."""
     return [digest for task in result.after for _, digest in _iterate_files_of_edited_task(task)]
 

@@ -37,7 +37,7 @@ class _TracedTask(NamedTuple):
     is_learned: bool
 
 
-def compare_with_earlier(
+def compare_batch_with_earlier_tasks(
     db: Database,
     blobs: BlobStorage,
     model: Model,

@@ -34,7 +34,7 @@ def report_exporting_worker(db: Database, worker: str) -> None:
             exporters.record_exporting_worker(session, worker, db.now(session))
 
 
-def take_export_turn(db: Database, claim: JobClaim, limit: int) -> None:
+def begin_export_or_put_off(db: Database, claim: JobClaim, limit: int) -> None:
     """Begin an export, unless too many jobs are exporting now.
 
     Raises:

@@ -59,7 +59,7 @@ def store_result_features(
     return stored
 
 
-def record_stored_features(
+def record_held_out_feature_blobs(
     session: Session,
     model: Model,
     parts: Iterable[tuple[str, str]],

@@ -37,7 +37,7 @@ from core.errors import Invalid, StoreCorrupt
 from core.execution import snapshots
 from core.execution.held_out_features import BACKBONE, digest_feature_inputs
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
-from core.execution.totals import digest_covered_parts as make_totals_key
+from core.execution.totals import digest_parts_covered_by_totals as make_totals_key
 from core.execution.totals import is_covered_by_totals
 from core.ingest.answers import StoredTaskPredictions, decrypt_prediction_file
 from core.ingest.findings.traces import read_image_traces
@@ -117,7 +117,7 @@ def write_job_inputs(
             *(of.sha256 for of in stored_answers.values()),
             *([totals] if totals else []),
         }
-        marked = damage.find_damaged_digests(session, derived)
+        marked = damage.find_digests_marked_damaged(session, derived)
         totals = None if totals in marked else totals
         stored_answers = {
             number: of for number, of in stored_answers.items() if of.sha256 not in marked

@@ -35,7 +35,7 @@ def is_covered_by_totals(part: Part) -> bool:
     return part.type in PER_TASK and part.deleted_at is None
 
 
-def digest_covered_parts(parts: Iterable[Part], numbers: AncestorClassNumbers) -> str:
+def digest_parts_covered_by_totals(parts: Iterable[Part], numbers: AncestorClassNumbers) -> str:
     """Return a digest of the parts of a version and its ancestors that totals stand for.
 
     Args:
@@ -77,5 +77,5 @@ def record_feature_totals(
         Number of added bytes.
     """
     model.totals_sha256, model.totals_bytes = stored.sha256, stored.bytes
-    model.totals_key = digest_covered_parts(parts, numbers)
+    model.totals_key = digest_parts_covered_by_totals(parts, numbers)
     return stored.bytes

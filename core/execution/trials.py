@@ -51,7 +51,7 @@ class ClaimedJobTrials:
     claim: JobClaim
     max_job_s: float
 
-    def begin_next(self) -> int | None:
+    def begin_next_trial(self) -> int | None:
         """Give the job the recipe of the next trial, and return its number; None: none is left.
 
         Trials that would begin after the budget are skipped, as soon as one is measured.
@@ -90,7 +90,7 @@ class ClaimedJobTrials:
         hit_failpoint("trial-stored")
         with self.db.write() as session:
             # Until the transaction ends, no sweep deletes the blobs that it is about to name.
-            references.lock_references_shared(session)
+            references.lock_references_against_deletion(session)
             for name, (sha256, _) in stored.items():
                 if not self.blobs.has(sha256):
                     self.blobs.put_file(files[name])

@@ -30,7 +30,7 @@ from core.errors import (
     Rejected,
 )
 from core.execution import batch_lines
-from core.execution.batch_traces import compare_with_earlier
+from core.execution.batch_traces import compare_batch_with_earlier_tasks
 from core.failpoints import hit_failpoint
 from core.ingest.decoding.decoder import SMALL_SIDE
 from core.ingest.decoding.resizing import SquareResizing
@@ -98,7 +98,9 @@ def validate_archive(
     path = fetch_archive(db, store, model.id, archive, folder)
     made = decode_batch(path, archive, model, settings, folder, monitor)
     blobs = BlobStorage(store, settings.make_folder("cache"), marks=DatabaseDamageMarks(db))
-    made = compare_with_earlier(db, blobs, model, task.number, made, near=policy != "off")
+    made = compare_batch_with_earlier_tasks(
+        db, blobs, model, task.number, made, near=policy != "off"
+    )
     # A contradiction with an earlier task shows only now that the pixels are known.
     require_no_contradictions(made.report)
     files = [made.train, made.held_out, made.traces]
@@ -110,7 +112,7 @@ def validate_archive(
     hit_failpoint("ingest-stored")
     with db.write() as session:
         # Until the transaction ends, no sweep deletes the blobs that it is about to name.
-        references.lock_references_shared(session)
+        references.lock_references_against_deletion(session)
         for sha256, path in zip(digests, files, strict=True):
             if not blobs.has(sha256):  # it was deleted as unused after it was stored
                 blobs.put_file(path)

@@ -34,7 +34,9 @@ def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
 
     None means that no file in `loading` covers the architecture or the network.
     """
-    backbone = _read_backbone_code(find_architecture_family(manifest, catalogue) or "unknown")
+    backbone = _read_backbone_source_code(
+        find_architecture_family(manifest, catalogue) or "unknown"
+    )
     network = _read_optional_card_part(f"networks/{_choose_inference_code(manifest, catalogue)}")
     if backbone is None or network is None:
         return None
@@ -53,7 +55,7 @@ def build_loading_code(manifest: Manifest, catalogue: Catalogue) -> str | None:
     )
 
 
-def build_image_code(image: ImageSettings) -> str:
+def build_image_reading_code(image: ImageSettings) -> str:
     """Return Python code that reads an image file as the service does.
 
     It follows the code of `build_loading_code` in a card.
@@ -94,7 +96,7 @@ def _choose_inference_code(manifest: Manifest, catalogue: Catalogue) -> str:
     return "plain" if manifest.network is None else manifest.network.family
 
 
-def _read_backbone_code(name: str) -> str | None:
+def _read_backbone_source_code(name: str) -> str | None:
     code = _read_optional_card_part(f"backbones/{name}")
     if code is None or _MODELS not in _locate_card_part(f"backbones/{name}").read_text(
         encoding="utf-8"

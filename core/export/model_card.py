@@ -12,7 +12,11 @@ from pydantic import JsonValue
 from core.contract.document import JsonObject
 from core.contract.manifest import Manifest
 from core.contract.pretrained import describe_pretrained_weights
-from core.export.card_code import build_image_code, build_loading_code, find_architecture_family
+from core.export.card_code import (
+    build_image_reading_code,
+    build_loading_code,
+    find_architecture_family,
+)
 from core.export.format import Version
 from core.export.image_reader import FIRST, get_decoding_version
 
@@ -87,7 +91,7 @@ def build_download_config(version: Version) -> JsonObject:
 def render_download_readme(version: Version) -> str:
     """Return the download's `README.md`."""
     manifest = version.manifest
-    title, summary = _build_title_and_summary(manifest)
+    title, summary = _build_model_card_title_and_summary(manifest)
     image = manifest.image
     facts = {
         "model": manifest.model,
@@ -141,7 +145,7 @@ def _describe_usage(version: Version) -> list[str]:
     predict = _PREDICT.rstrip() + (_SURE if has_sure else "")
     for name, text in replacements.items():
         predict = predict.replace(name, text)
-    predict = build_image_code(manifest.image) + predict.rstrip()
+    predict = build_image_reading_code(manifest.image) + predict.rstrip()
     needs = "Needs pillow and numpy as well:"
     if get_decoding_version(manifest.image) != FIRST:
         needs = (
@@ -151,7 +155,7 @@ def _describe_usage(version: Version) -> list[str]:
     return [*load, "## Predict", "", needs, "", "```python", predict, "```", ""]
 
 
-def _build_title_and_summary(manifest: Manifest) -> tuple[str, str]:
+def _build_model_card_title_and_summary(manifest: Manifest) -> tuple[str, str]:
     """Return the title and first sentence for a version or for a state of a running job."""
     state = manifest.anytime
     name = manifest.name or manifest.model  # older manifests have only the id

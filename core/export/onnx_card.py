@@ -7,7 +7,7 @@ from pathlib import Path
 
 from core.contract.architecture import ImageSettings
 from core.contract.document import JsonObject
-from core.contract.jobs.export_job import INPUT, OPSET, get_output_name, get_sure_output_name
+from core.contract.jobs.export_job import INPUT, OPSET, get_graph_output_name, get_sure_output_name
 from core.contract.manifest import BaseOrigin, Manifest
 from core.contract.responses.versions.sure import SureOut
 from core.export.image_reader import FIRST, get_decoding_version
@@ -23,8 +23,10 @@ _NUMBERS = 'size, side, mode = 32, 32, "RGB"'
 def collect_labels_of_graph_outputs(manifest: Manifest) -> dict[str, list[str]]:
     """Return graph output → its labels in column order; empty before a class was learned."""
     if manifest.scenario == "task":
-        return {get_output_name(head.task): list(head.classes) for head in manifest.heads or []}
-    return {get_output_name(None): list(manifest.classes)} if manifest.classes else {}
+        return {
+            get_graph_output_name(head.task): list(head.classes) for head in manifest.heads or []
+        }
+    return {get_graph_output_name(None): list(manifest.classes)} if manifest.classes else {}
 
 
 def describe_graph_signature(manifest: Manifest, sure: SureOut | None = None) -> JsonObject:

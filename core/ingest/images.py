@@ -69,7 +69,7 @@ def decode_square_image(
         raise ImageInvalid(str(error)) from error.__cause__
 
 
-def make_square_array(
+def convert_to_square_array(
     pixels: "Pixels", size: int, channels: int, resizing: SquareResizing = USUAL
 ) -> "Pixels":
     """Convert pixels uint8 [H, W] or [H, W, C], C in 1, 3, 4, to uint8 [size, size, channels]."""

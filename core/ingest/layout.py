@@ -192,7 +192,7 @@ class ArchiveLayout:
                 f"The archive has {len(self.classes)} classes; at most {limits.classes} are "
                 f"accepted."
             )
-        with _convert_rule_errors():
+        with _convert_reading_rule_errors():
             require_training_images(self.classes, self.of, self.test, held_out_alone)
 
 
@@ -211,7 +211,7 @@ def build_archive_layout(
         LabelsInvalid: labels are bad, or none is certain.
         ArchiveTooLarge: there are too many classes.
     """
-    with _convert_rule_errors():
+    with _convert_reading_rule_errors():
         plan = plan_batch_reading(
             names,
             reading.build_reading_options(names),
@@ -241,7 +241,7 @@ def build_archive_layout(
 
 
 @contextmanager
-def _convert_rule_errors() -> Iterator[None]:
+def _convert_reading_rule_errors() -> Iterator[None]:
     """Convert errors of the reading rules into errors of the service."""
     try:
         yield

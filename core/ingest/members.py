@@ -103,7 +103,7 @@ def read_member_by_row(fd: int, members: ArchiveMembers, i: int) -> bytes:
     return read_member(fd, members.offsets[i], packed, size, method, members.crcs[i])
 
 
-def read_member_start(fd: int, members: ArchiveMembers, i: int, most: int) -> bytes:
+def read_start_of_archive_member(fd: int, members: ArchiveMembers, i: int, most: int) -> bytes:
     """Return the first `most` bytes of a file, checked as by `read_member` if these are all.
 
     Raises as `read_member` does.

@@ -18,7 +18,7 @@ from core.ingest.members import (
     DamagedFile,
     UnpackedSizeMismatch,
     read_member_by_row,
-    read_member_start,
+    read_start_of_archive_member,
     unpack_member_blocks,
 )
 from core.ingest.names import quote_name
@@ -126,7 +126,7 @@ class Reader:
         UnpackedSizeMismatch.
         """
         del limits
-        return lambda number, most: read_member_start(fd, contents.members, number, most)
+        return lambda number, most: read_start_of_archive_member(fd, contents.members, number, most)
 
     def make_block_reader(
         self, fd: int, contents: Contents, limits: Limits

@@ -123,7 +123,7 @@ def _read_rejection_reasons(decoded: DecodingResult, rows: list[int]) -> list[Fi
     return reasons
 
 
-def build_crash_refusal(
+def build_refusal_of_crashing_images(
     crashed: list[int], names: Callable[[int], str], layout: ArchiveLayout
 ) -> Rejected:
     """Return the refusal of a batch whose images crashed too many decoders; `crashed`: their
@@ -136,7 +136,7 @@ def build_crash_refusal(
     )
 
 
-def build_slow_refusal(
+def build_refusal_of_slow_images(
     crashed: list[int], names: Callable[[int], str], layout: ArchiveLayout
 ) -> Rejected:
     """Return the refusal of a batch whose images took decoders too long; `crashed`: their rows."""

@@ -35,7 +35,7 @@ def detect_upload_format(first_bytes: bytes, declared: str | None) -> str:
                 "This is a single picture. Put the pictures of each class into a folder of its "
                 "own, and send the folder that holds these folders, or a zip of it."
             )
-        kind = foreign.find_foreign_kind(first=first_bytes)
+        kind = foreign.find_unsupported_file_kind(first=first_bytes)
         description = (
             f"those of {kind.description}. {kind.conversion_advice}"
             if kind

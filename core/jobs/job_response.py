@@ -264,7 +264,7 @@ def build_job_response(
     session.flush()
     with_base = [] if model is None or model.base_job is not None else [job.model_id]
     unstopped = [] if may_be_stopped else [job.model_id]
-    return job_to_json(job, find_response_facts(session, [job], with_base, unstopped)[job.id])
+    return job_to_json(job, find_job_response_facts(session, [job], with_base, unstopped)[job.id])
 
 
 def is_model_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
@@ -272,7 +272,7 @@ def is_model_stopped(model_id: SQLColumnExpression[str]) -> ColumnElement[bool]:
     return exists().where(Task.model_id == model_id, Task.stops)
 
 
-def find_response_facts(
+def find_job_response_facts(
     session: Session,
     jobs: Sequence[Job],
     with_base: Collection[str] = (),

@@ -121,7 +121,7 @@ def _judge_forgetting(losses: Losses, limit: float) -> GateCheck:
     if count["missing"] is not None:
         return _build_unmeasured_check("forgotten", limit, count["missing"])
     share, p = (
-        _compute_net_loss(count),
+        _compute_net_share_of_lost_images(count),
         compute_one_sided_mcnemar(count["negative"], count["positive"]),
     )
     failed = share > limit and p < SIGNIFICANT
@@ -411,7 +411,7 @@ def _build_check_picture(image: LostImage, model_id: str) -> CheckPicture:
     return {**image, "image": address}
 
 
-def _compute_net_loss(count: LossCount) -> float:
+def _compute_net_share_of_lost_images(count: LossCount) -> float:
     """Return the net loss as a share of the images, in [-1, 1]."""
     return (count["negative"] - count["positive"]) / count["images"]
 

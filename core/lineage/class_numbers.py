@@ -60,7 +60,7 @@ def read_class_numbers(session: Session, version: Version) -> AncestorClassNumbe
     return AncestorClassNumbers(maps, by_version)
 
 
-def number_former_classes(sources: Sequence[Sequence[int]], former: int) -> list[int]:
+def renumber_former_classes(sources: Sequence[Sequence[int]], former: int) -> list[int]:
     """Return the new number of each former class.
 
     Args:

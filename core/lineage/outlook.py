@@ -34,11 +34,13 @@ def describe_next_task_outlook(
     Args:
         head: version that the task starts from; None while the model waits for its base.
     """
-    query = select(Task).where(Task.model_id == model.id, build_next_task_condition())
+    query = select(Task).where(
+        Task.model_id == model.id, build_missing_or_stopping_task_condition()
+    )
     return describe_task_outlook(session, model, head, session.scalars(query).all())
 
 
-def build_next_task_condition() -> ColumnElement[bool]:
+def build_missing_or_stopping_task_condition() -> ColumnElement[bool]:
     """Select the tasks that the next version may lack, and those that stop the lineage."""
     return or_(Task.standing.in_(PASSED_OVER), Task.stops)
 
@@ -49,7 +51,7 @@ def describe_task_outlook(
     """Return the outlook, as `describe_next_task_outlook` does.
 
     Args:
-        tasks: those of the model that `build_next_task_condition` selects, and maybe others.
+        tasks: those of the model that `build_missing_or_stopping_task_condition` selects, and maybe others.
     """
     taught = [] if head is None else list_taught_tasks(head.manifest)
     in_order = sorted(tasks, key=lambda task: task.number)

@@ -46,7 +46,7 @@ def add_version_zero(
 
     Args:
         start: weights of the version; the caller holds the lock on references
-            (`core.retention.references.lock_references_shared`).
+            (`core.retention.references.lock_references_against_deletion`).
         seed: seed of the model's recipe.
         now: seconds since 1970.
     """

@@ -113,7 +113,7 @@ def describe_missing_task(
     )
 
 
-def describe_lost_by_move(model: Model, task: Task, version: int) -> str:
+def describe_task_lost_by_alias_move(model: Model, task: Task, version: int) -> str:
     """Return a sentence about a task that production lacks after a move to an earlier version."""
     return f"Version {version} was not taught {describe_task(task)}. {describe_settling_requests(model, task)}"
 

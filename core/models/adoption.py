@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.admission.applicability import PLAIN, NextTaskStart, warn_of_start
+from core.admission.applicability import PLAIN, NextTaskStart, list_warnings_of_next_task_start
 from core.bases.base_advice import (
     explain_base_mismatch,
     get_base_architecture,
@@ -122,10 +122,10 @@ def require_usable_method(catalogue: Catalogue, recipe: RecipeOut) -> None:
     """Check that a recipe can go on from a classifier of which no batch is known.
 
     Raises:
-        InvalidRecipe: see `core.admission.applicability.warn_of_start`.
+        InvalidRecipe: see `core.admission.applicability.list_warnings_of_next_task_start`.
     """
     start = NextTaskStart(VERSION_ONE, None, {"name": ADOPTED}, PLAIN, frozenset())
-    warn_of_start(catalogue, start, recipe, "class")
+    list_warnings_of_next_task_start(catalogue, start, recipe, "class")
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def _store_version_one_parts(blobs: BlobStorage, adopted: AdoptedClassifier) -> 
     rows = len(adopted.classifier["classes"])
     parts = []
     with tempfile.TemporaryDirectory() as folder:
-        for part, names in _map_tensor_names(adopted.classifier).items():
+        for part, names in _map_tensor_names_by_part(adopted.classifier).items():
             sources: list[tuple[Path, str, Rename]] = [(source, adopted.sha256, names.get)]
             absent = [to for name, to in names.items() if name not in present]
             if absent:
@@ -170,7 +170,7 @@ def _store_version_one_parts(blobs: BlobStorage, adopted: AdoptedClassifier) -> 
     return replace(adopted, parts=parts)
 
 
-def add_adopted_versions(
+def add_versions_of_adopted_classifier(
     transaction: UseCaseTransaction,
     blobs: BlobStorage,
     model: Model,
@@ -186,7 +186,7 @@ def add_adopted_versions(
     """
     session, now = transaction.session, transaction.now
     # First, so that no part is deleted between the check and the commit.
-    references.lock_references_shared(session)
+    references.lock_references_against_deletion(session)
     row = _find_base_row(session, transaction.actor, adopted.id, lock=True)
     if row is None or not all(blobs.has(part.sha256) for part in adopted.parts):
         raise _make_adoption_error("base", f"The base {adopted.id!r} is gone: upload it again.")
@@ -256,7 +256,7 @@ def _build_adopted_task(model: Model, adopted: AdoptedClassifier, now: float) ->
     )
 
 
-def _map_tensor_names(classifier: Classifier) -> dict[str, dict[str, str]]:
+def _map_tensor_names_by_part(classifier: Classifier) -> dict[str, dict[str, str]]:
     """Return, by part, the names of its tensors in the file and in the part."""
     parts = {
         f"{_BACKBONE}.{number}": {name: f"{_BACKBONE}.{name}" for name in names}

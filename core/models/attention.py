@@ -17,10 +17,10 @@ from core.lineage.lineage import PRODUCTION
 from core.lineage.standing import TaskStanding
 from core.models.held_actions import (
     HeldVersion,
-    build_discard_request,
+    build_discard_task_request,
+    build_request_with_title,
     build_retry_request,
     build_task_request_path,
-    build_titled_request,
     list_held_version_requests,
 )
 from core.models.trial_choices import list_trial_choices
@@ -263,8 +263,8 @@ def _build_missing_base_item(model: Model, job: Job) -> AttentionOut:
         "detail": f"The job that brings the weights of the model's base {ended}. {why}Batches wait "
         f"for them.",
         "actions": [
-            build_titled_request("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
-            build_titled_request(
+            build_request_with_title("Bring the weights again", f"/v1/jobs/{job.id}/retry", {}),
+            build_request_with_title(
                 "Delete the model", f"/v1/models/{model.id}", None, method="DELETE"
             ),
         ],
@@ -297,7 +297,7 @@ def _describe_rolled_back_task(waiting: WaitingTask) -> tuple[str, list[ActionOu
     actions: list[ActionOut] = []
     if words.can_relearn(task):
         actions.append(
-            build_titled_request(
+            build_request_with_title(
                 f"Learn task {task.number} again",
                 build_task_request_path(model, task, "relearn"),
                 {},
@@ -307,11 +307,11 @@ def _describe_rolled_back_task(waiting: WaitingTask) -> tuple[str, list[ActionOu
         body: ActionBody = {"version": answering, "reason": "…"}
         title = f"Put version {answering} back in production"
         actions.append(
-            build_titled_request(
+            build_request_with_title(
                 title, f"/v1/models/{model.id}/aliases/{PRODUCTION}", body, method="PUT"
             )
         )
-    return detail, [*actions, build_discard_request(model, task)]
+    return detail, [*actions, build_discard_task_request(model, task)]
 
 
 def _describe_rejected_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
@@ -332,15 +332,15 @@ def _describe_rejected_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]
         else _describe_stopping_task(task)
     )
     if job is not None and is_rejected_for_held_batch(job) and words.can_relearn(task):
-        as_it_is = build_titled_request("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
+        as_it_is = build_request_with_title("Learn it as it is", f"/v1/jobs/{job.id}/retry", {})
         return f"{detail}{_describe_stopping_task(task)}", [
             upload,
             as_it_is,
-            build_discard_request(model, task),
+            build_discard_task_request(model, task),
         ]
     return f"{detail} Send a mended batch as a new task.{settled}", [
         upload,
-        build_discard_request(model, task),
+        build_discard_task_request(model, task),
     ]
 
 
@@ -352,7 +352,7 @@ def _describe_failed_task(waiting: WaitingTask) -> tuple[str, list[ActionOut]]:
         f"{_format_job_error(job)}{_describe_stopping_task(task)}"
     )
     retry = [build_retry_request(task, job)] if words.can_relearn(task) else []
-    return detail, [*retry, build_discard_request(model, task)]
+    return detail, [*retry, build_discard_task_request(model, task)]
 
 
 def _describe_stopping_task(task: Task) -> str:

@@ -81,7 +81,7 @@ def _collect_base_parts(
     if model.base == "random":
         return [], {"init": RandomStart(kind="random", seed=seed)}, _parse_normalisation(usual)
     # First, so that no blob of the base is deleted between the checks below and the commit.
-    references.lock_references_shared(session)
+    references.lock_references_against_deletion(session)
     if not isinstance(model.base, str):
         parts, origin, normalise = _read_version_parts(session, actor, model, model.base)
     elif model.base.startswith(packaged_base.PREFIX):

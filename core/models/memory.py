@@ -30,7 +30,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
 from core.retention.totals import remove_model_totals
-from core.retention.unused import release_and_delete_files
+from core.retention.unused import release_rows_and_delete_files
 from core.storage import BlobStorage, ObjectStorage
 from core.trials.rows import forget_trial_results, lock_trial_jobs
 from core.versions.versions import find_version
@@ -53,13 +53,15 @@ def read_replay_memory(db: Database, blobs: BlobStorage, actor: Actor, model: st
         StoreCorrupt: a part is missing or damaged.
     """
     try:
-        return _read_memory_once(db, blobs, actor, model)
+        return _try_read_replay_memory(db, blobs, actor, model)
     # perhaps deleted after its row was read; a second look then finds the row marked
     except StoreCorrupt:
-        return _read_memory_once(db, blobs, actor, model)
+        return _try_read_replay_memory(db, blobs, actor, model)
 
 
-def _read_memory_once(db: Database, blobs: BlobStorage, actor: Actor, model: str) -> MemoryOut:
+def _try_read_replay_memory(
+    db: Database, blobs: BlobStorage, actor: Actor, model: str
+) -> MemoryOut:
     with db.read() as session:
         owner = find_model(session, actor, model)
         version = find_version(session, owner, PRODUCTION)
@@ -137,7 +139,7 @@ def delete_replay_memory(
     Raises:
         NotFound: the caller sees no such model.
     """
-    release_and_delete_files(
+    release_rows_and_delete_files(
         db, store, blobs, lambda session: _mark_parts_deleted(db, session, actor, model)
     )
 

@@ -12,7 +12,7 @@ from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.retention import answers, retention
 from core.retention.totals import remove_model_totals
-from core.retention.unused import release_and_delete_files
+from core.retention.unused import release_rows_and_delete_files
 from core.storage import BlobStorage, ObjectStorage
 from core.tasks import repeats
 from core.trials.rows import delete_trial_files
@@ -29,7 +29,7 @@ def delete_model(
     Raises:
         NotFound: the caller sees no such model.
     """
-    release_and_delete_files(
+    release_rows_and_delete_files(
         db, store, blobs, lambda session: _hide_model(db, session, actor, model)
     )
 

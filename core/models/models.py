@@ -43,7 +43,7 @@ from core.models.new_model import (
 from core.models.requested_model import check_model_request
 from core.recipe import start
 from core.recipe.resolve import complete_stored_recipe, resolve_recipe
-from core.recipe.stored import build_stored_patch
+from core.recipe.stored import build_stored_recipe_patch
 from core.requests import idempotency
 from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -251,7 +251,7 @@ def _apply_recipe_patch_to_model(
     Returns:
         Warnings about memory that the next task would lose.
     """
-    recipe = {} if given is None else build_stored_patch(given, row.recipe)
+    recipe = {} if given is None else build_stored_recipe_patch(given, row.recipe)
     # A null in these restores what a model of this base begins with, not the global default.
     if given is None or any(
         given.get(name, "") is None for name in ("method", "optimizer", "preset")

@@ -133,7 +133,7 @@ def add_model(
     recipe = asked.resolved_recipe.recipe
     seed = int(recipe.get("seed", 0))
     if asked.adopted is not None:
-        adoption.add_adopted_versions(transaction, blobs, model, asked.adopted, seed)
+        adoption.add_versions_of_adopted_classifier(transaction, blobs, model, asked.adopted, seed)
     elif begins.weights is None:
         first_version.add_version_zero(transaction, blobs, model, seed, asked.images)
     else:

@@ -21,7 +21,7 @@ from core.recipe.architecture import complete_architecture
 from core.recipe.images import DECODING, ModelImageSettings, resolve_image_settings
 from core.recipe.problem import resolve_requested_problem
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.recipe.stored import build_stored_patch
+from core.recipe.stored import build_stored_recipe_patch
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,16 @@ def check_model_request(
     images = replace(images, image={**images.image, "decoding": DECODING})
     complete = complete_architecture(catalogue, scenario, asked_architecture, images.image)
     base = given_base or start.choose_default_base(complete)
-    recipe = start.build_new_recipe(catalogue, build_stored_patch(given.get("recipe") or {}), base)
+    recipe = start.build_new_recipe(
+        catalogue, build_stored_recipe_patch(given.get("recipe") or {}), base
+    )
     problem = resolve_requested_problem(catalogue, given.get("problem"))
     resolved = resolve_recipe(catalogue, scenario, recipe, architecture=complete, problem=problem)
     if adopted is not None:
         require_usable_method(catalogue, resolved.recipe)
     # Checked here too, so that nobody uploads a batch for a model whose jobs would all be refused.
     admission.check_job(catalogue, complete, images.image, resolved.recipe)
-    classes = _check_fixed_classes(scenario, given.get("classes"))
+    classes = _check_requested_fixed_classes(scenario, given.get("classes"))
     return CheckedModelRequest(
         given,
         name,
@@ -111,7 +113,7 @@ def check_model_request(
     )
 
 
-def _check_fixed_classes(scenario: str, classes: list[str] | None) -> list[str] | None:
+def _check_requested_fixed_classes(scenario: str, classes: list[str] | None) -> list[str] | None:
     if classes is None:
         return None
     if scenario != "data":

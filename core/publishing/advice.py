@@ -97,7 +97,7 @@ def advise_on_new_problems(
         says_other: the version has another warning with a remedy already: no advice is added.
     """
     conditions = _find_version_problems(session, model, version, job, confused)
-    before = _read_given_advice(session, model, version)
+    before = _read_keys_of_given_advice(session, model, version)
     # Recorded while they hold: a condition that ends and returns is advised on again.
     repeated_keys = [one.key for one in conditions if one.key in before]
     fresh = None if says_other else next((one for one in conditions if one.key not in before), None)
@@ -182,7 +182,7 @@ def _find_version_problems(
     return conditions
 
 
-def _read_given_advice(session: Session, model: Model, version: Version) -> set[str]:
+def _read_keys_of_given_advice(session: Session, model: Model, version: Version) -> set[str]:
     """Return the keys of advice given on the version's parent and on earlier versions of its
     batch."""
     same = select(Version.number).where(

@@ -30,7 +30,11 @@ def find_biased_head_warning(
     baselines = {
         by: baseline for name, by in _CLASSIFIERS.items() if (baseline := getattr(result, name))
     }
-    ahead = {by: baseline for by, baseline in baselines.items() if _is_baseline_ahead(baseline)}
+    ahead = {
+        by: baseline
+        for by, baseline in baselines.items()
+        if _is_baseline_better_than_head(baseline)
+    }
     if not ahead:
         return None
     by, best = max(ahead.items(), key=lambda item: item[1].all[0])
@@ -43,7 +47,7 @@ def find_biased_head_warning(
     )
 
 
-def _is_baseline_ahead(baseline: BaselineResult) -> bool:
+def _is_baseline_better_than_head(baseline: BaselineResult) -> bool:
     total = baseline.all[1]
     baseline_accuracy, head_accuracy = baseline.all[0] / total, baseline.own[0] / total
     variances = (p * (1 - p) for p in (baseline_accuracy, head_accuracy))
@@ -73,7 +77,7 @@ def _format_biased_head_advice(
     if plain:
         sentences.append(
             f"{again} a model from these features with method `analytic`, and send it the batches "
-            f"again: {ApiStep('POST', '/v1/models', body=build_successor_request(model, version))}."
+            f"again: {ApiStep('POST', '/v1/models', body=build_successor_model_request(model, version))}."
         )
     else:
         sentences.append(
@@ -87,7 +91,7 @@ def _describe_remedy_request(model: Model, recipe: Mapping[str, object]) -> ApiS
     return ApiStep("POST", f"/v1/models/{model.name}/tasks", recipe=recipe)
 
 
-def build_successor_request(model: Model, version: int) -> dict[str, object]:
+def build_successor_model_request(model: Model, version: int) -> dict[str, object]:
     """Return the request body that makes a model on this version's backbone."""
     return {
         "name": f"{model.name[:MOST_OF_NAME]}-analytic",

@@ -221,8 +221,8 @@ class _LossComparison:
                 self._compare_with_best(part)
         production = self._facts.production
         against = None if production is None else production.number
-        forgotten = self._build_described_loss_count(self._forgotten, against)
-        confused = self._build_described_loss_count(self._confused, against)
+        forgotten = self._build_loss_count_with_description(self._forgotten, against)
+        confused = self._build_loss_count_with_description(self._confused, against)
         if confused["missing"] is None and not self._brings_new_classes():
             confused = _build_skipped_comparison_counts(against, "the batch brings no new class")
         new_classes, known_classes = self._count_own_batch_images()
@@ -231,7 +231,9 @@ class _LossComparison:
         return {
             "forgotten": forgotten,
             "confused": confused,
-            "class_lost": self._build_described_loss_count(self._classes, against, by_recall=True),
+            "class_lost": self._build_loss_count_with_description(
+                self._classes, against, by_recall=True
+            ),
             "drifted": self._build_drift_count(),
             "new": new_classes,
             "known": known_classes,
@@ -307,7 +309,7 @@ class _LossComparison:
         best, targets, all_images = (
             part.ranked.choose_best_rows(n_known),
             part.ranked.targets,
-            _mask_all_images(part),
+            _make_mask_of_all_images(part),
         )
         right, still_right, now = old == targets, best == targets, part.ranked.rows == targets
         self._forgotten.count_task_images(
@@ -338,7 +340,7 @@ class _LossComparison:
         right, still_right = old == targets, best == targets
         negative, positive = right & ~still_right, still_right & ~right
         tally = LossTally()
-        tally.count_task_images(part, old, best, negative, positive, _mask_all_images(part))
+        tally.count_task_images(part, old, best, negative, positive, _make_mask_of_all_images(part))
         counts = TaskLoss(
             task=part.task,
             against=version.number,
@@ -348,7 +350,7 @@ class _LossComparison:
         )
         self._drifts[part.task] = (tally, counts)
 
-    def _build_described_loss_count(
+    def _build_loss_count_with_description(
         self, tally: LossTally, against: int | None, *, by_recall: bool = False
     ) -> LossCount:
         if against is None:
@@ -373,15 +375,15 @@ class _LossComparison:
         """
         limit = self._facts.gate.get("drifted") or 0.0
 
-        def loss_p_value(counts: TaskLoss) -> float:
+        def compute_loss_p_value(counts: TaskLoss) -> float:
             return compute_one_sided_mcnemar(counts["negative"], counts["positive"])
 
-        tasks = sorted((counts for _, counts in self._drifts.values()), key=loss_p_value)
+        tasks = sorted((counts for _, counts in self._drifts.values()), key=compute_loss_p_value)
         drifted = LossTally()
         for counts in tasks:
             net = (counts["negative"] - counts["positive"]) / max(1, counts["images"])
             # Bonferroni's correction, as in the check.
-            if net > limit and loss_p_value(counts) * len(tasks) < SIGNIFICANT:
+            if net > limit and compute_loss_p_value(counts) * len(tasks) < SIGNIFICANT:
                 drifted.merge_tally(self._drifts[counts["task"]][0])
         why = (
             "no earlier task has held-out images of two classes" if self._forgotten.counts else None
@@ -448,7 +450,7 @@ class _LossComparison:
         )
 
 
-def _mask_all_images(part: PredictedPart) -> Mask:
+def _make_mask_of_all_images(part: PredictedPart) -> Mask:
     return np.ones(len(part.ranked.rows), bool)
 
 

@@ -34,7 +34,7 @@ from core.publishing.version_rows import (
     PublishingTransaction,
     StoredResult,
     begin_publishing,
-    delete_unnamed_objects,
+    delete_stored_objects_without_rows,
     store_result_files,
     write_version_rows,
 )
@@ -87,7 +87,7 @@ def publish_result(
                 negative_flips.compare_with_production(db, blobs, claim, made.folder),
             )
         hit_failpoint("publish-committed")
-        delete_unnamed_objects(db, blobs, made, former)
+        delete_stored_objects_without_rows(db, blobs, made, former)
     _delete_job_leftovers(db, store, claim)
     hit_failpoint("publish-cleaned")
     return done

@@ -20,7 +20,7 @@ from core.publishing.negative_flips import ProductionComparison
 from core.publishing.version_rows import (
     StoredResult,
     begin_publishing,
-    delete_unnamed_objects,
+    delete_stored_objects_without_rows,
     store_result_files,
     write_version_rows,
 )
@@ -29,7 +29,7 @@ from core.statistics.matrix_row import compute_version_accuracy_figures
 from core.storage import BlobStorage, ObjectStorage
 
 
-def judge_trial_result(
+def judge_version_of_trial(
     db: Database, store: ObjectStorage, claim: JobClaim, result: Path, cache: Path
 ) -> TrialFigures:
     """Return what the version of a claimed job's result would be; nothing is published.
@@ -54,7 +54,7 @@ def judge_trial_result(
                 raise _TransactionRollback
         except _TransactionRollback:
             pass
-    delete_unnamed_objects(db, blobs, made, set())
+    delete_stored_objects_without_rows(db, blobs, made, set())
     return judged
 
 

@@ -23,7 +23,7 @@ from core.errors import Invalid
 from core.execution.held_out_features import (
     BACKBONE,
     StoredHeldOutFeatures,
-    record_stored_features,
+    record_held_out_feature_blobs,
     store_result_features,
 )
 from core.execution.result import ResultFolder, ResultPartFile, read_result_folder
@@ -127,7 +127,7 @@ def begin_publishing(
         Invalid: a task of the edit has no data any more.
     """
     # Until the transaction ends, no sweep deletes a blob that it is about to name.
-    references.lock_references_shared(session)
+    references.lock_references_against_deletion(session)
     _restore_deleted_blobs(session, blobs, made)
     job = lock_claimed_job(session, claim)
     find_next_job_state(job.state, JobAction.PUBLISH)  # raises at once if a stop was requested
@@ -168,7 +168,7 @@ def _restore_deleted_blobs(session: Session, blobs: BlobStorage, made: StoredRes
         # A sweep may have deleted a blob between its upload and the lock.
         if not blobs.has(sha256):
             blobs.put_file(files[sha256])
-    edited = [] if made.edit is None else record.list_new_digests(made.edit)
+    edited = [] if made.edit is None else record.list_digests_of_edited_files(made.edit)
     for sha256 in sorted(set(edited) - references.find_used_digests(session, edited)):
         if blobs.has(sha256):
             continue
@@ -199,7 +199,7 @@ def _store_measurements(
     )
     answers.store_prediction_keys(session, model, made.predictions, cells)
     backbone = [(part.file.name, part.sha256) for part in made.parts if part.file.type == BACKBONE]
-    size += record_stored_features(session, model, backbone, made.features)
+    size += record_held_out_feature_blobs(session, model, backbone, made.features)
     answers.store_predictions_in_parent_cells(session, model, version.parent or 0, cells, document)
     measurements.insert_measurement_rows(
         session, model.id, version.number, comparison.build_flip_rows()
@@ -290,7 +290,7 @@ def _find_known_digests(session: Session, model: Model, digests: Collection[str]
     return set(session.execute(of_model).scalars())
 
 
-def delete_unnamed_objects(
+def delete_stored_objects_without_rows(
     db: Database, blobs: BlobStorage, made: StoredResult, former: set[str]
 ) -> None:
     """Delete stored objects without a row: predictions and features of deleted images, totals.

@@ -96,7 +96,7 @@ def warn_of_feature_collapse(
         f"last good version, {before}. {_describe_next_steps(version, number, path, production)} Then send the "
         f"batch with a smaller learning rate or a method that leaves the features as they are, or "
         f"start a model on the features of version {number}: "
-        f"{ApiStep('POST', '/v1/models', body=biased_head.build_successor_request(model, number))}."
+        f"{ApiStep('POST', '/v1/models', body=biased_head.build_successor_model_request(model, number))}."
     )
 
 

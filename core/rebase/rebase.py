@@ -106,7 +106,7 @@ def begin_rebase(
     try:
         with db.write() as session:
             # Blobs of the old model's tasks must not be deleted before the new rows refer to them.
-            references.lock_references_shared(session)
+            references.lock_references_against_deletion(session)
             now = db.now(session)
             replay = idempotency.find_earlier_response(session, actor, repeat)
             if replay is not None:

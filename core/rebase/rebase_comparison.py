@@ -91,7 +91,9 @@ def compare_rebased_models(
         plan = _read_rebase_plan(db, actor, model)
         try:
             # The default binds the plan of this turn, since the loop gives the name another one.
-            return _use_with_retry(db, actor, plan, lambda plan=plan: _compare_images(blobs, plan))  # type: ignore[misc]
+            return _call_with_damage_explained(
+                db, actor, plan, lambda plan=plan: _compare_images(blobs, plan)
+            )  # type: ignore[misc]
         except StoreCorrupt:
             if _read_rebase_plan(db, actor, model) == plan:
                 # otherwise data was deleted between rows and files: try again with the new plan
@@ -129,7 +131,9 @@ def _read_rebase_plan(db: Database, actor: Actor, model: str) -> RebasePlan:
         return make_rebase_plan(session, *find_rebase(session, actor, model))
 
 
-def _use_with_retry(db: Database, actor: Actor, plan: RebasePlan, use: Callable[[], Made]) -> Made:
+def _call_with_damage_explained(
+    db: Database, actor: Actor, plan: RebasePlan, use: Callable[[], Made]
+) -> Made:
     """Return the result of `use`.
 
     Damage of a file is explained for the model that it belongs to.
@@ -193,7 +197,9 @@ def _read_labels_and_correctness(
         _, numbers = open_dataset(blobs.fetch_verified_file(side.held_out))
         truth = np.array(side.labels, np.str_)[numbers]
         if len(truth) != len(predicted):
-            raise _make_corrupt_error(side, f"has {len(predicted)} answers to {len(truth)} images")
+            raise _make_corrupt_predictions_error(
+                side, f"has {len(predicted)} answers to {len(truth)} images"
+            )
     return truth, _map_rows_to_labels(rows, predicted, side) == truth
 
 
@@ -201,13 +207,13 @@ def _map_rows_to_labels(
     rows: npt.NDArray[np.str_], predicted: npt.NDArray[np.int32], side: MeasuredTask
 ) -> npt.NDArray[np.str_]:
     if len(predicted) and not 0 <= int(predicted.min()) <= int(predicted.max()) < len(rows):
-        raise _make_corrupt_error(
+        raise _make_corrupt_predictions_error(
             side, f"names row {int(predicted.max())} of a head with {len(rows)} classes"
         )
     return rows[predicted]
 
 
-def _make_corrupt_error(side: MeasuredTask, what: str) -> StoreCorrupt:
+def _make_corrupt_predictions_error(side: MeasuredTask, what: str) -> StoreCorrupt:
     key = BlobStorage.make_blob_key(side.predictions or "")
     return StoreCorrupt(f"A file of answers {what}.", extra={"object": key})
 

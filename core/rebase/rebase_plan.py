@@ -290,7 +290,7 @@ def _describe_task_state(
         missing = _describe_next_task_step(new, twin, standings[twin.number])
     else:
         detail, by_image = _check_task_comparable(task, measured)
-        missing = "" if by_image or _is_measured_equally(task, measured) else detail
+        missing = "" if by_image or _are_models_measured_on_same_images(task, measured) else detail
     if by_image and same_as is not None:
         detail, by_image = f"Its archive is that of task {same_as}: it is counted there.", False
     arrival: Arrival = "send_again"
@@ -373,7 +373,7 @@ def _has_held_out_images(task: Task, old: MeasuredTask | None) -> bool:
     return bool(task.n_held_out) and (old is None or old.total > 0)
 
 
-def _is_measured_equally(
+def _are_models_measured_on_same_images(
     task: Task, measured: tuple[MeasuredTask | None, MeasuredTask | None]
 ) -> bool:
     """Return True if both models counted the same held-out images of a task, or it has none."""

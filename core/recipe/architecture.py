@@ -9,8 +9,8 @@ from core.errors import Invalid
 from core.recipe.pretrained import (
     ARCHITECTURE,
     SHORT,
+    find_image_settings_unfit_for_weights,
     find_named_weights,
-    find_unfit_image_settings,
 )
 from core.recipe.schema import (
     FieldError,
@@ -54,7 +54,7 @@ def complete_architecture(
     if image["size"] < smallest:
         errors.append(("image.size", f"{name} needs images of at least {smallest} pixels"))
     if weights is not None:
-        errors += find_unfit_image_settings(weights, image)
+        errors += find_image_settings_unfit_for_weights(weights, image)
     if errors:
         raise _build_error(errors, "Unusable architecture")
     return cast(ArchitectureChoice, {"name": name, **hyper})

@@ -32,7 +32,7 @@ _NO_SHARED_HEAD = (
 _CARRIED = "must be false with rebalance, whose steps follow the optimizer's last state"
 
 
-def find_combination_errors(
+def find_recipe_combination_errors(
     catalogue: Catalogue, scenario: str, recipe: RecipeOut, architecture: ArchitectureChoice | None
 ) -> Iterator[FieldError]:
     """Yield an error for each excluded combination in a complete recipe whose values are valid.

@@ -11,7 +11,11 @@ from typing import Any
 from core.contract.catalogue import Catalogue
 from core.contract.responses.architecture import ImageOut, NormalisationOut
 from core.contract.responses.model_change import ImageRequest
-from core.recipe.pretrained import find_named_weights, get_normalisation, get_training_image_format
+from core.recipe.pretrained import (
+    find_named_weights,
+    get_normalisation_of_weights,
+    get_training_image_format,
+)
 
 IMAGE: ImageOut = {"size": 32, "channels": 3}
 
@@ -46,4 +50,6 @@ def resolve_image_settings(
     # 0 stands for a value that the request leaves open (`core.bases.bases`).
     image["size"] = asked.get("size") or image["size"]
     image["channels"] = asked.get("channels") or image["channels"]
-    return ModelImageSettings(image, None if weights is None else get_normalisation(weights))
+    return ModelImageSettings(
+        image, None if weights is None else get_normalisation_of_weights(weights)
+    )

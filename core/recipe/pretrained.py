@@ -52,12 +52,14 @@ def get_training_image_format(weights: PretrainedWeights) -> ImageOut:
     }
 
 
-def get_normalisation(weights: PretrainedWeights) -> NormalisationOut:
+def get_normalisation_of_weights(weights: PretrainedWeights) -> NormalisationOut:
     """Return the mean and standard deviation of each channel of the training images."""
     return {"mean": [float(m) for m in weights.mean], "std": [float(s) for s in weights.std]}
 
 
-def find_unfit_image_settings(weights: PretrainedWeights, image: ImageOut) -> list[tuple[str, str]]:
+def find_image_settings_unfit_for_weights(
+    weights: PretrainedWeights, image: ImageOut
+) -> list[tuple[str, str]]:
     """Return (field, message) for each reason why the weights' network rejects the images."""
     errors = []
     if image["channels"] != weights.channels:

@@ -16,7 +16,7 @@ from core.contract.responses.architecture import ArchitectureChoice
 from core.contract.responses.catalogue import MethodEntry
 from core.contract.responses.recipe import RecipeOut
 from core.errors import InvalidRecipe
-from core.recipe.combination import find_combination_errors
+from core.recipe.combination import find_recipe_combination_errors
 from core.recipe.merge import merge_recipe
 from core.recipe.problem import find_problem_errors
 from core.recipe.schema import (
@@ -79,7 +79,7 @@ def resolve_recipe(
     complete = cast(RecipeOut, recipe)
     # These checks rely on valid values, so they run only if there is no other error.
     errors = errors or [
-        *find_combination_errors(catalogue, scenario, complete, architecture),
+        *find_recipe_combination_errors(catalogue, scenario, complete, architecture),
         *find_problem_errors(catalogue, problem, complete),
     ]
     if errors:

@@ -9,7 +9,7 @@ from jsonschema.validators import extend
 
 from core.contract.document import JsonObject
 from core.text.nearest import describe_unknown_field
-from core.text.plain import describe_found_value as found_text
+from core.text.plain import describe_invalid_value as found_text
 from core.text.plain import describe_json_types, describe_required_name, describe_schema_requirement
 
 FieldError = tuple[str, str]

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, case, delete, null, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from core.database.session import Database, build_clock_expression
+from core.database.session import Database, build_database_time_expression
 from core.database.tables import IdempotencyRecord
 from core.errors import IdempotencyInFlight, IdempotencyMismatch, Invalid
 from core.requests.actor import Actor
@@ -88,7 +88,7 @@ def check_idempotency_key(key: str | None) -> str | None:
     return key
 
 
-def digest_request_parts(*parts: str | None) -> str:
+def digest_request_for_idempotency(*parts: str | None) -> str:
     """Return a digest of the parts; their boundaries are part of it."""
     digest = hashlib.sha256()
     for part in parts:
@@ -134,7 +134,7 @@ def find_earlier_response(
         raise build_request_in_progress_error()
     if row.fingerprint != request.fingerprint:
         raise make_reused_key_error()
-    return _build_earlier_response(row)
+    return _build_replayed_response(row)
 
 
 def store_idempotent_response(
@@ -177,7 +177,7 @@ def begin_idempotent_request(
         IdempotencyInFlight: a request with this key is under way.
     """
     with db.write() as session:
-        now = build_clock_expression(session)
+        now = build_database_time_expression(session)
         values = {
             "fingerprint": "",
             "content_sha256": None,
@@ -188,12 +188,12 @@ def begin_idempotent_request(
         }
         # One statement, since nearly every upload has a new key. Of two requests at once, the
         # second waits here until the first has committed its row.
-        if _write_idempotency_row(session, actor, request, values, _build_ended_condition(now)):
+        if _write_idempotency_row(session, actor, request, values, _build_free_key_condition(now)):
             return None
         row = _find_unexpired_idempotency_record(session, actor, request)
         if row is None or row.status is None:
             raise build_request_in_progress_error()
-        return _build_earlier_response(row)
+        return _build_replayed_response(row)
 
 
 def renew_idempotent_request(db: Database, actor: Actor, request: IdempotentRequest) -> None:
@@ -225,7 +225,7 @@ def _build_key_conditions(actor: Actor, request: IdempotentRequest) -> tuple[Any
     )
 
 
-def _build_ended_condition(now: ColumnElement[float]) -> ColumnElement[bool]:
+def _build_free_key_condition(now: ColumnElement[float]) -> ColumnElement[bool]:
     """Select rows whose key is free again: abandoned ones, and responses kept long enough."""
     kept_s = case((IdempotencyRecord.status.is_(None), STALE_S), else_=IdempotencyRecord.KEPT_S)
     return now - IdempotencyRecord.created_at > kept_s
@@ -254,7 +254,7 @@ def _find_unexpired_idempotency_record(
 ) -> IdempotencyRecord | None:
     """Return the live row of the key; a stale or expired row is removed."""
     query = select(
-        IdempotencyRecord, _build_ended_condition(build_clock_expression(session))
+        IdempotencyRecord, _build_free_key_condition(build_database_time_expression(session))
     ).where(*_build_key_conditions(actor, request))
     # Locked, so that of two repetitions at once the second waits for the response of the first.
     query = query.with_for_update().execution_options(populate_existing=True)
@@ -270,7 +270,7 @@ def _find_unexpired_idempotency_record(
     return row
 
 
-def _build_earlier_response(row: IdempotencyRecord) -> ReplayedResponse:
+def _build_replayed_response(row: IdempotencyRecord) -> ReplayedResponse:
     headers = {k: v for k, v in row.headers.items() if not k.startswith(":")}
     return ReplayedResponse(
         row.status or 200,

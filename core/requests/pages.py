@@ -70,7 +70,9 @@ def decode_cursor(cursor: str, kind: type[int] | type[str]) -> int | str:
     return str(value)
 
 
-def cut_page_from_mapping(items: Mapping[str, T], limit: int, cursor: str | None) -> ListPage[T]:
+def cut_list_page_from_mapping(
+    items: Mapping[str, T], limit: int, cursor: str | None
+) -> ListPage[T]:
     """Return one page of a mapping in memory, in its order; the cursor is the last item's key.
 
     Raises:

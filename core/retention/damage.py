@@ -168,7 +168,7 @@ def refuse_damaged_objects(session: Session, model_id: str, keys: Iterable[str])
         raise explain_damaged_object(session, model_id, error)
 
 
-def find_damaged_digests(session: Session, digests: Collection[str]) -> set[str]:
+def find_digests_marked_damaged(session: Session, digests: Collection[str]) -> set[str]:
     """Return the digests that are marked, so that a job can go on without reading these blobs."""
     keys = {_BLOBS + f"{digest[:2]}/{digest}" for digest in digests}
     return {

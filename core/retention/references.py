@@ -25,7 +25,7 @@ from core.database.tables import (
 _LOCK = 0x7065_7265_626C  # an arbitrary constant of ours: "perebl"
 
 
-def lock_references_shared(session: Session) -> None:
+def lock_references_against_deletion(session: Session) -> None:
     """Keep blobs from being deleted until the transaction ends."""
     _take_references_lock(session, "pg_advisory_xact_lock_shared")
 
@@ -40,7 +40,7 @@ def _take_references_lock(session: Session, function: str) -> None:
         session.execute(text(f"SELECT {function}(:key)"), {"key": _LOCK})
 
 
-def _build_reference_queries() -> list[Select[Any]]:
+def _build_digest_reference_queries() -> list[Select[Any]]:
     """Return a query for the digests of each kind of reference that counts as use."""
     return [
         select(Part.sha256).where(Part.deleted_at.is_(None)),
@@ -92,7 +92,7 @@ def find_used_digests(session: Session, digests: list[str]) -> set[str]:
     # Not EXISTS: PostgreSQL may evaluate that by reading the whole table once.
     first = [
         query.where(query.selected_columns[0] == candidates.c.sha256).limit(1).scalar_subquery()
-        for query in _build_reference_queries()
+        for query in _build_digest_reference_queries()
     ]
     return set(
         session.execute(
@@ -104,7 +104,7 @@ def find_used_digests(session: Session, digests: list[str]) -> set[str]:
 def list_used_digests_after(session: Session, digest: str, limit: int) -> list[str]:
     """Return the next digests in use after `digest`, in order; each index is read from there on."""
     digests: set[str] = set()
-    for query in _build_reference_queries():
+    for query in _build_digest_reference_queries():
         column_ = query.selected_columns[0]
         digests.update(
             session.scalars(query.where(column_ > digest).distinct().order_by(column_).limit(limit))

@@ -30,7 +30,7 @@ def delete_unreferenced_blobs(db: Database, blobs: BlobStorage, digests: Sequenc
                     blobs.delete(digest)
 
 
-def release_and_delete_files(
+def release_rows_and_delete_files(
     db: Database,
     store: ObjectStorage,
     blobs: BlobStorage,

@@ -38,17 +38,17 @@ from core.scheduling.eligible import (
     ANY_DEVICE,
     WorkerResources,
     build_eligible_condition,
-    build_offer_condition,
+    build_runnable_job_condition,
 )
 from core.trials.rows import fail_running_trial
 
 __all__ = [
     "JobClaim",
     "claim_job",
-    "complete_stop",
+    "complete_pause_or_cancellation",
     "fail_job",
     "finish_job",
-    "put_off_job",
+    "put_off_claimed_job",
     "reject_job",
     "renew_lease",
     "requeue_after_out_of_memory",
@@ -121,7 +121,7 @@ def claim_job(
     while len(missed) < _LOOKS:
         with db.write() as session:
             now = db.now(session)
-            may_run = and_(build_eligible_condition(now), build_offer_condition(offer))
+            may_run = and_(build_eligible_condition(now), build_runnable_job_condition(offer))
             job, overtakes = _lock_next_job(session, db.dialect, may_run, missed)
             if job is None:
                 return None
@@ -149,7 +149,9 @@ def _lock_next_job(
     """
     may_run = and_(may_run, Job.id.not_in(missed)) if missed else may_run
     priorities = {kind.name: kind.priority for kind in KINDS.values() if kind.able()}
-    for owner, next_, overtakes in turns.list_owner_turns(session, may_run, priorities):
+    for owner, next_, overtakes in turns.list_turns_of_owners_with_jobs(
+        session, may_run, priorities
+    ):
         owner_jobs = select(Job).where(
             Job.owner_id == owner, Job.kind.in_(sorted(priorities)), may_run
         )
@@ -268,7 +270,7 @@ def _open_claimed_job(db: Database, claim: JobClaim) -> Iterator[tuple[Session, 
         yield session, job, db.now(session)
 
 
-def complete_stop(db: Database, claim: JobClaim) -> JobState:
+def complete_pause_or_cancellation(db: Database, claim: JobClaim) -> JobState:
     """Complete a pause or a cancellation after the child process has ended.
 
     A job whose stop is not wanted any more is released without a strike.
@@ -326,7 +328,7 @@ def requeue_after_out_of_memory(db: Database, claim: JobClaim, error: str, detai
         return _end_lost_attempt(session, job, now, error)
 
 
-def put_off_job(db: Database, claim: JobClaim, reason: str, seconds: float) -> JobState:
+def put_off_claimed_job(db: Database, claim: JobClaim, reason: str, seconds: float) -> JobState:
     """Release a job whose turn it is not, for at least `seconds`, without a strike.
 
     Raises:

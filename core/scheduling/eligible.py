@@ -22,7 +22,7 @@ class WorkerResources(NamedTuple):
 ANY_DEVICE = WorkerResources()
 
 
-def build_offer_condition(offer: WorkerResources) -> ColumnElement[bool]:
+def build_runnable_job_condition(offer: WorkerResources) -> ColumnElement[bool]:
     """Return the condition on `Job` under which a worker with that offer can run it.
 
     Every worker has a CPU.
@@ -44,7 +44,7 @@ def build_eligible_condition(now: float) -> ColumnElement[bool]:
     )
     its_turn = and_(
         # first, since SQLite evaluates in this order and this costs less
-        or_(Job.again, ~build_stopped_condition(Job.model_id)),
+        or_(Job.again, ~build_stopped_lineage_condition(Job.model_id)),
         ~build_awaiting_base_condition(Job.model_id),
         ~exists().where(
             competitor.model_id == Job.model_id,
@@ -61,7 +61,7 @@ def build_eligible_condition(now: float) -> ColumnElement[bool]:
     )
 
 
-def build_stopped_condition(model_id: Any) -> ColumnElement[bool]:
+def build_stopped_lineage_condition(model_id: Any) -> ColumnElement[bool]:
     """Return the condition that a task of a model waits for a person, and later tasks wait for it.
 
     Args:

@@ -215,7 +215,7 @@ class LineageAccuracyMatrix:
             self._cells.get((self.line[stage].version, task), (0, 0))
             for task in self.list_seen_tasks(stage)
         ]
-        return _divide_or_none(
+        return _divide_unless_zero(
             sum(correct for correct, _ in counts), sum(total for _, total in counts)
         )
 
@@ -231,7 +231,7 @@ class LineageAccuracyMatrix:
                 counts = totals.get(key, (0, 0))
                 totals[key] = (counts[0] + correct, counts[1] + total)
         return average_defined_values(
-            _divide_or_none(correct, total) for correct, total in totals.values()
+            _divide_unless_zero(correct, total) for correct, total in totals.values()
         )
 
     def compute_primary_accuracy(self, stage: int) -> float | None:
@@ -339,7 +339,9 @@ class LineageAccuracyMatrix:
         return [task for task, at in self.learned.items() if at < stage] if self._slices else []
 
 
-def compute_change_rates(changes: Iterable[Sequence[int]]) -> tuple[float | None, float | None]:
+def compute_regression_and_improvement_rates(
+    changes: Iterable[Sequence[int]],
+) -> tuple[float | None, float | None]:
     """Return (regression rate, improvement rate) from counts on the same images.
 
     Improvement minus regression is exactly the difference of the two accuracies.
@@ -349,7 +351,7 @@ def compute_change_rates(changes: Iterable[Sequence[int]]) -> tuple[float | None
     """
     # The zeros give a sum to columns without any change.
     regressed, improved, total = (sum(column) for column in zip((0, 0, 0), *changes, strict=True))
-    return _divide_or_none(regressed, total), _divide_or_none(improved, total)
+    return _divide_unless_zero(regressed, total), _divide_unless_zero(improved, total)
 
 
 def find_single_class_tasks(
@@ -467,10 +469,10 @@ def average_defined_values(values: Iterable[float | None]) -> float | None:
 
 
 def _compute_cell_accuracy(cells: Cells, version: int, task: int) -> float | None:
-    return _divide_or_none(*cells.get((version, task), (0, 0)))
+    return _divide_unless_zero(*cells.get((version, task), (0, 0)))
 
 
-def _divide_or_none(part: int, whole: int) -> float | None:
+def _divide_unless_zero(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 

@@ -198,7 +198,7 @@ class BlobStorage:
         with _verifying[int(sha256[:2], 16)]:
             status = _find_file_status(cached)
             if status is not None:
-                if _is_sound_copy(sha256, cached, status):
+                if _is_cached_copy_sound(sha256, cached, status):
                     _record_last_use(cached, status)
                     return cached
                 _log.warning(
@@ -397,7 +397,7 @@ def _find_file_status(path: Path) -> os.stat_result | None:
     return status if stat.S_ISREG(status.st_mode) else None
 
 
-def _is_sound_copy(sha256: str, path: Path, status: os.stat_result) -> bool:
+def _is_cached_copy_sound(sha256: str, path: Path, status: os.stat_result) -> bool:
     """Return whether a cached file of this status has the digest.
 
     It is not read if this process verified it recently.

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from core.admission.applicability import NextTaskPredecessors, select_last_open_job
 from core.contract.reports.report import Repeats
 from core.database.tables import Job, Model, Task, Version
-from core.lineage.outlook import build_next_task_condition
+from core.lineage.outlook import build_missing_or_stopping_task_condition
 from core.recipe.resolve import ResolvedRecipe
 from core.requests.actor import Actor, find_model_row
 from core.tasks import repeats
@@ -110,7 +110,7 @@ def read_model_and_tasks(
     sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()
     is_same = repeats.build_equal_task_condition(row, sent)
     # An outer join, since the sums are needed even if no task matters.
-    matters = and_(mine, or_(is_same, build_next_task_condition()))
+    matters = and_(mine, or_(is_same, build_missing_or_stopping_task_condition()))
     rows = session.execute(
         select(*sums.c, Task, is_same).select_from(sums.outerjoin(Task, matters))
     ).all()

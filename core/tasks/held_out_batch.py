@@ -23,7 +23,7 @@ from core.ids import new_id
 from core.ingest.names import quote_name
 from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
-from core.recipe.stored import build_stored_override
+from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.tasks.sent_batch import SentBatch, build_archive_key
@@ -33,7 +33,7 @@ from core.tasks.task_response import build_task_response
 _MOST_LISTED = 20
 
 
-def may_have_held_out_alone(db: Database, actor: Actor, model: str) -> bool:
+def may_batch_have_held_out_images_alone(db: Database, actor: Actor, model: str) -> bool:
     """Return True if a model has adopted a classifier, which such a batch may measure.
 
     Raises:
@@ -60,7 +60,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
         )
     in_model = submission.plan_batch_in_current_model()
     report = submission.build_batch_report(in_model)
-    override = build_stored_override(submission.catalogue, batch.override)
+    override = build_stored_recipe_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
 
     def add_measuring_job(session: Session, locked: LockedModel) -> SentBatch[Accepted]:

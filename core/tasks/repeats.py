@@ -136,7 +136,7 @@ def _has_same_reading_options(report: BatchReport, sent: BatchIdentity) -> bool:
     return was == (sent.directory.reading.get("options", {}), sent.duplicates)
 
 
-def choose_answering_task(same: Sequence[EqualTask]) -> EqualTask | None:
+def choose_task_that_answers_repeat(same: Sequence[EqualTask]) -> EqualTask | None:
     """Return the task that a batch is answered with; None: it is learned."""
     return same[0] if same and same[0].is_answer_to_repeat else None
 

@@ -41,7 +41,7 @@ from core.jobs.run_again import requeue_ended_job
 from core.lineage import lineage, words
 from core.lineage.standing import TaskStanding
 from core.recipe.resolve import resolve_recipe
-from core.recipe.stored import build_stored_override
+from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.times import format_rfc3339
@@ -100,7 +100,7 @@ def retry_job(
         JobTooLarge: the job exceeds the limits.
         TooManyRequests: the owner may not have one more open job.
     """
-    override = None if override is None else build_stored_override(catalogue, override)
+    override = None if override is None else build_stored_recipe_override(catalogue, override)
     with db.write() as session:
         # Locked in the order of a publish (job, model, task); another order could deadlock.
         job = lock_visible_job(session, actor, job_id)

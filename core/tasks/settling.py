@@ -28,7 +28,7 @@ from core.lineage.standing import (
     derive_task_standing,
     read_open_task_states,
 )
-from core.recipe.stored import build_stored_override
+from core.recipe.stored import build_stored_recipe_override
 from core.requests.actor import Actor, UseCaseTransaction, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.requests.resources import UseCaseResources
@@ -122,7 +122,7 @@ def relearn_task(
         TooManyRequests: the owner has no room for another open job.
     """
     db, catalogue = resources.db, resources.catalogue
-    override = None if override is None else build_stored_override(catalogue, override)
+    override = None if override is None else build_stored_recipe_override(catalogue, override)
     with db.write() as session:
         row, task, task_standing = _lock_model_and_task(session, actor, model, number)
         if task.came_with_model:

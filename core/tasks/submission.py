@@ -23,7 +23,7 @@ from core.contract.responses.audit import AuditData
 from core.contract.responses.task import Accepted
 from core.database import job_log
 from core.database import jobs as job_rows
-from core.database.session import Database, build_clock_expression
+from core.database.session import Database, build_database_time_expression
 from core.database.tables import ClassAlias, Job, Model, Task
 from core.failpoints import hit_failpoint
 from core.ids import new_id
@@ -34,7 +34,7 @@ from core.lineage.outlook import describe_task_outlook
 from core.lineage.standing import TaskStanding
 from core.lineage.words import can_relearn
 from core.recipe.resolve import ResolvedRecipe, resolve_recipe
-from core.recipe.stored import build_stored_override
+from core.recipe.stored import build_stored_recipe_override
 from core.requests import idempotency
 from core.requests.actor import Actor, find_model, find_model_row
 from core.requests.audit import AuditedChange, record_audit_entry
@@ -193,7 +193,7 @@ class BatchSubmission:
             JobTooLarge: the job exceeds the limits of `admission`.
             IdempotencyMismatch, IdempotencyInFlight: see `core.requests.idempotency`.
         """
-        override = build_stored_override(self.catalogue, self.batch.override)
+        override = build_stored_recipe_override(self.catalogue, self.batch.override)
         task_id = new_id("tsk")
         planned = self._plan_in_model(plans_known=False)  # errors are raised before any bytes move
         if planned is None and (response_of_known := self._answer_repeated_batch()) is not None:
@@ -316,15 +316,15 @@ class BatchSubmission:
         The caller holds the lock on the model's row. A held task is retried if the request names a
         recipe that differs from that of its job.
         """
-        same_task = None if self.batch.again else repeats.choose_answering_task(same)
+        same_task = None if self.batch.again else repeats.choose_task_that_answers_repeat(same)
         if same_task is None:
             return None
         job, is_new = repeats.find_current_task_job(session, same_task), False
         repeated_json = repeats.repeated_task_to_json(same_task, job)
-        if same_task.is_held and self._names_other_recipe(model, job):
+        if same_task.is_held and self._does_request_name_other_recipe(model, job):
             if not can_relearn(same_task.task):
                 return None  # its images are gone, but the batch has them: learn it as a new task
-            override = build_stored_override(self.catalogue, self.batch.override)
+            override = build_stored_recipe_override(self.catalogue, self.batch.override)
             request = retries.RelearnRequest(
                 session,
                 self.actor,
@@ -345,7 +345,7 @@ class BatchSubmission:
         }
         return SentBatch(response, job.id, is_new=is_new, needs_archive=False)
 
-    def _names_other_recipe(self, model: Model, job: Job) -> bool:
+    def _does_request_name_other_recipe(self, model: Model, job: Job) -> bool:
         """Return True if the request names a recipe that resolves to another one than the job's."""
         if self.batch.recipe is None:
             return False
@@ -440,7 +440,9 @@ class BatchSubmission:
         with self.db.read() as session:
             past = self._read_model_history(session, self.model)
             model = past.model
-            answered = None if self.batch.again else repeats.choose_answering_task(past.same)
+            answered = (
+                None if self.batch.again else repeats.choose_task_that_answers_repeat(past.same)
+            )
             if answered is not None and not plans_known:
                 return None
             plan = self.make_plan(session, past)
@@ -490,13 +492,13 @@ class BatchSubmission:
     def _warn_of_repeats(self, same: Sequence[EqualTask], expected_s: float | None) -> list[str]:
         """Return the warnings about a repeated batch that is learned all the same."""
         again, size = self.batch.again, self.batch.bytes
-        if not again and repeats.choose_answering_task(same) is not None:
+        if not again and repeats.choose_task_that_answers_repeat(same) is not None:
             return []
         return repeats.warn_of_repeated_batch(same, again=again, size=size, expected_s=expected_s)
 
 
 def _lock_model(session: Session, actor: Actor, model_id: str) -> LockedModel:
     """Lock a model's row, and read with the same statement what adding a task needs besides."""
-    query = select(Model, build_clock_expression(session), is_model_stopped(Model.id))
+    query = select(Model, build_database_time_expression(session), is_model_stopped(Model.id))
     row = find_model_row(session, actor, model_id, query, lock=True)
     return LockedModel(row[0], float(row[1]), bool(row[2]))

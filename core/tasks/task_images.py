@@ -1,6 +1,6 @@
 """Images of a task: a list, one image as a picture, and several on a sheet.
 
-They are read from the task's dataset by memory map, once the blob is verified. `find_task_split`
+They are read from the task's dataset by memory map, once the blob is verified. `find_task_image_part`
 uses only the database. The other functions read the blob, so they run where an API process does its
 heavy work.
 """
@@ -52,7 +52,7 @@ class TaskImagePart:
         return f'"{hashlib.sha256(named.encode()).hexdigest()[:32]}"'
 
 
-def find_task_split(
+def find_task_image_part(
     db: Database, actor: Actor, model: str, number: int, split: Split
 ) -> TaskImagePart:
     """Return a part of a task's data.
@@ -75,21 +75,21 @@ def find_task_split(
 
 
 @contextmanager
-def translate_deleted_part_errors(
+def explain_errors_of_deleted_part(
     db: Database, actor: Actor, model: str, part: TaskImagePart
 ) -> Iterator[None]:
     """Guard code that reads a part, whose data may be deleted between the query and the read.
 
     Raises:
         NotFound, Gone: raised in place of `StoreCorrupt` if the part has been deleted meanwhile,
-        see `find_task_split`.
+        see `find_task_image_part`.
         StoreCorrupt: otherwise; the message says what is damaged and what to do.
     """
     try:
         with translate_deleted_file_errors(db, actor, model):
             yield
     except StoreCorrupt:
-        find_task_split(db, actor, model, part.task, part.split)
+        find_task_image_part(db, actor, model, part.task, part.split)
         raise
 
 
@@ -195,7 +195,7 @@ def _open_part_arrays(blobs: BlobStorage, part: TaskImagePart) -> tuple[Images, 
 
 
 def _find_part_digest(model: Model, task: Task, split: Split) -> str:
-    """Return the digest of a part's dataset; for errors see `find_task_split`."""
+    """Return the digest of a part's dataset; for errors see `find_task_image_part`."""
     if task.data_deleted_at is not None:
         raise NotFound(
             f"The data of task {task.number} was deleted on {format_rfc3339(task.data_deleted_at)}."

@@ -14,7 +14,7 @@ from core.database.kinds import JobKind
 from core.ids import new_id
 from core.jobs.job_response import build_job_response
 from core.jobs.jobs import build_queued_taskless_job
-from core.recipe.stored import build_stored_override
+from core.recipe.stored import build_stored_recipe_override
 from core.requests.audit import AuditedChange, record_audit_entry
 from core.tasks.sent_batch import SentBatch, build_archive_key
 from core.tasks.submission import BatchSubmission, LockedModel
@@ -24,7 +24,7 @@ def queue_batch_validation(submission: BatchSubmission) -> SentBatch[JobOut]:
     """Queue a job that decodes a batch; for errors see `Submission.submit_as_next_task`."""
     batch, batch_in_model = submission.batch, submission.plan_batch_in_current_model()
     report = submission.build_batch_report(batch_in_model)
-    override = build_stored_override(submission.catalogue, batch.override)
+    override = build_stored_recipe_override(submission.catalogue, batch.override)
     key = build_archive_key(new_id("job"))
 
     def add_validation_job(session: Session, locked: LockedModel) -> SentBatch[JobOut]:

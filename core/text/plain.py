@@ -69,10 +69,10 @@ def describe_required_name(value: Any, options: Sequence[Any]) -> str:
     """
     names = [option for option in options if isinstance(option, str)]
     near = suggest_nearest_path(value, names) if isinstance(value, str) else ""
-    return f"{describe_schema_requirement('enum', options)}{describe_found_value(value)}{near and '; ' + near.strip()}"
+    return f"{describe_schema_requirement('enum', options)}{describe_invalid_value(value)}{near and '; ' + near.strip()}"
 
 
-def describe_found_value(value: Any) -> str:
+def describe_invalid_value(value: Any) -> str:
     """Return `; found "abc"`, with the value if it is short enough to be repeated."""
     if isinstance(value, (dict, list)):
         return f"; found {_KINDS['object' if isinstance(value, dict) else 'array']}"

@@ -305,7 +305,7 @@ def _is_object_referenced(session: Session, named: ReferencedObject) -> bool:
     if area == "archives":
         return archives.find_archive_digest(session, named.key) is not None
     if named.key.startswith(chunks.PREFIX):
-        return bool(chunks.find_used_piece_keys(session, [named.key]))
+        return bool(chunks.find_referenced_upload_piece_keys(session, [named.key]))
     job = session.get(Job, name.partition("/")[0])
     if job is None:
         return False

@@ -69,7 +69,7 @@ class SweepExtent(NamedTuple):
 USUAL = SweepExtent()
 
 
-def find_unannounced_jobs(db: Database, older_s: float = UNRUNG_S) -> list[str]:
+def find_jobs_never_announced_to_workers(db: Database, older_s: float = UNRUNG_S) -> list[str]:
     """Return ids of claimable jobs that have waited more than `older_s` seconds since they were
     added or notified about.
     """
@@ -124,7 +124,7 @@ def build_sweep_steps(
         "upload of a job that is over": lambda: upload_removal.delete_forgotten_uploads(db, store),
         "upload whose time is over": lambda: upload_removal.remove_expired_uploads(db, store),
         "piece of an upload that nothing names": lambda: retention.delete_unreferenced_objects(
-            db, store, chunks.PREFIX, chunks.find_used_piece_keys, extent.grace_days
+            db, store, chunks.PREFIX, chunks.find_referenced_upload_piece_keys, extent.grace_days
         ),
         "archive that nothing names": lambda: retention.delete_unreferenced_objects(
             db, store, archives.PREFIX, archives.find_used_archives, extent.grace_days

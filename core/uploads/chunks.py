@@ -19,7 +19,7 @@ def make_piece_key(upload_id: str, offset: int, fence: int) -> str:
     return f"{PREFIX}{upload_id}/{offset:020d}-{fence:08d}"
 
 
-def find_used_piece_keys(session: Session, keys: Collection[str]) -> set[str]:
+def find_referenced_upload_piece_keys(session: Session, keys: Collection[str]) -> set[str]:
     """Return those of `keys` (at most some hundreds) that an upload refers to."""
     return set(
         session.scalars(select(StoredUploadPiece.key).where(StoredUploadPiece.key.in_(keys)))

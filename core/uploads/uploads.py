@@ -243,7 +243,7 @@ def release_upload_lease(db: Database, writing: LeasedUpload) -> None:
         )
 
 
-def require_room_for_piece(
+def require_storage_room_for_piece(
     db: Database, writing: LeasedUpload, size: int | None, terms: UploadLimits
 ) -> None:
     """Check that the upload's owner has room for a piece of `size` bytes (None if not known yet).
@@ -271,7 +271,7 @@ def append_upload_piece(
         NotAuthenticated: the key has ended meanwhile.
     """
     key = chunks.make_piece_key(writing.id, writing.offset, writing.fence)
-    with store_archive(db, store, key, piece.path, chunks.find_used_piece_keys):
+    with store_archive(db, store, key, piece.path, chunks.find_referenced_upload_piece_keys):
         hit_failpoint("upload-stored")
         with db.write() as session:
             now = db.now(session)

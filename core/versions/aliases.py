@@ -452,7 +452,7 @@ def _production_to_json(
         covered = list_taught_tasks(production.manifest) if production is not None else []
         query = select(Task.classes).where(Task.model_id == model.id, Task.number.in_(covered))
         covered_classes = {label for classes in session.scalars(query) for label in classes}
-    warnings = [words.describe_lost_by_move(model, task, alias.version) for task in gone]
+    warnings = [words.describe_task_lost_by_alias_move(model, task, alias.version) for task in gone]
     if not model.production_follows:
         warnings.append(words.explain_pinned_production(model, alias.version))
     return {

@@ -167,7 +167,7 @@ def _build_export_file(
     try:
         with db.write() as session:
             # Held until the commit, so that the sweep cannot remove the blob after the check.
-            references.lock_references_shared(session)
+            references.lock_references_against_deletion(session)
             # an unregistered file stays for a day: the sweep removed it between upload and now
             if not blobs.has(sha256):
                 raise Unavailable("The download was removed while it was made; ask again.")

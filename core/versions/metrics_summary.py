@@ -229,7 +229,7 @@ def _build_version_figures(
         session.connection().execute(_OF_ONE, of_version).all()
     )
     changes, probes = documents.get("changes", {}), documents.get("knn_probe", {})
-    worse, better = matrix.compute_change_rates(
+    worse, better = matrix.compute_regression_and_improvement_rates(
         (c["regressed"], c["improved"], c["total"]) for c in changes.values()
     )
     return {

@@ -34,7 +34,7 @@ from core.errors import Invalid, NotFound, WrongState
 from core.lineage.coverage import list_taught_tasks
 from core.requests.actor import Actor, find_model
 from core.requests.audit import AuditedChange, record_audit_entry
-from core.requests.pages import ListPage, cut_page_from_mapping, read_query_page
+from core.requests.pages import ListPage, cut_list_page_from_mapping, read_query_page
 from core.requests.times import format_rfc3339
 from core.retention import damage
 from core.retention.references import build_digest_expression_without_index
@@ -126,7 +126,7 @@ def list_versions(
         return {"items": items, "next_cursor": rows.next_cursor}
 
 
-def _build_version_base(version: Version) -> VersionBase:
+def _build_version_base_fields(version: Version) -> VersionBase:
     return {
         "id": version.id,
         "number": version.number,
@@ -145,7 +145,7 @@ def _build_version_item(
     version: Version, accuracy: float | None, images: int | None
 ) -> VersionItem:
     return {
-        **_build_version_base(version),
+        **_build_version_base_fields(version),
         "passed": version.gate["passed"],
         "mean_accuracy": accuracy,
         "images": images,
@@ -244,7 +244,7 @@ def list_version_files(
             for p in _find_version_parts(session, [row.id])[row.id]
             if p.type not in PRIVATE_TYPES
         }
-    files = cut_page_from_mapping(items, limit, cursor)
+    files = cut_list_page_from_mapping(items, limit, cursor)
     return {"items": list(files.rows), "next_cursor": files.next_cursor}
 
 
@@ -312,7 +312,7 @@ def _build_version_response(
     measured: Mapping[str, Any],
 ) -> VersionOut:
     return {
-        **_build_version_base(version),
+        **_build_version_base_fields(version),
         "tasks": list_taught_tasks(version.manifest),
         "gate": version.gate,
         "warnings": list(version.warnings),

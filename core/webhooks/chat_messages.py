@@ -207,11 +207,11 @@ def _join_lines_that_fit(paragraphs: list[str]) -> str:
 
 def _format_teams_message(message: ChatMessage) -> dict[str, Any]:
     """Return the message in the form of Teams."""
-    body = [_build_teams_paragraph(message.title, weight="Bolder", size="Medium")]
-    body += [_build_teams_paragraph(f"{name}: {value}") for name, value in message.facts]
-    body += [_build_teams_paragraph(f"• {reason}") for reason in message.reasons]
+    body = [_build_teams_message_paragraph(message.title, weight="Bolder", size="Medium")]
+    body += [_build_teams_message_paragraph(f"{name}: {value}") for name, value in message.facts]
+    body += [_build_teams_message_paragraph(f"• {reason}") for reason in message.reasons]
     if message.command is not None:
-        body.append(_build_teams_paragraph(message.command, fontType="Monospace"))
+        body.append(_build_teams_message_paragraph(message.command, fontType="Monospace"))
     card: dict[str, Any] = {
         "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
         "type": "AdaptiveCard",
@@ -229,7 +229,7 @@ def _format_teams_message(message: ChatMessage) -> dict[str, Any]:
     }
 
 
-def _build_teams_paragraph(text: str, **style: str) -> dict[str, Any]:
+def _build_teams_message_paragraph(text: str, **style: str) -> dict[str, Any]:
     """Return a paragraph of plain text; a TextBlock would interpret Markdown."""
     return {
         "type": "RichTextBlock",

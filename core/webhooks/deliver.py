@@ -200,7 +200,7 @@ class WebhookDeliverer:
         ]
         # A worker with another key file would sign with secrets that no receiver knows.
         if webhook_secret.hash_webhook_secret(secrets[0]) != outgoing.secret_sha256:
-            raise webhook_secret.build_changed_key_error()
+            raise webhook_secret.build_changed_webhook_key_error()
         # During a rotation both secrets are valid, and a receiver needs only one of them.
         signed = (webhook_secret.sign_delivery_body(one, outgoing.id, now, body) for one in secrets)
         return {

@@ -117,7 +117,7 @@ def lease_webhooks(
         # Checked again under the lock, since another worker may have served them meanwhile.
         query = (
             select(Webhook)
-            .where(Webhook.id.in_(candidates), *_build_due_filter(now))
+            .where(Webhook.id.in_(candidates), *_build_due_webhook_conditions(now))
             .order_by(Webhook.id)
         )
         # Skip a webhook that another worker is just taking, and take the others.
@@ -229,7 +229,9 @@ def _find_due_webhooks(
     )
     # Quick ones first: the slow ones share what is left, up to their own limit.
     for kind, limit in ((quick, places), (slow, min(slow_places, places))):
-        query = select(Webhook.id, Webhook.owner_id).where(*_build_due_filter(now), kind)
+        query = select(Webhook.id, Webhook.owner_id).where(
+            *_build_due_webhook_conditions(now), kind
+        )
         # Never served ones first, whatever the order of NULL in the database.
         query = query.order_by(Webhook.served_at.is_not(None), Webhook.served_at, Webhook.id)
         room = limit
@@ -243,7 +245,7 @@ def _find_due_webhooks(
     return webhook_ids
 
 
-def _build_due_filter(now: float) -> tuple[ColumnElement[bool], ...]:
+def _build_due_webhook_conditions(now: float) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions for an enabled webhook that is due and not leased."""
     return (
         Webhook.disabled_at.is_(None),

@@ -69,7 +69,7 @@ def sign_delivery_body(secret: str, delivery_id: str, timestamp: int, body: byte
     return f"v1,{base64.b64encode(code).decode()}"
 
 
-def build_changed_key_error() -> WebhooksUnavailable:
+def build_changed_webhook_key_error() -> WebhooksUnavailable:
     """Return the error for a derived secret that differs from the one given to the user."""
     return WebhooksUnavailable(
         "The service's key file of webhooks is not the one with which this webhook was made: "

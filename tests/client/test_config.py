@@ -47,7 +47,7 @@ def test_the_file_is_its_owners_alone(home: Path) -> None:
     assert home in file.parents
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert config.find_service_connection().key == 'with "quotes" and \\'
-    assert config.remove_profile("default") and config.read_profiles() == {}
+    assert config.remove_service_profile("default") and config.read_profiles() == {}
 
 
 def test_a_missing_profile_names_the_command_that_makes_it() -> None:

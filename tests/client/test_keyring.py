@@ -66,7 +66,7 @@ def test_a_key_is_kept_in_the_keyring_and_not_in_the_file(keyring: Keyring) -> N
 
 def test_a_profile_that_is_forgotten_leaves_no_key_in_the_keyring(keyring: Keyring) -> None:
     config.store_profile("team", URL, "pk_secret")
-    assert config.remove_profile("team")
+    assert config.remove_service_profile("team")
     assert keyring.kept == {} and config.read_profiles() == {}
 
 

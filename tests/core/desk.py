@@ -208,14 +208,14 @@ class Desk:
 
     def lose_blobs_before_hold(self, patch: pytest.MonkeyPatch) -> None:
         """Delete all blobs when a transaction is about to hold those that were stored for it."""
-        share = references.lock_references_shared
+        share = references.lock_references_against_deletion
 
         def share_late(session: Session) -> None:
             for key in self.keys("blobs/"):
                 self.store.delete(key)
             share(session)
 
-        patch.setattr(references, "lock_references_shared", share_late)
+        patch.setattr(references, "lock_references_against_deletion", share_late)
 
     def act(self, job_id: str, action: JobAction) -> JobState:
         """Do to a job what a request does."""

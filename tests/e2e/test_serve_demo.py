@@ -111,7 +111,7 @@ def test_the_model_of_a_demo_is_whole_once_it_is_built(
 ) -> None:
     """The model learns each second picture, which is enough to see that it forgets."""
     for name in sample_pictures.BATCHES:
-        with zipfile.ZipFile(sample_pictures.locate_sample_archive(name)) as archive:
+        with zipfile.ZipFile(sample_pictures.locate_packaged_sample_archive(name)) as archive:
             pictures = {one: archive.read(one) for one in archive.namelist()[::2]}
         (tmp_path / f"{name}.zip").write_bytes(small.pack(pictures))
     monkeypatch.setattr(sample_pictures, "FOLDER", tmp_path)

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from safetensors.numpy import save
 
 from api.app import create_app
-from api.authentication.guard import find_needed_scope
+from api.authentication.guard import find_key_scope_of_route
 from core.requests.actor import COVERS
 from core.settings import Settings
 from tests.e2e import small
@@ -102,7 +102,9 @@ def routes(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, str
         if isinstance(route, APIRoute)
         for method in route.methods
     ]
-    return sorted((m, r.path, need) for m, r in found if (need := find_needed_scope(r)) is not None)
+    return sorted(
+        (m, r.path, need) for m, r in found if (need := find_key_scope_of_route(r)) is not None
+    )
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from pathlib import Path
 import postgresql
 import pytest
 
-from core.database.migrate import find_head_revision
+from core.database.migrate import find_newest_schema_revision
 from tests.e2e import small
 from tests.migrations import databases
 from tests.rest import Rest
@@ -66,7 +66,7 @@ def standings(client: Rest, model: str) -> list[str]:
 
 
 def test_a_copy_of_the_database_lies_beside_it(running: service.RunningService) -> None:
-    assert len(list(running.data_dir.glob(f"before-{find_head_revision()}.*"))) == 1
+    assert len(list(running.data_dir.glob(f"before-{find_newest_schema_revision()}.*"))) == 1
 
 
 def test_everything_is_listed_as_it_was_left(client: Rest) -> None:

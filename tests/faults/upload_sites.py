@@ -142,7 +142,7 @@ def check_nothing_left(running: Site) -> None:
     db, store = Database(settings.resolved_database_url), open_object_store(settings)
     try:
         retention.delete_unreferenced_objects(
-            db, store, chunks.PREFIX, chunks.find_used_piece_keys, grace_days=0.0
+            db, store, chunks.PREFIX, chunks.find_referenced_upload_piece_keys, grace_days=0.0
         )
         assert list(store.list(chunks.PREFIX)) == []
         with db.read() as session:

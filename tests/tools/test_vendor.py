@@ -11,7 +11,7 @@ from tools import vendor
 
 
 def test_every_file_has_the_digest_of_its_list_and_no_other_is_there() -> None:
-    assert list(vendor.find_vendored_faults()) == []
+    assert list(vendor.find_faults_of_vendored_files()) == []
 
 
 def test_every_package_names_its_licence_and_brings_its_text() -> None:
@@ -33,7 +33,7 @@ def package(tmp_path: Path) -> vendor.NpmPackage:
 
 
 def test_the_listed_files_are_taken_out(package: vendor.NpmPackage, tmp_path: Path) -> None:
-    vendor.unpack_listed_files(package, tmp_path / "a-1.tgz")
+    vendor.unpack_vendored_files(package, tmp_path / "a-1.tgz")
     assert (tmp_path / "into" / "a.js").read_bytes() == b"alert(1)"
 
 
@@ -41,9 +41,9 @@ def test_a_tarball_or_a_file_of_other_bytes_is_refused(
     package: vendor.NpmPackage, tmp_path: Path
 ) -> None:
     with pytest.raises(vendor.VendoredBytesDiffer, match=r"a-1\.tgz has the sha256"):
-        vendor.unpack_listed_files(replace(package, sha256="0" * 64), tmp_path / "a-1.tgz")
+        vendor.unpack_vendored_files(replace(package, sha256="0" * 64), tmp_path / "a-1.tgz")
     with pytest.raises(vendor.VendoredBytesDiffer, match=r"dist/a\.js"):
-        vendor.unpack_listed_files(
+        vendor.unpack_vendored_files(
             replace(package, files={"dist/a.js": ("a.js", "0" * 64)}), tmp_path / "a-1.tgz"
         )
     assert not (tmp_path / "into").exists()

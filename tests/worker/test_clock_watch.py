@@ -79,7 +79,7 @@ def test_what_a_clock_that_was_put_back_leaves_in_the_future_is_brought_near(
 ) -> None:
     dead, claim = desk.begin()
     put_off, other = desk.begin()
-    claims.put_off_job(desk.db, other, "another job", 5.0)
+    claims.put_off_claimed_job(desk.db, other, "another job", 5.0)
     with desk.db.write() as session:
         owner = session.query(Owner).first().id
         later = clocks.there + 30

@@ -160,7 +160,7 @@ def compare_methods(
     """
     begun = time.perf_counter()
     # First, so that a missing library is reported before minutes of decoding.
-    _require_row_libraries(options.rows)
+    _require_libraries_of_compared_rows(options.rows)
     photos = list_folder_images(folder)
     split = draw_batch_split(photos.rows, options.sample)
     for warning in photos.warnings:
@@ -208,7 +208,7 @@ def _run_compared_methods(
     return outcomes
 
 
-def _require_row_libraries(rows: tuple[str, ...]) -> None:
+def _require_libraries_of_compared_rows(rows: tuple[str, ...]) -> None:
     if not rows:
         raise CannotCompare(
             f"Every row is left out. A comparison needs at least one of {', '.join(WORDS)}. Send "

@@ -44,7 +44,7 @@ from core.files import disk
 from core.ingest.ingest import IngestStopped
 from core.jobs.put_off import PutOffSignal
 from core.publishing.publish import publish_result
-from core.publishing.trials import judge_trial_result
+from core.publishing.trials import judge_version_of_trial
 from core.scheduling import claim as claims
 from core.scheduling.claim import JobClaim
 from core.settings import Settings
@@ -203,7 +203,7 @@ class JobAttempt:
             train=self._train_and_publish,
             process=self._run_job_process,
             publish=self._begin_publishing_phase,
-            judge=lambda made: judge_trial_result(
+            judge=lambda made: judge_version_of_trial(
                 tools.db, tools.store, self._claim, made, self._cache
             ),
         )
@@ -383,7 +383,9 @@ class JobAttempt:
                 f"The lease on {self._claim.job_id} (fence {self._claim.fence}) is lost."
             )
         hit_failpoint("release-asked")
-        state = self._report_outcome(lambda: claims.complete_stop(self._tools.db, self._claim))
+        state = self._report_outcome(
+            lambda: claims.complete_pause_or_cancellation(self._tools.db, self._claim)
+        )
         log.info("stopped", state=str(state))
         _count_attempt_end("stopped", str(state))
 
@@ -433,7 +435,9 @@ class JobAttempt:
 
     def _put_off_job(self, later: PutOffSignal) -> None:
         state = self._report_outcome(
-            lambda: claims.put_off_job(self._tools.db, self._claim, str(later), later.seconds)
+            lambda: claims.put_off_claimed_job(
+                self._tools.db, self._claim, str(later), later.seconds
+            )
         )
         log.info("put off", reason=str(later), state=str(state))
         _count_attempt_end("put off")

@@ -100,7 +100,7 @@ class JobEventRecorder:
         After an outage, the next snapshot will do.
         """
         path = event.path
-        self._register_state_folder(
+        self._register_and_delete_state_folder(
             path,
             lambda: snapshots.register_snapshot(self._db, self._store, self._claim, path, event),
         )
@@ -111,11 +111,11 @@ class JobEventRecorder:
         Return False if it was not registered.
         """
         path = event.path
-        return self._register_state_folder(
+        return self._register_and_delete_state_folder(
             path, lambda: anytime.register_best_state(self._db, self._store, self._claim, path)
         )
 
-    def _register_state_folder(self, path: Path, register: Callable[[], None]) -> bool:
+    def _register_and_delete_state_folder(self, path: Path, register: Callable[[], None]) -> bool:
         """Register a folder's state and delete the folder; return False after an outage."""
         try:
             register()

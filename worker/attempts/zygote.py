@@ -82,7 +82,7 @@ def preload_modules() -> ChildMain:
     return run_job_by_spec
 
 
-def replace_process_by_job(spec_path: str, out_fd: int, control_fd: int) -> NoReturn:
+def replace_process_by_job_process(spec_path: str, out_fd: int, control_fd: int) -> NoReturn:
     """Replace this process, just forked, by a new one that imports torch and runs the job."""
     for fd in (out_fd, control_fd):
         os.set_inheritable(fd, True)
@@ -200,7 +200,7 @@ def main(arguments: list[str]) -> None:
     server = socket.socket(fileno=int(arguments[0]))
     # Programs that a job starts must not hold the worker's socket.
     server.set_inheritable(False)
-    child_main = preload_modules() if is_safe_to_fork() else replace_process_by_job
+    child_main = preload_modules() if is_safe_to_fork() else replace_process_by_job_process
     try:
         require_cuda_not_opened()
     except CudaAlreadyOpenError as error:

@@ -18,7 +18,7 @@ from core.scheduling.eligible import WorkerResources
 from core.settings import Settings
 from worker.devices.device_check import (
     DeviceReport,
-    build_cpu_report,
+    build_cpu_device_report,
     check_device,
     is_gpu_requested_or_present,
 )
@@ -51,7 +51,7 @@ class DeviceWatch:
     ) -> None:
         self._asked = settings.device
         self._check = check
-        self._report = build_cpu_report(None)
+        self._report = build_cpu_device_report(None)
         self._thread: threading.Thread | None = None
         self._check_at: float | None = (
             time.monotonic() if is_gpu_requested_or_present(self._asked) else None
@@ -113,7 +113,7 @@ class DeviceWatch:
         try:
             self._report = self._check(self._asked)
         except OSError as error:
-            self._report = build_cpu_report(f"The device could not be checked: {error}")
+            self._report = build_cpu_device_report(f"The device could not be checked: {error}")
 
     def _apply_device_report(self, report: DeviceReport) -> None:
         """Use the checked device for jobs, or give up the device if the check found a problem.

@@ -50,10 +50,12 @@ class AttentionItem:
 
 def list_waiting_items(model: ModelOut) -> list[AttentionItem]:
     """Return everything in a model that waits for a person."""
-    return [AttentionItem(one, _build_item_buttons(model, one)) for one in model["attention"]]
+    return [
+        AttentionItem(one, _build_attention_item_buttons(model, one)) for one in model["attention"]
+    ]
 
 
-def _build_item_buttons(model: ModelOut, item: AttentionOut) -> list[RequestButton]:
+def _build_attention_item_buttons(model: ModelOut, item: AttentionOut) -> list[RequestButton]:
     # The table of trials has a button for each of them.
     jobs = (_CHOICE.fullmatch(action["path"]) for action in item["actions"])
     job = next((match[1] for match in jobs if match is not None), None)

@@ -26,7 +26,7 @@ _WORDS: dict[Check, str] = {
 }
 
 
-def describe_check_limits(gate: GateOut) -> list[str]:
+def describe_gate_check_limits(gate: GateOut) -> list[str]:
     """Describe the enabled checks with their limits."""
     limits = {name: gate.get(name) for name in CHECKS}
     return [_WORDS[name].format(100 * limit) for name, limit in limits.items() if limit is not None]
@@ -54,7 +54,7 @@ def describe_gate_comparison(gate: Verdict | None) -> list[str]:
 
 
 @router.post("/ui/models/{model}/checks")
-async def enable_all_checks(
+async def enable_all_gate_checks(
     request: Request, model: ModelPath, actor: Write, db: Db, catalogue: CatalogueOf
 ) -> Response:
     """Enable all checks with the limits of a new model."""

@@ -86,7 +86,7 @@ def build_heat_map(
         first: the first task of the columns; None: of more than 40 tasks, those with the most
             forgetting.
     """
-    columns, earlier, later = _select_window_columns(matrix, first)
+    columns, earlier, later = _select_matrix_window_columns(matrix, first)
     column_index = {column["task"]: index for index, column in enumerate(matrix["columns"])}
     chosen = [column_index[column["task"]] for column in columns]
     values_shown = [row[index] for row in matrix["accuracy_matrix"] for index in chosen]
@@ -98,7 +98,7 @@ def build_heat_map(
     rows = []
     for version_row, values in zip(matrix["rows"], matrix["accuracy_matrix"], strict=True):
         cells = [
-            _build_heat_cell(
+            _build_heat_map_cell(
                 matrix["columns"][index]["task"], values[index], version_row["task"], low, learned
             )
             for index in chosen
@@ -127,7 +127,7 @@ def describe_cell_mark(mark: CellMark) -> str:
     return "labels edited since: this is what was measured by the former ones"
 
 
-def _build_heat_cell(
+def _build_heat_map_cell(
     task: int,
     value: float | None,
     learned_task: int | None,
@@ -140,7 +140,7 @@ def _build_heat_cell(
     return HeatMapCell(task, value, step, task == learned_task, fallen)
 
 
-def _select_window_columns(
+def _select_matrix_window_columns(
     matrix: MetricsOut, first: int | None
 ) -> tuple[list[MatrixColumn], int | None, int | None]:
     """Return the columns, and the first tasks of the columns before and after them."""

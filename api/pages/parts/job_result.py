@@ -79,7 +79,7 @@ def _read_task_of_job(db: Database, actor: Actor, job: JobOut) -> TaskOut | None
 
 def _has_training_images(db: Database, actor: Actor, job: JobOut) -> bool:
     try:
-        task_images.find_task_split(db, actor, job["model"], job["task"] or 0, "train")
+        task_images.find_task_image_part(db, actor, job["model"], job["task"] or 0, "train")
     except PerennialError:
         return False
     return True

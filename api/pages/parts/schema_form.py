@@ -89,7 +89,7 @@ def compute_form_patch(fields: Sequence[FormField], inputs: Mapping[str, str]) -
         InvalidFormValues: a value cannot be read. The schema is not checked here.
     """
     errors: dict[str, str] = {}
-    patch = _build_changed_patch(fields, inputs, errors)
+    patch = _build_patch_of_changed_inputs(fields, inputs, errors)
     if errors:
         raise InvalidFormValues(errors)
     return patch
@@ -162,14 +162,14 @@ def _split_nullable_schema(
     return nullable, of
 
 
-def _build_changed_patch(
+def _build_patch_of_changed_inputs(
     fields: Sequence[FormField], inputs: Mapping[str, str], errors: dict[str, str]
 ) -> JsonObject:
     patch: JsonObject = {}
     for field in fields:
         name, text = field.path.rpartition(".")[2], inputs.get(field.path, "").strip()
         if field.kind == "group":
-            inner = _build_changed_patch(field.fields, inputs, errors)
+            inner = _build_patch_of_changed_inputs(field.fields, inputs, errors)
             # `convert_patch_to_inputs` writes null as `none`, whatever the kind of the input.
             text = OFF if text == NONE else text
             if text not in ("", ON, OFF) or (text == OFF and not field.nullable):

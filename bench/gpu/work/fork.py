@@ -16,7 +16,7 @@ from bench.gpu.kit import SMALL, create_bench, open_torch_device
 from bench.gpu.step_run import StepRun
 from bench.job_run import fill_in_spec_defaults
 from worker.attempts.child import ForkServer, JobProcess
-from worker.devices.cuda_free import find_open_devices
+from worker.devices.cuda_free import find_open_nvidia_devices
 
 CHILD_S = 20.0
 """After so long without its end a child counts as hung."""
@@ -60,7 +60,7 @@ def _list_open_devices(pid: int) -> list[str]:
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(OSError):  # closed since it was listed
             files.append(str(entry.readlink()))
-    return find_open_devices(files)
+    return find_open_nvidia_devices(files)
 
 
 def _run_forked_job(zygote: ForkServer, run: StepRun, number: int, kill: bool) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from perennial.errors import (
     WaitTimeout,
 )
 from perennial.guard import build_api_path, drop_unsafe_header_value, parse_whole_number
-from perennial.retry import may_service_recover
+from perennial.retry import is_service_error_temporary
 from perennial.shapes import convert_from_json
 from perennial.text import make_text_one_line
 from perennial.words import describe_held_version, explain_missing_base_weights
@@ -133,7 +133,7 @@ class JobHandle:
                         time.monotonic() - heard > PATIENCE_S or self._http.retries.attempts == 1
                     )
                     # A service that has never answered is more likely a wrong URL than an outage.
-                    if last is None or is_lost or not may_service_recover(error):
+                    if last is None or is_lost or not is_service_error_temporary(error):
                         raise
                     job = last
                     show.show_service_outage(time.monotonic() - heard)

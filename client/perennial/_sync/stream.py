@@ -61,7 +61,7 @@ def follow_events(
                 for chunk in response.iter_bytes():
                     for text_line in line_splitter.split_into_lines(chunk):
                         event = parser.parse_stream_line(text_line)
-                        if event is None or _is_earlier_event(event.id, after):
+                        if event is None or _is_already_received_event(event.id, after):
                             continue
                         # An event shows that the service works, so only failures in a row count.
                         failures = 0
@@ -83,6 +83,6 @@ def follow_events(
         sleep_seconds(pause)
 
 
-def _is_earlier_event(number: int | None, after: int | None) -> bool:
+def _is_already_received_event(number: int | None, after: int | None) -> bool:
     """Return True for an event that came before: a repeating stream would never end."""
     return number is not None and after is not None and number <= after

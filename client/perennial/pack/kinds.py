@@ -13,7 +13,7 @@ from perennial.pack.images import ImageSource
 from perennial.pack.names import CSV_NAME, is_image_path
 from perennial.pack.remote.fetching import MAX_ENTRIES, Progress
 from perennial.pack.remote.url_list import LIST_SUFFIXES, looks_like_url_list
-from perennial.pack.rules.foreign import find_foreign_kind, group_files_by_kind
+from perennial.pack.rules.foreign import find_unsupported_file_kind, group_files_by_kind
 from perennial.pack.rules.label_files import find_label_files
 from perennial.pack.sources.archive import looks_like_archive
 from perennial.pack.sources.coco import find_annotation_files, looks_like_coco, open_coco_boxes
@@ -124,7 +124,7 @@ def _detect_file_kind(file: Path) -> str:
     # Before the archives: a shard is a tar, which the service cannot read as a batch.
     if name.endswith(SHARD_SUFFIXES) and looks_like_shard(str(file)):
         return "webdataset"
-    kind = find_foreign_kind(file.name, first)
+    kind = find_unsupported_file_kind(file.name, first)
     if kind is not None:
         raise PackError(
             f"The file {quote_name(file)} is {kind.description}. {kind.format_conversion_advice(str(file))}."

@@ -16,7 +16,7 @@ GRAPH_DATA = "model.onnx.data"
 """Name of the file with the weights, if they are too large for the graph's file."""
 
 
-def get_output_name(task: int | None) -> str:
+def get_graph_output_name(task: int | None) -> str:
     """Return the name of a head's output; None is the only head."""
     return SINGLE if task is None else f"task_{task}"
 

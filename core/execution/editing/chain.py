@@ -48,7 +48,7 @@ from core.execution.prepare import (
 )
 from core.ingest.dataset import write_dataset
 from core.jobs.fence import JobClaim
-from core.lineage.class_numbers import GONE, number_former_classes
+from core.lineage.class_numbers import GONE, renumber_former_classes
 from core.lineage.coverage import list_taught_tasks
 from core.retention import retention
 from core.settings import Settings
@@ -198,7 +198,7 @@ class EditChain:
         known = list(line.manifest.classes or [])
         sources = facts.changes.list_class_sources(known)
         if any(part.type in PER_TASK for part in line.parts.values()):
-            self._record_class_numbers(number_former_classes(list(sources.values()), len(known)))
+            self._record_class_numbers(renumber_former_classes(list(sources.values()), len(known)))
         spec = PatchSpec(
             **self._build_job_spec(line, recipe, task, others, folder).get_set_fields(),
             work=PATCH,

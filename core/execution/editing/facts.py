@@ -168,7 +168,7 @@ def _check_edit_operations_again(
     tasks = read_taught_tasks(session, model, head.manifest)
     # The edit's own job makes its last task look as if it were queued.
     tasks = {
-        number: task if number not in head.manifest.tasks else task.copy_as_learned()
+        number: task if number not in head.manifest.tasks else task.copy_with_standing_learned()
         for number, task in tasks.items()
     }
     known = list(model.classes or head.manifest.classes or [])

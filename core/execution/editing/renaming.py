@@ -42,16 +42,16 @@ def write_renamed_result(
     }
     document = JobResult(
         parts=parts,
-        classes=_apply_new_names(facts, manifest.classes or []),
+        classes=_apply_new_class_names(facts, manifest.classes or []),
         heads=[
-            TaskHeadDescription(task=head.task, classes=_apply_new_names(facts, head.classes))
+            TaskHeadDescription(task=head.task, classes=_apply_new_class_names(facts, head.classes))
             for head in manifest.heads or []
         ],
         method=manifest.method,
         normalise=manifest.normalise,
         environment=manifest.environment,
         steps=0,
-        results=_read_renamed_cells(db, facts),
+        results=_read_matrix_row_with_renamed_classes(db, facts),
         trainable=0,
         parameters=manifest.parameters or 0,
         images=0,
@@ -61,12 +61,12 @@ def write_renamed_result(
     return document
 
 
-def _apply_new_names(facts: EditFacts, names: list[str]) -> list[str]:
+def _apply_new_class_names(facts: EditFacts, names: list[str]) -> list[str]:
     renamed = [facts.changes.classes.get(name, name) for name in names]
     return [name for name in renamed if name is not None]
 
 
-def _read_renamed_cells(db: Database, facts: EditFacts) -> list[MeasuredCell]:
+def _read_matrix_row_with_renamed_classes(db: Database, facts: EditFacts) -> list[MeasuredCell]:
     """Return the lineage head's row of the accuracy matrix, under the new class names."""
     query = select(VersionTaskResult).where(
         VersionTaskResult.model_id == facts.model.id,

@@ -37,7 +37,7 @@ ADVICE = JobLimitAdvice(
 
 def _run_export_job(work: Work) -> Done | None:
     """Run a claimed export job, unless too many are exporting."""
-    exporters.take_export_turn(work.db, work.claim, work.settings.max_exports)
+    exporters.begin_export_or_put_off(work.db, work.claim, work.settings.max_exports)
     try:
         return _make_version_download(work)
     # Also after an error, so that exports that wait look again at once.
@@ -108,7 +108,7 @@ def _store_version_download(
         # Raises if a stop was requested, before anything is registered.
         find_next_job_state(job.state, JobAction.FINISH)
         # Until the transaction ends, no sweep deletes the blob that it is about to name.
-        references.lock_references_shared(session)
+        references.lock_references_against_deletion(session)
         if not blobs.has(sha256):  # deleted as unused after it was stored
             raise Unavailable("The download was removed before anything named it.")
         mine = (

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from core.bases.expected_base import load_expected_base, select_compared_tensors
+from core.bases.expected_base import load_expected_base, select_tensors_to_compare_with_expected
 from core.bases.hub import unfinished
 from core.bases.hub.downloader import download_in_process
 from core.contract.base import ExpectedBase
@@ -198,7 +198,7 @@ def _check_fetched_weights(file: Path, expected: ExpectedBase) -> None:
     """Raise BaseInvalid for a file that lacks the expected tensors or contains NaN."""
     tensors = read_safetensors_header(file)
     # Names and shapes first, since the check for NaN reads the whole file.
-    check_expected_tensors(*select_compared_tensors(tensors, expected))
+    check_expected_tensors(*select_tensors_to_compare_with_expected(tensors, expected))
     check_finite_tensors(file, tensors)
 
 
@@ -231,7 +231,7 @@ def _make_version_zero(
         # Raises if a stop was requested, before anything is made.
         find_next_job_state(job.state, JobAction.FINISH)
         # Until the transaction ends, no sweep deletes the blob that it is about to name.
-        references.lock_references_shared(session)
+        references.lock_references_against_deletion(session)
         # it was deleted as unused after it was stored
         if weights.sha256 is None or not blobs.has(weights.sha256):
             raise Unavailable("The weights were removed before a version named them.")

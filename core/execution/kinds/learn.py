@@ -47,7 +47,7 @@ def _learn_trials(work: Work) -> None:
         work.store, work.settings.make_folder("cache"), marks=DatabaseDamageMarks(work.db)
     )
     trials = ClaimedJobTrials(work.db, work.store, blobs, work.claim, work.settings.max_job_s)
-    while (number := trials.begin_next()) is not None:
+    while (number := trials.begin_next_trial()) is not None:
         hit_failpoint("trial-begun")
         folder = work.folder / f"trial-{number}"
         made = work.process(_write_job_spec(work, folder))

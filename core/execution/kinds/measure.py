@@ -71,7 +71,7 @@ def _decode_held_out(work: Work) -> None:
     digests = [blobs.put_file(file, link=True)[0] for file in files]
     with work.db.write() as session:
         # Until the transaction ends, no sweep deletes the blobs that it is about to name.
-        references.lock_references_shared(session)
+        references.lock_references_against_deletion(session)
         for sha256, file in zip(digests, files, strict=True):
             if not blobs.has(sha256):  # it was deleted as unused after it was stored
                 blobs.put_file(file)

@@ -15,7 +15,7 @@ from core.contract.manifest import Manifest
 from core.errors import StoreCorrupt
 from core.export import model_card, onnx_card
 from core.export.format import Format, Version
-from core.export.image_reader import build_reader_files
+from core.export.image_reader import build_image_reader_files
 from core.export.zip_entries import add_text_to_zip, add_zip_entry
 
 _COPY_BYTES = 1 << 20
@@ -65,7 +65,7 @@ class OnnxZip(Format):
             )
             add_text_to_zip(archive, "config.json", _dump_json(config, sort=True))
             add_text_to_zip(archive, "README.md", onnx_card.render_onnx_readme(version.manifest))
-            for name, text in build_reader_files(version.manifest.image).items():
+            for name, text in build_image_reader_files(version.manifest.image).items():
                 add_text_to_zip(archive, name, text)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from core.export import model_card
 from core.export.card_code import find_architecture_family
 from core.export.format import Format, Version
-from core.export.image_reader import build_reader_files
+from core.export.image_reader import build_image_reader_files
 from core.export.zip_entries import add_text_to_zip, add_zip_entry
 from core.files.merged import MergedTensors
 
@@ -63,5 +63,5 @@ class SafetensorsZip(Format):
             add_zip_entry(archive, "model.safetensors", merged.size, merged.read_chunks())
             add_text_to_zip(archive, "config.json", config + "\n")
             add_text_to_zip(archive, "README.md", model_card.render_download_readme(version))
-            for name, text in build_reader_files(version.manifest.image).items():
+            for name, text in build_image_reader_files(version.manifest.image).items():
                 add_text_to_zip(archive, name, text)

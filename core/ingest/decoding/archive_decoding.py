@@ -21,7 +21,11 @@ from core.ingest.layout import IGNORED, ArchiveLayout
 from core.ingest.limits import Limits
 from core.ingest.members import DEFLATED, ArchiveMembers, copy_unpacked_archive_member
 from core.ingest.reader import Contents
-from core.ingest.report import DecodingResult, build_crash_refusal, build_slow_refusal
+from core.ingest.report import (
+    DecodingResult,
+    build_refusal_of_crashing_images,
+    build_refusal_of_slow_images,
+)
 
 CPU_S = 60
 """CPU seconds that a decoder may spend on a few images."""
@@ -185,9 +189,9 @@ class ArchiveDecoding:
             try:
                 self.pool.decode_ranges(plan, ranges, report_progress, self.monitor.stop)
             except TooManyCrashingImages as error:
-                raise build_crash_refusal(self.pool.crashed, names, layout) from error
+                raise build_refusal_of_crashing_images(self.pool.crashed, names, layout) from error
             except DecodingTooSlow as error:
-                raise build_slow_refusal(self.pool.crashed, names, layout) from error
+                raise build_refusal_of_slow_images(self.pool.crashed, names, layout) from error
             before += count
 
     def _collect_decoding_results(

@@ -155,7 +155,8 @@ class _RangeDecoder:
         else:
             size, channels = plan.image_size, plan.channels
             squares = (
-                images.make_square_array(image, size, channels, self.resizing) for image in source
+                images.convert_to_square_array(image, size, channels, self.resizing)
+                for image in source
             )
             pixels = b"".join(image.tobytes() for image in squares)
         digests = (

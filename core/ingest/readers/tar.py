@@ -28,7 +28,7 @@ from core.ingest.readers.tar_header import (
     parse_size_field,
     read_entry_name,
 )
-from core.ingest.rules.foreign import FIRST_BYTES, find_foreign_kind
+from core.ingest.rules.foreign import FIRST_BYTES, find_unsupported_file_kind
 
 _READ = 1 << 18
 _SLACK_BYTES = 1 << 20
@@ -326,7 +326,7 @@ class _TarScan:
         if len(block) != BLOCK or not is_tar_header(block):
             names = self.members.names
             after = f" after the entry {quote_name(names[-1])}" if names else ""
-            kind = None if names else find_foreign_kind(first=block[:FIRST_BYTES])
+            kind = None if names else find_unsupported_file_kind(first=block[:FIRST_BYTES])
             if kind is not None:
                 raise ArchiveInvalid(
                     f"What the gzip holds is no tar but {kind.description}. {kind.conversion_advice}."

@@ -9,7 +9,11 @@ from core.ingest.rules.levels import FolderLevels, Known
 from core.ingest.rules.names import CSV_NAME, is_image_path, normalise_label_text, quote_name
 from core.ingest.rules.sentences import format_count, format_counts_by_name, format_first_names
 from core.ingest.rules.tables import suggest_name_pattern
-from core.ingest.rules.words import find_class_part_folders, get_folder_part, is_container_folder
+from core.ingest.rules.words import (
+    find_class_part_folders,
+    get_dataset_part_of_folder,
+    is_container_folder,
+)
 
 
 class ClassFolderChoice:
@@ -154,7 +158,9 @@ def _warn_of_class_names(containers: Sequence[str], has_parts: bool) -> list[str
 
     Such names are accepted beside other classes.
     """
-    part_folders = [] if has_parts else [name for name in containers if get_folder_part(name)]
+    part_folders = (
+        [] if has_parts else [name for name in containers if get_dataset_part_of_folder(name)]
+    )
     container_folders = [name for name in containers if name not in part_folders]
     warnings = [
         f"The folder {quote_name(folder)} was taken as a class. For a training part and a test part, "

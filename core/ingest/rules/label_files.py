@@ -95,7 +95,7 @@ def find_label_files(names: Sequence[str], remaining: Sequence[int]) -> list[Lab
                 continue
         if description is not None:
             batch_files.append(LabelFile(index, path, description))
-    return [*batch_files, *_group_sidecar_files(names, aside)]
+    return [*batch_files, *_group_label_sidecar_files(names, aside)]
 
 
 def describe_label_file(file: str) -> str | None:
@@ -112,7 +112,7 @@ def describe_label_file(file: str) -> str | None:
     return "labels"
 
 
-def _group_sidecar_files(names: Sequence[str], aside: Sequence[int]) -> list[LabelFile]:
+def _group_label_sidecar_files(names: Sequence[str], aside: Sequence[int]) -> list[LabelFile]:
     of: Counter[tuple[str, str]] = Counter()
     first: dict[tuple[str, str], int] = {}
     for index in aside:

@@ -18,7 +18,7 @@ from core.ingest.rules.names import normalise_label_text, quote_name
 from core.ingest.rules.sentences import format_count, format_counts_by_name, format_first_names
 from core.ingest.rules.words import (
     are_batch_folders,
-    get_folder_part,
+    get_dataset_part_of_folder,
     is_container_folder,
     is_date_folder,
 )
@@ -157,7 +157,7 @@ class _ClassFolderFinder:
                 self._enter_part_folders(rows, parts), may_have_parts=False
             )
         while not self._is_done and rows:
-            rows = self._choose_or_pass_top(rows)
+            rows = self._choose_top_folders_or_descend(rows)
 
     def _skip_wrapper_folders(self, rows: Rows, may_have_parts: bool) -> Rows:
         """Pass a chain of single folders.
@@ -180,12 +180,12 @@ class _ClassFolderFinder:
             ):
                 break
             # A lone `train` or `test` is the part itself, which `parts_among` reads.
-            if may_have_parts and get_folder_part(top) and not has_parts:
+            if may_have_parts and get_dataset_part_of_folder(top) and not has_parts:
                 break
             if (
                 not may_have_parts
                 and not is_container_folder(top)
-                and not _has_branching_level(below)
+                and not _has_several_folders_above_images(below)
             ):
                 break  # after a part or a date, class folders must follow
             # A single folder may be the one class in a batch for a model that knows it.
@@ -205,7 +205,7 @@ class _ClassFolderFinder:
         """
         self.levels.parts = parts
         self.levels.notes += [
-            part_rules.describe_part_use(top, part, set(parts.values()))
+            part_rules.describe_how_folder_was_used(top, part, set(parts.values()))
             for top, part in sorted(parts.items())[:MOST_NOTES]
         ]
         inner: dict[str, list[str]] = {}
@@ -231,24 +231,24 @@ class _ClassFolderFinder:
                 part_rows = _strip_top_folder(part_rows)
             inner_rows += part_rows
 
-        def enter_part_folder(way: FolderPathWalk) -> NoClassReason | None:
+        def descend_into_part_folder(way: FolderPathWalk) -> NoClassReason | None:
             if way.at == len(way.names):
                 return OUTSIDE
             top = way.names[way.at]
             if top not in parts:
                 reason = (
                     "which has no class folders"
-                    if get_folder_part(top)
+                    if get_dataset_part_of_folder(top)
                     else "which is no part of the batch"
                 )
                 return NoClassReason(f"in the folder {quote_name(top)}, {reason}", top)
             way.at, way.top, way.part = way.at + 1, top, parts[top]
             return next((wrong for name in inner[top] if (wrong := way.descend_folder(name))), None)
 
-        self.levels.steps.append(enter_part_folder)
+        self.levels.steps.append(descend_into_part_folder)
         return inner_rows
 
-    def _choose_or_pass_top(self, rows: Rows) -> Rows:
+    def _choose_top_folders_or_descend(self, rows: Rows) -> Rows:
         """Decide if the top folders are the classes; otherwise go down one level."""
         uppers = _count_images_by_top_folder(rows)
         lowers = _count_images_by_top_folder(_strip_top_folder(rows))
@@ -263,7 +263,7 @@ class _ClassFolderFinder:
             return self._mark_folders_as_classes(rows)
         if known_level == 2:
             self._depth += 1
-            return self._mark_folders_as_classes(self._pass_upper_folders(rows))
+            return self._mark_folders_as_classes(self._descend_below_upper_folders(rows))
         is_dates = all(map(is_date_folder, uppers)) or (
             self._in_dates and all(map(_DAY_OR_MONTH.fullmatch, uppers))
         )
@@ -281,7 +281,9 @@ class _ClassFolderFinder:
                 f"{subject} taken as {kind}, and the folders in "
                 f"{'them' if len(uppers) > 1 else 'it'} as classes"
             )
-            return self._skip_wrapper_folders(self._pass_upper_folders(rows), may_have_parts=False)
+            return self._skip_wrapper_folders(
+                self._descend_below_upper_folders(rows), may_have_parts=False
+            )
         if self._are_upper_folders_classes(rows, uppers, lowers, direct_images):
             return self._mark_folders_as_classes(rows)
         raise self._build_error(uppers, lowers, direct_images)
@@ -295,7 +297,7 @@ class _ClassFolderFinder:
                 f"have {format_count(self._depth, 'level')} below those that wrap them."
             )
         self._depth += 1
-        rows = self._pass_upper_folders(rows)
+        rows = self._descend_below_upper_folders(rows)
         return (
             self._mark_folders_as_classes(rows)
             if self._chosen_level == self._depth
@@ -316,7 +318,7 @@ class _ClassFolderFinder:
         if all(
             is_container_folder(name) or is_date_folder(name) for name in lowers
         ) or are_batch_folders(lowers):
-            parts = [name for name in sorted(lowers) if get_folder_part(name)]
+            parts = [name for name in sorted(lowers) if get_dataset_part_of_folder(name)]
             sentence = (
                 f"the folders {format_first_names(sorted(lowers), 3)} belong to the classes of the "
                 f"folders that they lie in"
@@ -359,7 +361,7 @@ class _ClassFolderFinder:
             ],
         )
 
-    def _pass_upper_folders(self, rows: Rows) -> Rows:
+    def _descend_below_upper_folders(self, rows: Rows) -> Rows:
         self.levels.steps.append(lambda way: way.descend_folder(None))
         return _strip_top_folder(rows)
 
@@ -393,12 +395,12 @@ def _has_part_folders(rows: Rows) -> bool:
     """
     folders = [names for names, _ in rows]
     return part_rules.has_training_part(folders) or (
-        all(get_folder_part(names[0]) for names in folders)
+        all(get_dataset_part_of_folder(names[0]) for names in folders)
         and any(len(names) > 1 for names in folders)
     )
 
 
-def _has_branching_level(rows: Rows) -> bool:
+def _has_several_folders_above_images(rows: Rows) -> bool:
     """Return whether a level of several folders precedes the first image, counted from the top."""
     while rows:
         if len({names[0] for names, _ in rows}) > 1:

@@ -71,7 +71,7 @@ _CLASS_STEMS = frozenset(
 _SHORTEST_STEM = 2
 
 
-def get_folder_part(folder: str) -> str | None:
+def get_dataset_part_of_folder(folder: str) -> str | None:
     """Return TRAINING, TEST or VALIDATION if a folder is named like one, else None."""
     part_and_rest = _split_part_from_words(folder)
     return part_and_rest[0] if part_and_rest is not None and not part_and_rest[1] else None
@@ -109,7 +109,7 @@ def find_class_part_folders(folders: Iterable[str]) -> list[str]:
 
 def is_container_folder(folder: str) -> bool:
     """Return whether a folder's name is a word for a part or for files, not for its images."""
-    if get_folder_part(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
+    if get_dataset_part_of_folder(folder) is not None or _OF_CAMERAS.fullmatch(folder.strip()):
         return True
     words = _split_folder_name_into_words(folder)
     meaning = [word for word in words if word not in _FILLING]

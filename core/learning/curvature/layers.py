@@ -81,7 +81,7 @@ def list_layer_names(network: nn.Module, parameters: Iterable[str]) -> list[str]
     return list(names)
 
 
-def find_measurable_layer(network: nn.Module, name: str) -> CurvatureLayer:
+def find_layer_with_measurable_curvature(network: nn.Module, name: str) -> CurvatureLayer:
     """Return the layer with a name from `list_layer_names`. Raises ValueError if it cannot be
     measured.
     """
@@ -95,7 +95,7 @@ def find_measurable_layer(network: nn.Module, name: str) -> CurvatureLayer:
     weight = owner._parameters.get(key) if owner is not None else None
     if owner is None or weight is None:
         raise ValueError(f"the network has no layer or parameter {name!r}")
-    if not (_has_batch_dimension(weight) or _is_channel_scale(weight)):
+    if not (_has_batch_dimension(weight) or _is_channel_scale_parameter(weight)):
         raise ValueError(
             f"{name}: a bare parameter must be [1, …, …] or [channels, 1, 1] to be measured"
         )
@@ -149,7 +149,7 @@ def _has_batch_dimension(parameter: Tensor) -> bool:
     return parameter.dim() >= 3 and parameter.shape[0] == 1
 
 
-def _is_channel_scale(parameter: Tensor) -> bool:
+def _is_channel_scale_parameter(parameter: Tensor) -> bool:
     """Return true for [channels, 1, 1], which multiplies [B, channels, height, width]."""
     return parameter.dim() == 3 and parameter.shape[1:] == (1, 1)
 

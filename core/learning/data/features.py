@@ -118,20 +118,20 @@ def create_feature_table(size: tuple[int, int], folder: Path, device: torch.devi
     The file is unlinked at once, so that its space is freed with the tensor. Raises OSError when
     the disk has no room.
     """
-    if compute_table_bytes(*size) <= MEMORY_BYTES:
+    if compute_feature_table_bytes(*size) <= MEMORY_BYTES:
         return torch.empty(size, device=device)
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         # The space is allocated now: a mapped page that the disk cannot hold would end the process.
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, compute_table_bytes(*size))
+            os.posix_fallocate(file.fileno(), 0, compute_feature_table_bytes(*size))
         else:  # macOS lacks it
-            file.truncate(compute_table_bytes(*size))
+            file.truncate(compute_feature_table_bytes(*size))
         # Shared, so that the system can write pages back to the file in place of swapping.
         flat = torch.from_file(file.name, shared=True, size=size[0] * size[1])
     return flat.view(size)
 
 
-def compute_table_bytes(n: int, width: int) -> int:
+def compute_feature_table_bytes(n: int, width: int) -> int:
     """Return the size of float32 [n, width], in bytes."""
     return 4 * n * width
 
@@ -159,7 +159,7 @@ def explain_why_features_uncached(ctx: TaskTrainingContext, method: Method) -> s
             f'images are augmented again in every epoch (augment "{ctx.recipe.augment}"); send '
             f'augment "none"'
         )
-    needed = compute_table_bytes(ctx.num_images, ctx.network.backbone.width)
+    needed = compute_feature_table_bytes(ctx.num_images, ctx.network.backbone.width)
     if needed > FILE_BYTES:
         return f"they would take {needed:,} bytes, and {FILE_BYTES:,} are allowed"
     return ""

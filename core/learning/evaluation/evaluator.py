@@ -32,7 +32,7 @@ from core.learning.evaluation.baselines import BaselineScores, evaluate_feature_
 from core.learning.evaluation.calibration.error import measure_calibration
 from core.learning.evaluation.calibration.held_out import (
     HeldOutLogits,
-    choose_logits_stride,
+    choose_stride_of_stored_logits,
     concatenate_task_logits,
 )
 from core.learning.evaluation.calibration.temperature import choose_temperature
@@ -286,7 +286,7 @@ class Evaluator:
                 )
         return baselines
 
-    def compare_loss_rise(
+    def compare_forecast_with_measured_loss_rise(
         self, network: Network, method: Method, predicted: float, by_task: Mapping[int, float]
     ) -> LossRiseForecast:
         """Compare the loss that the method forecast for earlier tasks with the loss measured on
@@ -368,7 +368,7 @@ class Evaluator:
                 for task, data in answerable.items()
             ), None
         # Some of the images are enough for a temperature; predictions need all of them.
-        stride = choose_logits_stride(sizes)
+        stride = choose_stride_of_stored_logits(sizes)
         logits: dict[int, HeldOutLogits] = {}
         for task, data in answerable.items():
             logits[task] = compute_task_logits(
@@ -452,7 +452,7 @@ class Evaluator:
         return self._ancestors.read_dataset(task.held_out, task.classes)
 
 
-def compute_forecast_loss_rise(
+def forecast_loss_rise_of_earlier_tasks(
     method: Method, ctx: TaskTrainingContext
 ) -> tuple[float | None, dict[int, float]]:
     """Return the method's forecast of the loss rise of earlier tasks, mean and by task; None for

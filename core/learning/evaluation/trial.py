@@ -28,7 +28,7 @@ def score_trial(
     either.
     """
     if not parts:
-        return _score_left_out(method, ctx)
+        return _score_trial_by_left_out_examples(method, ctx)
     return _score_on_selection_images(network, method, ctx.inputs, parts, ancestors)
 
 
@@ -66,7 +66,9 @@ def _score_on_selection_images(
     )
 
 
-def _score_left_out(method: Method, ctx: TaskTrainingContext) -> TrialScore | None:
+def _score_trial_by_left_out_examples(
+    method: Method, ctx: TaskTrainingContext
+) -> TrialScore | None:
     left_out = method.compute_left_out_scores(ctx)
     if left_out is None or not len(left_out[1]):
         return None

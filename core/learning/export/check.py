@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from core.contract.jobs.export_job import INPUT, get_output_name, get_sure_output_name
+from core.contract.jobs.export_job import INPUT, get_graph_output_name, get_sure_output_name
 from core.learning.evaluation import predicting
 from core.learning.export.answers import ProbabilityModule
 from core.learning.export.graph import ExportFailed
@@ -98,7 +98,7 @@ def compare_graph_with_version(
         outputs = run(batch)
         for task in tasks:
             ours, may = _compute_expected_probabilities(answers, batch, task)
-            theirs = outputs[get_output_name(task)]
+            theirs = outputs[get_graph_output_name(task)]
             _compare_probabilities(ours, theirs, may)
             if answers.sure_from is not None:
                 _check_sure_output_of_graph(
@@ -111,7 +111,7 @@ def compare_graph_with_version(
     return ExportCheckResult(worst, tolerance, random, compared - random)
 
 
-def compute_allowed_differences(
+def compute_allowed_probability_differences(
     probabilities: NDArray[np.float32], moved: NDArray[np.float32], least: float
 ) -> NDArray[np.float64]:
     """Return the allowed difference of each probability [N, C], from `least` to `MOST_TOLERANCE`.
@@ -146,7 +146,7 @@ def _compute_expected_probabilities(
         answers.network, batch, task, answers.normalise, scoring=scoring
     )
     minimum = LINEARISED_TOLERANCE if answers.network.family == "linearised" else TOLERANCE
-    return ours, compute_allowed_differences(ours, torch.cat(moved).numpy(), minimum)
+    return ours, compute_allowed_probability_differences(ours, torch.cat(moved).numpy(), minimum)
 
 
 def _compare_probabilities(
@@ -209,20 +209,20 @@ def load_onnx_graph(path: Path, threads: int) -> Run:
     try:
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise _build_graph_error(error) from error
+        raise _build_onnx_graph_error(error) from error
     names = [output.name for output in session.get_outputs()]
 
     def run_graph(images: Images) -> dict[str, NDArray[np.float32]]:
         try:
             outputs = session.run(None, {INPUT: np.ascontiguousarray(images.transpose(0, 3, 1, 2))})
         except Exception as error:
-            raise _build_graph_error(error) from error
+            raise _build_onnx_graph_error(error) from error
         return dict(zip(names, outputs, strict=True))
 
     return run_graph
 
 
-def _build_graph_error(error: Exception) -> ExportFailed:
+def _build_onnx_graph_error(error: Exception) -> ExportFailed:
     """Return the error for a graph that ONNX Runtime cannot run."""
     first_line = str(error).strip().partition("\n")[0]
     return ExportFailed(

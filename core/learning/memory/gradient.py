@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from core.learning.memory.replay import compute_items_cross_entropy, compute_logits_by_head
+from core.learning.memory.replay import compute_logits_by_head, compute_replay_cross_entropy
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import Method
 from core.learning.training.context import TaskTrainingContext
@@ -46,7 +46,7 @@ def compute_memory_gradient(
                     method, ctx, ctx.make_replay_inputs(items.images[part]), items.tasks[part]
                 )
                 # Weighted, so that the parts add up to the mean over all items.
-                loss = compute_items_cross_entropy(groups, items.labels[part]) * (
+                loss = compute_replay_cross_entropy(groups, items.labels[part]) * (
                     (part.stop - start) / n
                 )
             # Not `backward`, which would add to the step's own gradients.

@@ -47,7 +47,9 @@ def draw_replay_items(
     return draws
 
 
-def make_inputs_of_items(ctx: TaskTrainingContext, items: ReplayItems, table: Tensor) -> Tensor:
+def make_inputs_of_replay_items(
+    ctx: TaskTrainingContext, items: ReplayItems, table: Tensor
+) -> Tensor:
     """Return augmented, normalised inputs of the items, or their cached features.
 
     Args:
@@ -93,7 +95,7 @@ def _compute_logits_by_head(ctx: TaskTrainingContext, features: Tensor, tasks: T
     return out
 
 
-def compute_items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
+def compute_replay_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
     """Return the mean cross-entropy over all items, each under its own head."""
     if groups[0][0] is None:
         return functional.cross_entropy(groups[0][1], labels)
@@ -106,7 +108,7 @@ def compute_items_cross_entropy(groups: Groups, labels: Tensor) -> Tensor:
     return torch.stack(losses).sum() / labels.shape[0]
 
 
-def compute_items_distillation(groups: Groups, stored: Tensor) -> Tensor:
+def compute_replay_distillation_loss(groups: Groups, stored: Tensor) -> Tensor:
     """Return the mean squared difference to the stored logits, over items and outputs.
 
     Heads only grow, so output i keeps its meaning. Outputs added since an item was stored have the

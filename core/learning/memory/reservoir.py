@@ -112,7 +112,7 @@ class ReservoirBuffer:
 
         A buffer beyond the capacity shrinks by a uniform choice.
         """
-        rescale_reservoir_counters(self._section, offers=offers, logits=logits)
+        rescale_reservoir_offer_counters(self._section, offers=offers, logits=logits)
         if self.item_count > self.capacity:
             # Sorted, so that the items stay in their order.
             self._keep_only_rows(self._choose_random_rows(self.capacity).sort().values)
@@ -279,7 +279,7 @@ def choose_reservoir_slots(
     return slots
 
 
-def rescale_reservoir_counters(section: StateSection, *, offers: int, logits: bool) -> None:
+def rescale_reservoir_offer_counters(section: StateSection, *, offers: int, logits: bool) -> None:
     """Rescale a buffer's counters to `offers` per example, and drop logits that are no longer
     stored."""
     json = section.json

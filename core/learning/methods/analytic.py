@@ -301,7 +301,8 @@ class Analytic(Method):
         """
         tensors, totals = self.state[FEATURES].tensors, self.state[TOTALS].tensors
         tasks = sorted(
-            {int(name.split(".")[0]) for name in tensors} - set(self._get_tasks_of_totals())
+            {int(name.split(".")[0]) for name in tensors}
+            - set(self._list_tasks_covered_by_totals())
         )
         parts = (
             [LabelledFeatureRows(*(totals[name].cpu() for name in FIELDS))]
@@ -317,7 +318,7 @@ class Analytic(Method):
         rows = LabelledFeatureRows.concatenate_rows(parts)
         return rows.select_rows(draw_rows_per_class(rows, max(1, LEFT_OUT // classes)))
 
-    def _get_tasks_of_totals(self) -> list[int]:
+    def _list_tasks_covered_by_totals(self) -> list[int]:
         """Return the numbers of the tasks that the totals cover."""
         covered = self.state[TOTALS].tensors.get(TASKS)
         return [] if covered is None else covered.tolist()
@@ -326,7 +327,7 @@ class Analytic(Method):
         self, sums: FeatureSums, rows: LabelledFeatureRows | None
     ) -> None:
         """Store the sums of all tasks, and the examples of them that later jobs may draw from."""
-        covered = [*self._get_tasks_of_totals(), *self._list_stored_tasks()]
+        covered = [*self._list_tasks_covered_by_totals(), *self._list_stored_tasks()]
         stored = self.state[TOTALS].tensors
         # Replaced, not added to: the new totals contain the old ones.
         stored.clear()
@@ -365,7 +366,9 @@ class Analytic(Method):
         tensors, totals = self.state["statistics"].tensors, self.state[TOTALS].tensors
         if totals:
             yield totals, range(len(totals["counts"]))
-        for task in sorted(set(self._list_stored_tasks()) - set(self._get_tasks_of_totals())):
+        for task in sorted(
+            set(self._list_stored_tasks()) - set(self._list_tasks_covered_by_totals())
+        ):
             stored = {name: tensors[f"{task}.{name}"] for name in SUMS}
             yield stored, stored["rows"].tolist()
 

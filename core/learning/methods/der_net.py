@@ -19,7 +19,7 @@ from core.learning.methods.expanding import (
     ExpandingMethod,
     count_old_classes,
     get_growing_network,
-    make_auxiliary_targets,
+    make_auxiliary_classifier_targets,
 )
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
 from core.learning.methods.registration import register
@@ -72,7 +72,7 @@ class DerNet(ExpandingMethod):
             "task": task,
             # It keeps the new backbone from relying on the features of the older ones.
             "auxiliary": self.hyper.auxiliary
-            * functional.cross_entropy(auxiliary_logits, make_auxiliary_targets(ctx, y)),
+            * functional.cross_entropy(auxiliary_logits, make_auxiliary_classifier_targets(ctx, y)),
         }
 
     def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:

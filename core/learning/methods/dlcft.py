@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from core.learning.data.augment import derive_seed
 from core.learning.data.dataset import DataError
-from core.learning.memory.replay import make_inputs_of_items
+from core.learning.memory.replay import make_inputs_of_replay_items
 from core.learning.memory.reservoir import ReservoirBuffer, open_run_reservoir
 from core.learning.methods.dlcft_memory import (
     CurvatureMemory,
@@ -164,7 +164,7 @@ class Dlcft(Method):
             ctx.recipe.batch_size, ctx.augment.columns
         )
         logits = self.forward(
-            ctx.network, torch.cat([batch.x, make_inputs_of_items(ctx, items, table)]), None
+            ctx.network, torch.cat([batch.x, make_inputs_of_replay_items(ctx, items, table)]), None
         )
         new, old = logits.split([batch.y.shape[0], items.labels.shape[0]])  # type: ignore[no-untyped-call]
         weight = (1 - share) * (1 - self.hyper.lambda_)

@@ -26,7 +26,7 @@ from core.learning.curvature.block import DiagonalBlock, GramBlock
 from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator, Kind
 from core.learning.curvature.factor import compress_symmetric_matrix
-from core.learning.curvature.fisher import draw_rademacher_cotangents, make_basis_cotangents
+from core.learning.curvature.fisher import draw_rademacher_cotangents, make_basis_vector_cotangents
 from core.learning.curvature.layers import list_layer_names
 from core.learning.methods.squared_loss import append_column_of_ones, compute_target_residuals
 from core.learning.networks.linear.linearised import DISPLACEMENT, LinearisedNetwork
@@ -119,7 +119,7 @@ def measure_task_curvature(
             )
         change.add_batch_changes(x, first_order.add_batch_gradient(x, y))
     gram, gradient = first_order.compute_mean_gram(), first_order.compute_mean_gradient()
-    curvature = _build_curvature(main, gram, measurement.max_factor_bytes)
+    curvature = _build_network_curvature(main, gram, measurement.max_factor_bytes)
     coupling = change.compute_change_ratio(float(curvature.compute_penalty_and_gradient(deltas)[1]))
     health = _compute_curvature_metrics(curvature, gradient, ratio, coupling)
     diagonals = (
@@ -421,7 +421,7 @@ def _make_cotangents(
     """Return the cotangents for inputs x: basis vectors without `probes`, else random signs."""
     outputs = x.new_zeros(x.shape[0], network.get_readout_rows(task).shape[0])
     return (
-        make_basis_cotangents(outputs)
+        make_basis_vector_cotangents(outputs)
         if probes is None
         else draw_rademacher_cotangents(outputs, probes, generator)
     )
@@ -443,7 +443,7 @@ def _compute_stored_to_exact_trace_ratio(
     return traces[0] / traces[1] if traces[1] > 0 else 1.0
 
 
-def _build_curvature(
+def _build_network_curvature(
     estimate: CurvatureEstimator, gram: Tensor | None, limit: int | None
 ) -> LayerCurvatures:
     """Name the blocks as the network does, and add the head's block.
@@ -472,7 +472,7 @@ def _extract_diagonals(
 
     All rows of a head have the gram's diagonal.
     """
-    curvature = _build_curvature(estimate, None, None)
+    curvature = _build_network_curvature(estimate, None, None)
     assert all(isinstance(block, DiagonalBlock) for block in curvature.blocks.values())
     diagonals = curvature.compute_penalty_and_gradient(
         # A diagonal times a vector of ones is the diagonal, in the parameters' shapes.

@@ -23,7 +23,7 @@ from core.learning.methods.expanding import (
     ExpandingMethod,
     count_old_classes,
     get_growing_network,
-    make_auxiliary_targets,
+    make_auxiliary_classifier_targets,
 )
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
 from core.learning.methods.registration import register
@@ -115,7 +115,7 @@ class Dne(ExpandingMethod):
             "task": (1 - share) * self.compute_tuning_loss(logits, y),
             "distillation": share * self._compute_distillation(logits[:, : len(bias)], teacher),
             "auxiliary": self.hyper.auxiliary
-            * self.compute_tuning_loss(auxiliary_logits, make_auxiliary_targets(ctx, y)),
+            * self.compute_tuning_loss(auxiliary_logits, make_auxiliary_classifier_targets(ctx, y)),
         }
 
     def compute_tuning_loss(self, logits: Tensor, y: Tensor) -> Tensor:

@@ -93,7 +93,7 @@ class ExpandingMethod(Method):
             # A DataError reaches the person who sent the recipe: it is at fault, not the code.
             except ValueError as error:
                 raise DataError(str(error)) from None
-        network.schedule_next_expert(self.expert_size)
+        network.set_size_of_next_expert(self.expert_size)
         return network
 
     def plan_stages(self, ctx: TaskTrainingContext) -> list[TrainingStage]:
@@ -176,7 +176,7 @@ def count_old_classes(ctx: TaskTrainingContext) -> int:
     return len(ctx.network.classes) - ctx.class_rows.numel()
 
 
-def make_auxiliary_targets(ctx: TaskTrainingContext, y: Tensor) -> Tensor:
+def make_auxiliary_classifier_targets(ctx: TaskTrainingContext, y: Tensor) -> Tensor:
     """Return targets int64 [B] of the auxiliary classifier.
 
     They are 0 for other tasks' classes, then 1, 2, … by row.

@@ -115,8 +115,8 @@ class Backbone(nn.Module):
             raise ValueError(f"the base holds an unknown tensor: {extra[0]}")
         for name, target in targets.items():
             if name in tensors:
-                copy_tensor_checked(name, target, tensors[name])
-            elif is_batch_counter(name):
+                copy_tensor_of_same_shape(name, target, tensors[name])
+            elif is_batch_norm_counter(name):
                 with torch.no_grad():
                     target.zero_()
             else:
@@ -144,12 +144,12 @@ def has_prefix(name: str, prefixes: Iterable[str]) -> bool:
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
-def is_batch_counter(name: str) -> bool:
+def is_batch_norm_counter(name: str) -> bool:
     """Return true for BatchNorm's batch counter: not used here, and absent from old checkpoints."""
     return name == "num_batches_tracked" or name.endswith(".num_batches_tracked")
 
 
-def copy_tensor_checked(name: str, target: Tensor, source: Tensor) -> None:
+def copy_tensor_of_same_shape(name: str, target: Tensor, source: Tensor) -> None:
     """Copy in place, with the target's device and memory format.
 
     Raises ValueError that names the tensor for another shape or dtype.

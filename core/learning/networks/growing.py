@@ -130,7 +130,7 @@ class GrowingNetwork(Network):
 
     # Growth.
 
-    def schedule_next_expert(self, size: int) -> None:
+    def set_size_of_next_expert(self, size: int) -> None:
         """Let the next `add_task_classes` add an expert of this size."""
         # Added only by `add_task_classes`, which has the generator that draws its weights.
         self._pending_size = size
@@ -138,7 +138,7 @@ class GrowingNetwork(Network):
     def add_task_classes(
         self, task: int, classes: Sequence[str], init: str, generator: torch.Generator
     ) -> None:
-        """Grow as a plain network, after adding the expert that `schedule_next_expert` announced.
+        """Grow as a plain network, after adding the expert that `set_size_of_next_expert` announced.
 
         The expert's weights are drawn first. It comes with the classifier `auxiliary`, for training
         only. That maps the newest feature to this task's classes, after one output for all older

@@ -18,7 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.class_map import ClassMap
-from core.learning.networks.backbone import Backbone, copy_tensor_checked, make_contiguous_copy
+from core.learning.networks.backbone import (
+    Backbone,
+    copy_tensor_of_same_shape,
+    make_contiguous_copy,
+)
 from core.learning.networks.heads import ClassifierHead, check_initialisation_name
 
 SCENARIOS = ("data", "task", "class")
@@ -306,7 +310,7 @@ class Network(nn.Module):
             for name in names:
                 if name not in parts[part]:
                     raise ValueError(f"the part {part} lacks the tensor {name}")
-                copy_tensor_checked(name, state[name], parts[part][name])
+                copy_tensor_of_same_shape(name, state[name], parts[part][name])
 
 
 @contextmanager

@@ -49,14 +49,14 @@ def make_class_predictions(logits: Tensor, targets: Tensor, temperature: float) 
     leaders, counts = find_running_maximum_columns(logits)
     integers = choose_integer_type(logits.shape[1])
     return ClassPredictions(
-        *choose_highest_rows(logits, temperature),
+        *choose_rows_with_highest_logits(logits, temperature),
         targets.to(integers),
         leaders.to(integers).cpu(),
         counts.to(integers).cpu(),
     )
 
 
-def choose_highest_rows(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def choose_rows_with_highest_logits(logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Return the rows with the highest logits, int32 [N], and their probabilities, float16 [N].
 
     Both are on the CPU.

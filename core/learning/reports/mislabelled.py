@@ -19,7 +19,7 @@ from core.contract.reports.data_report import Mislabelled
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.evaluate import choose_batch_size
 from core.learning.evaluation.probe import choose_evenly_spaced_rows
-from core.learning.problems.class_answers import choose_highest_rows
+from core.learning.problems.class_answers import choose_rows_with_highest_logits
 from core.learning.reports.would_say import ParentPredictor
 
 MOST_IMAGES = 1000
@@ -190,7 +190,7 @@ def _score_predictions(
             if not len(indices):
                 continue
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
-            picked = choose_highest_rows(logits, parent.temperature)[0].long()
+            picked = choose_rows_with_highest_logits(logits, parent.temperature)[0].long()
             likely = (
                 (logits.double().cpu() / parent.temperature)
                 .softmax(1)

@@ -19,7 +19,7 @@ from core.learning.evaluation.probe import choose_evenly_spaced_rows
 from core.learning.networks import Network
 from core.learning.networks.network import use_eval_mode
 from core.learning.precision import InputNormaliser, use_full_precision
-from core.learning.problems.class_answers import choose_highest_rows
+from core.learning.problems.class_answers import choose_rows_with_highest_logits
 
 MOST_IMAGES = 1000
 SHOWN = 100
@@ -91,6 +91,6 @@ def _predict_selected_images(
     with parent.use_predict_mode():
         for indices in rows.split(choose_batch_size(data.images)):  # type: ignore[no-untyped-call]
             logits = parent.predict(parent.network, parent.inputs(data.images[indices]), None)
-            parts.append(choose_highest_rows(logits, parent.temperature))
+            parts.append(choose_rows_with_highest_logits(logits, parent.temperature))
     picked, probabilities = zip(*parts, strict=True)
     return torch.cat(picked).long(), torch.cat(probabilities)

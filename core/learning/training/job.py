@@ -50,7 +50,7 @@ from core.learning.evaluation.ancestors import (
     require_trainable_network,
 )
 from core.learning.evaluation.comparison import compute_update_norm
-from core.learning.evaluation.evaluator import Evaluator, compute_forecast_loss_rise
+from core.learning.evaluation.evaluator import Evaluator, forecast_loss_rise_of_earlier_tasks
 from core.learning.methods import registry
 from core.learning.methods.method import Method
 from core.learning.networks import Network
@@ -182,9 +182,9 @@ class LearningJob:
             compute_update_norm(run.network, self._start, set(run.ctx.trainable))
         )
         # Also before `end_task`, which merges this task into the state that the forecast reads.
-        predicted, by_task = compute_forecast_loss_rise(run.method, run.ctx)
+        predicted, by_task = forecast_loss_rise_of_earlier_tasks(run.method, run.ctx)
         self._emit_phase("consolidate")
-        self._report_log(log_lines.describe_method_finish(run.loop))
+        self._report_log(log_lines.describe_work_at_task_end(run.loop))
         run.loop.end_task()
         self._emit_phase("evaluate")
         self._report_log(log_lines.EVALUATING)
@@ -198,7 +198,7 @@ class LearningJob:
             "adp": run.loop.validation.build_adp_curve(),
         }
         if predicted is not None:
-            fields["forecast"] = self._evaluator.compare_loss_rise(
+            fields["forecast"] = self._evaluator.compare_forecast_with_measured_loss_rise(
                 run.network, run.method, predicted, by_task
             )
         pulled = rollback.sum_rollback_over_steps(run.ctx, run.loop.olor, run.loop.stage_steps)

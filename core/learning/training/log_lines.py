@@ -89,7 +89,7 @@ def explain_unfit_snapshot(error: Exception) -> str:
     )
 
 
-def describe_method_finish(loop: TrainingLoop) -> str:
+def describe_work_at_task_end(loop: TrainingLoop) -> str:
     """Return the line about the method's work between training and measuring."""
     trained = "Trained. " if loop.schedule.total_steps else ""
     return f"{trained}The method takes from this task what it needs to keep it."

@@ -22,7 +22,7 @@ from core.learning.data import features
 from core.learning.data.augment import draw_epoch_random_numbers
 from core.learning.data.dataset import BatchSource, Dataset
 from core.learning.data.feed import BatchFeed
-from core.learning.data.sampler import compute_batch_share
+from core.learning.data.sampler import compute_share_of_new_images_in_batch
 from core.learning.distributed.ranks import ALONE, ProcessRanks, SharedControl
 from core.learning.distributed.step import ShardedStep, require_shardable_network
 from core.learning.evaluation.anytime import Accuracy
@@ -113,7 +113,9 @@ class TrainingLoop:
         self._rows, held_back = self._split_training_and_validation()
         ctx.num_images = self._rows.numel()
         # Before the feed, whose batches it shortens.
-        ctx.share = compute_batch_share(ctx, method, self._source.labels[self._rows])
+        ctx.share = compute_share_of_new_images_in_batch(
+            ctx, method, self._source.labels[self._rows]
+        )
         self.schedule = schedule = StageSchedule.plan_schedule(ctx, method)
         ctx.num_steps = schedule.total_steps
         self._feed = self._build_image_feed()

@@ -64,7 +64,7 @@ def merge_weights(
     else:
         counts = [weight_line.evaluate_at_weight(a, correct) for a in GRID]
         grid = [(a, count / total) for a, count in zip(GRID, counts, strict=True)]
-        weight = GRID[choose_first_within(counts, total, rule.within)]
+        weight = GRID[choose_first_index_within(counts, total, rule.within)]
         noun = ctx.problem.primary_measure.noun
         reason = (
             f"the least whose validation {noun} is within {rule.within:g} of the best, "
@@ -81,7 +81,7 @@ def merge_weights(
     )
 
 
-def choose_first_within(correct: Sequence[float], total: int, within: float) -> int:
+def choose_first_index_within(correct: Sequence[float], total: int, within: float) -> int:
     """Return the first index whose count is at most `within` · total below the greatest.
 
     total: number of images counted.

@@ -221,7 +221,7 @@ class RunValidation:
         """Add a checkpoint to the ADP curve, and emit it as a metric."""
 
         def score_best_state() -> Accuracy:
-            with self._use_best_state():
+            with self._use_best_state_temporarily():
                 return self._test()
 
         point = self.curve.add_checkpoint(
@@ -230,7 +230,7 @@ class RunValidation:
         self._emit_metric("adp", step, point.accuracy.get(str(self._ctx.task)), point)
 
     @contextmanager
-    def _use_best_state(self) -> Iterator[None]:
+    def _use_best_state_temporarily(self) -> Iterator[None]:
         """Run the context with the best state, and restore the present one bit for bit."""
         network = self._ctx.network
         # Buffers too: BatchNorm's statistics belong to the weights.

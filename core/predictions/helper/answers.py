@@ -145,7 +145,7 @@ def _predict_request_probabilities(
             )
         # The network predicts the same, so a graph that fails costs no request.
         except ExportFailed as error:
-            graphs.abandon_graph(version.graph, str(error))
+            graphs.predict_by_network_instead_of_graph(version.graph, str(error))
     probabilities = predict_exactly(pixels)
     graphs.compare_fused_layers_with_network(version.graph, pixels, task, probabilities)
     return probabilities

@@ -82,7 +82,9 @@ def _decode_nested_array(
             raise ImageInvalid(f"it has {array.shape[2]} channels; 1, 3 or 4 are possible")
         if not ((array >= 0) & (array <= 255) & (array == np.floor(array))).all():
             raise ImageInvalid("it must hold whole numbers from 0 to 255")
-        return images.make_square_array(array.astype(np.uint8), size, channels, resizing).tobytes()
+        return images.convert_to_square_array(
+            array.astype(np.uint8), size, channels, resizing
+        ).tobytes()
     except (ValueError, OverflowError) as error:
         raise ImageInvalid("it is not a rectangular array") from error
     except MemoryError as error:
@@ -136,7 +138,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) ->
         images.renew_cpu_limit(int(header["cpu_s"]) + 1)
         write_framed_message(sink, b"begun")
         try:
-            for message in _build_decoded_messages(header, body, limits):
+            for message in _encode_decoded_image_messages(header, body, limits):
                 write_framed_message(sink, message)
                 if message[:1] == b"M":
                     return
@@ -153,7 +155,7 @@ def serve_decoding_requests(source: BinaryIO, sink: BinaryIO, limits: Limits) ->
         del body
 
 
-def _build_decoded_messages(
+def _encode_decoded_image_messages(
     header: Mapping[str, Any], body: Sequence[bytes], limits: Limits
 ) -> Iterator[bytes]:
     """Yield the messages after `begun`.

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from core.contract.jobs.export_job import get_output_name
+from core.contract.jobs.export_job import get_graph_output_name
 from core.learning.export.check import TOLERANCE, Images, load_onnx_graph
 from core.learning.export.engine import PredictionEngine, Probabilities
 from core.learning.export.graph import ExportFailed
@@ -126,9 +126,11 @@ class GraphMaker:
         if not graph.is_wanted:
             return
         if not self._is_possible:
-            self.abandon_graph(graph, f"{', '.join(PACKAGES)} are not all installed")
+            self.predict_by_network_instead_of_graph(
+                graph, f"{', '.join(PACKAGES)} are not all installed"
+            )
         elif graph.weight_bytes > MOST_WEIGHT_BYTES:
-            self.abandon_graph(
+            self.predict_by_network_instead_of_graph(
                 graph, f"its {graph.weight_bytes} bytes of weights would be in memory twice"
             )
         else:
@@ -137,7 +139,7 @@ class GraphMaker:
                 graph.is_wanted = False
                 self._waiting.append(graph)
 
-    def abandon_graph(self, graph: VersionGraph, reason: str) -> None:
+    def predict_by_network_instead_of_graph(self, graph: VersionGraph, reason: str) -> None:
         """Let a version's network predict from now on, with the reason; allow a fused trial."""
         graph.engine, graph.is_wanted, graph.is_given_up, graph.sample = None, False, True, []
         self.notes.append({"version": graph.name, "reason": reason})
@@ -186,7 +188,9 @@ class GraphMaker:
             self._end_graph_making()
         # A process that hangs would keep every other version from getting a graph.
         elif making is not None and time.monotonic() > making.since + MAKE_S:
-            self.abandon_graph(making.graph, f"its graph was not made within {MAKE_S:.0f} s")
+            self.predict_by_network_instead_of_graph(
+                making.graph, f"its graph was not made within {MAKE_S:.0f} s"
+            )
             self._end_graph_making()
         if self._making is None and self._waiting:
             self._start_graph_making(self._waiting.popleft())
@@ -233,20 +237,20 @@ class GraphMaker:
         try:
             result = json.loads(read_framed_message(making.process.stdout))
             if "detail" in result:
-                return self.abandon_graph(making.graph, result["detail"])
+                return self.predict_by_network_instead_of_graph(making.graph, result["detail"])
             graph = load_onnx_graph(Path(result["file"]), self._threads)
             making.graph.engine = PredictionEngine(
                 "onnxruntime",
-                lambda images, task: graph(images)[get_output_name(task)],
+                lambda images, task: graph(images)[get_graph_output_name(task)],
                 result["tolerance"],
             )
         except (EOFError, ValueError, KeyError):
-            self.abandon_graph(
+            self.predict_by_network_instead_of_graph(
                 making.graph,
                 f"the process that makes graphs ended with {making.process.returncode}",
             )
         except ExportFailed as error:
-            self.abandon_graph(making.graph, str(error))
+            self.predict_by_network_instead_of_graph(making.graph, str(error))
 
     def _end_graph_making(self) -> None:
         """End the process, and remove its files."""

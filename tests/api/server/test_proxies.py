@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from api.server.proxies import TrustedProxies, derive_counting_key
+from api.server.proxies import TrustedProxies, derive_address_counting_key
 from core.settings import Settings
 
 
@@ -66,7 +66,7 @@ def test_trusted_are_the_named_addresses_and_networks_alone(
     ],
 )
 def test_an_ipv6_address_counts_as_its_network(address: str, key: str) -> None:
-    assert derive_counting_key(address) == key
+    assert derive_address_counting_key(address) == key
 
 
 def test_a_proxy_that_is_no_address_is_refused_at_the_start() -> None:

@@ -117,7 +117,7 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
     assert find_weights_or_claim_fetching(desk.db, desk.blobs, first, REPOSITORY, 2) is None
     with pytest.raises(PutOffSignal, match="another job brings the same weights") as later:
         find_weights_or_claim_fetching(desk.db, desk.blobs, second, REPOSITORY, 2)
-    claims.put_off_job(desk.db, second, str(later.value), later.value.seconds)
+    claims.put_off_claimed_job(desk.db, second, str(later.value), later.value.seconds)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
     release_fetch_turn(desk.db, first)
     again = desk.claim("w2")

@@ -215,7 +215,7 @@ def test_a_stop_during_decoding_wins(desk: Any, run: Any) -> None:
     desk.act(job_id, JobAction.PAUSE)
     with pytest.raises(WrongState):
         run(claim)
-    assert claims.complete_stop(desk.db, claim) is JobState.PAUSED
+    assert claims.complete_pause_or_cancellation(desk.db, claim) is JobState.PAUSED
     assert desk.keys("archives/")
 
 

@@ -29,7 +29,7 @@ def test_every_architecture_and_network_family_has_its_code(name: str, family: s
     manifest = {"architecture": {"name": name}, "network": {"family": family}}
     code = card_code.build_loading_code(of(manifest), CATALOGUE)
     assert code is not None
-    ast.parse(code + card_code.build_image_code(ImageSettings(size=8, channels=3)))
+    ast.parse(code + card_code.build_image_reading_code(ImageSettings(size=8, channels=3)))
 
 
 @pytest.mark.parametrize(

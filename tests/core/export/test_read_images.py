@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from core.contract.architecture import ImageSettings as ImageSpec
-from core.export.card_code import build_image_code
+from core.export.card_code import build_image_reading_code
 from core.ingest.decoding.resizing import SquareResizing
 from core.ingest.images import decode_image
 
@@ -129,7 +129,7 @@ def reader(size: int, channels: int, **resizing: Any) -> dict[str, Any]:
     """The names that the card's second block defines, for a model with such images."""
     image = {"size": size, "channels": channels, **resizing}
     scope: dict[str, Any] = {"torch": torch, "config": {"image": image}}
-    exec(compile(build_image_code(ImageSpec.from_json(image)), "README.md", "exec"), scope)
+    exec(compile(build_image_reading_code(ImageSpec.from_json(image)), "README.md", "exec"), scope)
     return scope
 
 

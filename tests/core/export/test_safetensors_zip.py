@@ -19,10 +19,10 @@ from safetensors.torch import save_file
 from core.contract.architecture import ImageSettings as ModelImage
 from core.contract.architecture import Normalisation
 from core.contract.manifest import Manifest
-from core.export.card_code import build_image_code
+from core.export.card_code import build_image_reading_code
 from core.export.format import PartFile, Version
 from core.export.formats.safetensors_zip import SafetensorsZip
-from core.export.image_reader import build_reader_files
+from core.export.image_reader import build_image_reader_files
 from core.export.model_card import build_download_config, render_download_readme
 from core.ingest.images import decode_image
 from core.learning.evaluation import predicting
@@ -409,7 +409,7 @@ def test_the_cards_code_puts_experts_in_a_chain(tmp_path, monkeypatch, family, a
     import_torchvision_models()
     network = family(built(architecture, 16))
     for task, size in ((2, 2), (3, 1)):
-        network.schedule_next_expert(size)
+        network.set_size_of_next_expert(size)
         network.add_task_classes(
             task, [f"new {task}"], "default", torch.Generator().manual_seed(task)
         )
@@ -554,7 +554,7 @@ def test_the_card_reads_images_with_nothing_left_open(tmp_path):
     network = built({"name": "small-cnn"}, 32)
     with zipfile.ZipFile(exported(tmp_path, network, {"name": "small-cnn"}, 32)) as file:
         text = file.read("README.md").decode()
-    assert build_image_code(ModelImage(size=32, channels=3)) in text and not re.search(
+    assert build_image_reading_code(ModelImage(size=32, channels=3)) in text and not re.search(
         r"\{(task|classes|small)\}", text
     )
 
@@ -570,7 +570,7 @@ def test_the_files_that_cards_are_made_of_are_modules_that_run(tmp_path, monkeyp
     files = set((root / "core" / "export" / "loading").rglob("[!_]*.py"))
     # Programs: the tests of ONNX downloads run them.
     files -= {root / "core/export/loading" / name for name in ("onnx_run.py", "onnx_run_2.py")}
-    for name, text in build_reader_files(
+    for name, text in build_image_reader_files(
         ModelImage(size=8, channels=1, decoding=2)
     ).items():  # beside it, as in a download
         (tmp_path / name).write_text(text)

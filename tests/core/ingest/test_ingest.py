@@ -315,9 +315,9 @@ def test_npz_rows_are_read_in_order(take: Take, method: int, size: int, channels
 
 
 def module_square(image: np.ndarray, size: int, channels: int) -> np.ndarray:
-    from core.ingest.images import make_square_array
+    from core.ingest.images import convert_to_square_array
 
-    return make_square_array(image, size, channels)
+    return convert_to_square_array(image, size, channels)
 
 
 def test_progress_rises_to_the_total_and_stop_ends_it(take: Take, tmp_path: Path) -> None:

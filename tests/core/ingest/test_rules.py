@@ -20,7 +20,7 @@ from core.ingest.rules.options import parse_reading_option_texts
 from core.ingest.rules.plan import IGNORED, BatchReadingPlan, plan_batch_reading
 from core.ingest.rules.words import (
     are_batch_folders,
-    get_folder_part,
+    get_dataset_part_of_folder,
     is_container_folder,
     is_date_folder,
 )
@@ -387,7 +387,10 @@ def test_words_are_known_in_any_case_with_counts_and_suffixes() -> None:
             ["cooked", "invalid", "trains", "cat images", "7", "été", "imagery"],
         )
     )
-    assert get_folder_part("train station") is None and get_folder_part("Train-Set 2") == "training"
+    assert (
+        get_dataset_part_of_folder("train station") is None
+        and get_dataset_part_of_folder("Train-Set 2") == "training"
+    )
     assert all(
         map(
             is_date_folder, ["2024", "2024-05-17", "20240517", "17.05.2024", "May 2024", "2024-W05"]

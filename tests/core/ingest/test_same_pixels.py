@@ -22,11 +22,11 @@ from core.contract.manifest import Manifest
 from core.database.tables import Model
 from core.execution.validate import StoredArchive, decode_batch, fetch_archive
 from core.export import onnx_card
-from core.export.card_code import build_image_code
+from core.export.card_code import build_image_reading_code
 from core.export.format import Version
 from core.export.formats.onnx_zip import OnnxZip
 from core.export.formats.safetensors_zip import SafetensorsZip
-from core.export.image_reader import build_reader_files
+from core.export.image_reader import build_image_reader_files
 from core.ingest import image_file
 from core.ingest.dataset import open_dataset
 from core.ingest.decoding.resizing import FIRST, LATEST, SquareResizing
@@ -100,7 +100,7 @@ def test_a_prediction_has_these_pixels(right: np.ndarray) -> None:
 @pytest.fixture
 def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A download's folder, where its code runs."""
-    for name, text in build_reader_files(ImageSpec.from_json(IMAGE)).items():
+    for name, text in build_image_reader_files(ImageSpec.from_json(IMAGE)).items():
         (tmp_path / name).write_text(text)
     for name in [name for name in sys.modules if name.startswith("image_file")]:
         monkeypatch.delitem(sys.modules, name)  # of another download
@@ -120,7 +120,7 @@ def saved(kind: Kind, folder: Path) -> Path:
 
 def test_a_card_has_these_pixels(right: np.ndarray, unpacked: Path) -> None:
     scope: dict[str, Any] = {"torch": torch, "config": {"image": IMAGE}}
-    exec(compile(build_image_code(ImageSpec.from_json(IMAGE)), "README.md", "exec"), scope)
+    exec(compile(build_image_reading_code(ImageSpec.from_json(IMAGE)), "README.md", "exec"), scope)
     found = [scope["read"](saved(kind, unpacked)).numpy() for kind in GOOD]
     assert np.array_equal(np.stack(found), right)
 
@@ -178,7 +178,7 @@ def test_a_display_p3_photo_stays_as_it_was_on_a_model_of_before(
     finally:
         decoder.close()
     scope: dict[str, Any] = {"torch": torch, "config": {"image": BEFORE}}
-    exec(compile(build_image_code(image), "README.md", "exec"), scope)
+    exec(compile(build_image_reading_code(image), "README.md", "exec"), scope)
     reads, _, _ = onnx_card.build_prediction_code(image).partition("with open(")
     for kind, right in zip(OF_PHONES, before, strict=True):
         photo = saved(kind, unpacked)
@@ -195,7 +195,7 @@ def test_a_download_holds_the_readers_own_lines() -> None:
     """Beside its imports nothing of the service's code differs, and clients unpack plain names
     alone.
     """
-    files = build_reader_files(ImageSpec.from_json(IMAGE))
+    files = build_image_reader_files(ImageSpec.from_json(IMAGE))
     package = Path(image_file.__file__).parent
     assert len(files) == len(list(package.glob("*.py"))) and not any("/" in name for name in files)
     for path in package.glob("*.py"):
@@ -220,7 +220,7 @@ def test_downloads_of_both_formats_hold_the_reader_and_clients_unpack_them(tmp_p
     made.mkdir()
     (made / "model.onnx").write_bytes(b"a graph")
     for image, reads in (
-        (IMAGE, set(build_reader_files(ImageSpec.from_json(IMAGE)))),
+        (IMAGE, set(build_image_reader_files(ImageSpec.from_json(IMAGE)))),
         (BEFORE, set()),
     ):
         manifest = Manifest.from_json({**given, "image": image})

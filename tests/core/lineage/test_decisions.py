@@ -172,7 +172,7 @@ def test_the_line_of_a_deleted_model_ends_its_running_job_publishes_nothing(desk
     model_deletion.delete_model(desk.db, desk.store, desk.blobs, actor(desk), model)
     with pytest.raises(WrongState):
         publish_result(desk.db, desk.store, claim, result)
-    claims.complete_stop(desk.db, claim)
+    claims.complete_pause_or_cancellation(desk.db, claim)
     states = {job.task_number: job.state for job in desk.all(Job, model_id=model)}
     assert states == {1: "succeeded", 2: "cancelled", 3: "cancelled"}
     assert len(desk.all(Version, model_id=model)) == 2

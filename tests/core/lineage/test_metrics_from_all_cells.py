@@ -268,7 +268,7 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return [(manifest.get(name) or {}).get(key) for manifest in along[1:]]
 
     changes = (along[-1].get("changes") or {}).values()
-    lost, gained = matrix.compute_change_rates(
+    lost, gained = matrix.compute_regression_and_improvement_rates(
         (c["regressed"], c["improved"], c["total"]) for c in changes
     )
     probe = along[-1].get("knn_probe")

@@ -159,7 +159,7 @@ def test_a_page_tells_the_best_state_until_the_job_is_over(desk: Any, job: Any) 
         step=20, accuracy=0.45
     )
     desk.act(job_id, JobAction.CANCEL)
-    claims.complete_stop(desk.db, claim)
+    claims.complete_pause_or_cancellation(desk.db, claim)
     assert read_job_page_data(desk.db, actor, job_id).best is None
 
 

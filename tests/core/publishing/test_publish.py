@@ -237,7 +237,7 @@ def test_a_stop_that_came_first_wins_over_publishing(
     with pytest.raises(WrongState):
         publish_result(desk.db, desk.store, claim, result)
     assert len(desk.all(Version)) == 1
-    assert claims.complete_stop(desk.db, claim) is ends
+    assert claims.complete_pause_or_cancellation(desk.db, claim) is ends
 
 
 @pytest.mark.both_databases
@@ -259,7 +259,7 @@ def test_publishing_and_a_stop_at_the_same_moment_end_in_exactly_one(
                 return way
             except WrongState:
                 if way == "published":
-                    claims.complete_stop(desk.db, claim)
+                    claims.complete_pause_or_cancellation(desk.db, claim)
                 return None
 
         (outcome,) = filter(None, run_at_once(does, ways))

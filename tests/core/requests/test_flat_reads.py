@@ -171,9 +171,9 @@ READS: Reads = {
     "usage": lambda db: usage_lists.list_usage_by_model(db, ADMIN, limit=3, cursor=None),
     "usage of owners": lambda db: usage_lists.list_usage_by_owner(db, ADMIN, limit=3, cursor=None),
     "digests in use": lambda db: in_use(db),
-    "claim": lambda db: claim.complete_stop(db, claim.claim_job(db, "one", 60.0)),  # type: ignore[arg-type]
+    "claim": lambda db: claim.complete_pause_or_cancellation(db, claim.claim_job(db, "one", 60.0)),  # type: ignore[arg-type]
     "reap": lambda db: claim.take_back_expired_jobs(db),
-    "ring": lambda db: sweep.find_unannounced_jobs(db),
+    "ring": lambda db: sweep.find_jobs_never_announced_to_workers(db),
     "uploads to sweep": lambda db: upload_removal.delete_forgotten_uploads(db, EMPTY),
     "archives in use": lambda db: archives_in_use(db),
     "states to sweep": lambda db: sweep._delete_unneeded_states(

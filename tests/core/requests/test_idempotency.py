@@ -17,7 +17,9 @@ pytestmark = pytest.mark.both_databases
 
 
 def request(mark: str = "a", key: str = "k") -> idempotency.IdempotentRequest:
-    return idempotency.IdempotentRequest(ROUTE, key, idempotency.digest_request_parts(mark))
+    return idempotency.IdempotentRequest(
+        ROUTE, key, idempotency.digest_request_for_idempotency(mark)
+    )
 
 
 def remember(database: Database, actor: Actor, asked: idempotency.IdempotentRequest) -> None:
@@ -136,10 +138,10 @@ def test_a_renewed_stream_is_not_taken_over(database: Database, actor: Actor) ->
 
 def test_parts_of_a_fingerprint_cannot_run_into_each_other() -> None:
     marks = [
-        idempotency.digest_request_parts("ab", "c"),
-        idempotency.digest_request_parts("a", "bc"),
-        idempotency.digest_request_parts("abc"),
-        idempotency.digest_request_parts("ab", "c", None),
-        idempotency.digest_request_parts("ab", "c", ""),
+        idempotency.digest_request_for_idempotency("ab", "c"),
+        idempotency.digest_request_for_idempotency("a", "bc"),
+        idempotency.digest_request_for_idempotency("abc"),
+        idempotency.digest_request_for_idempotency("ab", "c", None),
+        idempotency.digest_request_for_idempotency("ab", "c", ""),
     ]
     assert len(set(marks)) == len(marks)

@@ -100,7 +100,7 @@ def cancelled(desk: Any) -> Callable[[], bool]:
     job = desk.submit(desk.model())
     claim = desk.claim()
     desk.set(job, state="cancelling")
-    claims.complete_stop(desk.db, claim)
+    claims.complete_pause_or_cancellation(desk.db, claim)
     return kept(desk)
 
 
@@ -202,7 +202,7 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
                     JobAction.CANCEL if end == "cancelled" else JobAction.PAUSE,
                     1.0,
                 )
-            claims.complete_stop(desk.db, claim)
+            claims.complete_pause_or_cancellation(desk.db, claim)
 
         def look() -> bool:
             stored = bool(desk.keys(f"{'snapshots' if kind == 'snapshot' else 'anytime'}/"))

@@ -19,7 +19,7 @@ from core.database.tables import Alias, Job, Model, Task, Version
 from core.errors import Invalid, LeaseLost, PerennialError, Rejected, WrongState
 from core.ingest.inspect import ArchiveDirectory
 from core.jobs import jobs
-from core.jobs.job_response import find_response_facts
+from core.jobs.job_response import find_job_response_facts
 from core.lineage import lineage
 from core.lineage.coverage import list_taught_tasks
 from core.models import attention, models
@@ -227,7 +227,7 @@ class Line(RuleBasedStateMachine):
         try:
             made = publish_result(self.desk.db, self.desk.store, claim, result)
         except WrongState:  # a stop was asked for
-            claims.complete_stop(self.desk.db, claim)
+            claims.complete_pause_or_cancellation(self.desk.db, claim)
             return
         except LeaseLost:
             assert self.given_back(claim)
@@ -272,7 +272,7 @@ class Line(RuleBasedStateMachine):
             "fail": lambda: claims.fail_job(db, claim, "code", "no"),
             "reject": lambda: claims.reject_job(db, claim, Rejected("Not one.")),
             "requeue": lambda: claims.requeue_or_fail(db, claim, "died"),
-            "stopped": lambda: claims.complete_stop(db, claim),
+            "stopped": lambda: claims.complete_pause_or_cancellation(db, claim),
         }
         try:
             ways[how]()
@@ -323,7 +323,7 @@ class Line(RuleBasedStateMachine):
             assert asks == (task.number in entries), (task.number, task.standing)
         assert all(entry["detail"] and entry["actions"] for entry in entries.values())
         with self.desk.db.read() as session:
-            beside = find_response_facts(session, self.rows(Job))
+            beside = find_job_response_facts(session, self.rows(Job))
         for job in self.rows(Job):
             waits = job.state == JobState.QUEUED and not job.again and self.stopped()
             assert waits == (beside[job.id].stop is not None)
@@ -343,7 +343,7 @@ class Line(RuleBasedStateMachine):
         """No deadlock: whatever stops the line is discarded, whatever is paused goes on, and then
         every job is learned."""
         if self.claimed is not None and not self.given_back(self.claimed):
-            claims.complete_stop(self.desk.db, self.claimed)
+            claims.complete_pause_or_cancellation(self.desk.db, self.claimed)
         self.claimed = None
         for _ in range(10 * (len(self.rows(Job)) + 1)):
             for job in self.rows(Job):

@@ -82,7 +82,7 @@ def test_a_job_that_is_put_off_waits(desk: Any) -> None:
 def test_the_first_claim_fixes_the_parent(desk: Any) -> None:
     model = desk.model()
     job_id = desk.submit(model)
-    claims.complete_stop(desk.db, desk.claim())
+    claims.complete_pause_or_cancellation(desk.db, desk.claim())
     desk.change(Alias, (model, "production"), version=7)
     assert desk.claim().parent_version == 0
     assert desk.job(job_id).parent_version == 0
@@ -95,7 +95,7 @@ def test_every_claim_of_a_model_has_a_higher_fence(desk: Any) -> None:
     for _ in range(3):
         claim = desk.claim()
         fences.append(claim.fence)
-        claims.complete_stop(desk.db, claim)
+        claims.complete_pause_or_cancellation(desk.db, claim)
     assert fences == sorted(set(fences))
     assert desk.all(Model, id=model)[0].fence == fences[-1]
 
@@ -143,7 +143,7 @@ def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strik
 @pytest.mark.parametrize(
     ("asked", "ends"), [(JobAction.PAUSE, JobState.PAUSED), (JobAction.CANCEL, JobState.CANCELLED)]
 )
-@pytest.mark.parametrize("how", ["reap", "complete_stop", "requeue"])
+@pytest.mark.parametrize("how", ["reap", "complete_pause_or_cancellation", "requeue"])
 def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
     desk: Any, asked: JobAction, ends: JobState, how: str
 ) -> None:
@@ -162,7 +162,7 @@ def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
 def test_a_job_that_is_given_back_in_order_has_no_strike(desk: Any) -> None:
     job_id = desk.submit(desk.model())
     for _ in range(5):
-        claims.complete_stop(desk.db, desk.claim())
+        claims.complete_pause_or_cancellation(desk.db, desk.claim())
     assert desk.state(job_id) is JobState.QUEUED
     assert (desk.job(job_id).attempt, desk.job(job_id).strikes) == (5, 0)
 
@@ -210,7 +210,7 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
 @pytest.mark.parametrize(
     ("end", "more"),
     [
-        (claims.complete_stop, ()),
+        (claims.complete_pause_or_cancellation, ()),
         (claims.requeue_or_fail, ("x",)),
         (claims.fail_job, ("code", "x")),
         (claims.reject_job, (Rejected("x"),)),

@@ -132,7 +132,7 @@ def test_a_check_that_is_being_cancelled_is_not_finished(desk: Any) -> None:
     desk.act(check, JobAction.CANCEL)
     with pytest.raises(WrongState):
         claims.finish_job(desk.db, claim, Done({"valid": True}))
-    assert claims.complete_stop(desk.db, claim) is JobState.CANCELLED
+    assert claims.complete_pause_or_cancellation(desk.db, claim) is JobState.CANCELLED
 
 
 def test_three_lost_attempts_fail_a_check_and_stop_no_line(desk: Any) -> None:
@@ -267,7 +267,7 @@ def test_a_deleted_model_cancels_its_checks_and_deletes_their_uploads(desk: Any)
     assert (desk.state(running), desk.state(waiting)) == (JobState.CANCELLING, JobState.CANCELLED)
     assert desk.keys("archives/") == [f"archives/{running}"]
     assert desk.job(waiting).archive_key is None
-    claims.complete_stop(desk.db, claim)
+    claims.complete_pause_or_cancellation(desk.db, claim)
     upload_removal.delete_finished_upload(desk.db, desk.store, running)
     assert desk.keys("archives/") == []
 
@@ -299,7 +299,7 @@ def test_a_check_behind_a_stopped_line_counts_as_waiting_for_a_worker(desk: Any)
 
 def test_an_unrung_check_is_rung_for(desk: Any) -> None:
     check = desk.check(desk.model())
-    assert sweep.find_unannounced_jobs(desk.db) == [check]
+    assert sweep.find_jobs_never_announced_to_workers(desk.db) == [check]
 
 
 @pytest.mark.both_databases

@@ -59,7 +59,9 @@ def by_place(now: float) -> Any:
         build_unfinished_condition(other.state),
     )
     return and_(
-        Job.state == "queued", ~earlier.exists(), ~eligible.build_stopped_condition(Job.model_id)
+        Job.state == "queued",
+        ~earlier.exists(),
+        ~eligible.build_stopped_lineage_condition(Job.model_id),
     )
 
 

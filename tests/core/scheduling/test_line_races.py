@@ -132,7 +132,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 else:
                     claims.requeue_or_fail(desk.db, claim, "died")
             except (PerennialError, LeaseLost):
-                claims.complete_stop(desk.db, claim)
+                claims.complete_pause_or_cancellation(desk.db, claim)
 
     resources = UseCaseResources(desk.db, desk.blobs, CATALOGUE)
     given = aliases.AliasMoveDecision("seen")

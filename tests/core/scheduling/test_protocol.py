@@ -194,7 +194,7 @@ class Protocol(RuleBasedStateMachine):
             return
         db, now = self.desk.db, self.expected[claim.job_id]
         ways: dict[str, Callable[[], object]] = {
-            "stopped": lambda: claims.complete_stop(db, claim),
+            "stopped": lambda: claims.complete_pause_or_cancellation(db, claim),
             "requeue": lambda: claims.requeue_or_fail(db, claim, "died"),
             "outage": lambda: claims.requeue_or_fail(db, claim, "away", counts=False),
             "fail": lambda: claims.fail_job(db, claim, "code", "no"),

@@ -11,8 +11,8 @@ from core.statistics.matrix import (
     AccuracyMatrixRow,
     LineageAccuracyMatrix,
     build_accuracy_matrix,
-    compute_change_rates,
     compute_last_stage_figures,
+    compute_regression_and_improvement_rates,
     find_classes_without_test_images,
     find_single_class_tasks,
     list_lineage_rows,
@@ -306,7 +306,7 @@ def test_improvement_minus_regression_is_the_change_of_accuracy(
     changes = [
         (sum(b and not a for b, a in t), sum(a and not b for b, a in t), len(t)) for t in tasks
     ]
-    regression, improvement = compute_change_rates(changes)
+    regression, improvement = compute_regression_and_improvement_rates(changes)
     images = [pair for task in tasks for pair in task]
     if not images:
         assert regression is improvement is None

@@ -140,7 +140,7 @@ def test_a_damaged_snapshot_is_forgotten_once_no_worker_has_the_job(desk: Any) -
     key = desk.job(desk.running).snapshot.key + "tensors.safetensors"
     desk.store.put_bytes(key, b"WEIGHTS")
     assert repaired(desk) == [("digest", key)]
-    claims.complete_stop(desk.db, desk.running_claim)
+    claims.complete_pause_or_cancellation(desk.db, desk.running_claim)
     assert repaired(desk) == []
     assert desk.job(desk.running).snapshot is None
 

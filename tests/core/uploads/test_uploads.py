@@ -265,7 +265,7 @@ def test_pieces_count_among_the_bytes_of_their_owner_and_what_is_refused_leaves_
     narrow = UploadLimits(3, 9, 24.0)
     writing = uploads.lease_upload_to_write(office.db, office.actor, upload, 4)
     with pytest.raises(StorageFull):
-        uploads.require_room_for_piece(office.db, writing, 6, narrow)
+        uploads.require_storage_room_for_piece(office.db, writing, 6, narrow)
     with pytest.raises(StorageFull):
         uploads.append_upload_piece(
             office.db, office.store, office.actor, writing, piece(office.folder, b"efghij"), narrow

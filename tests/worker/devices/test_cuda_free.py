@@ -10,7 +10,7 @@ from worker.attempts.child import NO_CUDA, ForkServer, ForkServerDied
 from worker.devices import cuda_free
 from worker.devices.cuda_free import (
     CudaAlreadyOpenError,
-    find_open_devices,
+    find_open_nvidia_devices,
     require_cuda_not_opened,
 )
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
     ],
 )
 def test_open_devices_of_the_driver_are_found(files: list[str], found: list[str]) -> None:
-    assert find_open_devices(files) == found
+    assert find_open_nvidia_devices(files) == found
 
 
 def test_the_error_names_what_is_open_and_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from perennial.cli.exits import FollowInterrupted
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.models.recipe import build_recipe_rows
 from perennial.cli.output import format_short_time, format_time, print_fields, print_text
-from perennial.cli.states import JOBS, build_state_option
+from perennial.cli.states import JOBS, build_state_filter_option
 from perennial.guard import quote_shell_word
 from perennial.text import make_text_one_line
 from perennial.types import Job
@@ -35,7 +35,7 @@ def job_commands() -> None:
     "list", job_commands, columns=("job", "kind", "task", "state", "version", "created UTC")
 )
 @click.option("--model", "-m", metavar="MODEL", help="Only jobs of this model.")
-@build_state_option("--state", "wanted", JOBS)
+@build_state_filter_option("--state", "wanted", JOBS)
 @click.option(
     "--kind",
     metavar="KIND",

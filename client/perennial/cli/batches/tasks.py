@@ -21,7 +21,7 @@ from perennial.cli.output import (
     print_fields,
     print_text,
 )
-from perennial.cli.states import STANDINGS, build_state_option
+from perennial.cli.states import STANDINGS, build_state_filter_option
 from perennial.guard import quote_shell_word
 from perennial.text import make_text_one_line
 from perennial.types import Task
@@ -55,7 +55,7 @@ def task_commands() -> None:
     ),
 )
 @click.argument("model")
-@build_state_option("--standing", "standing", STANDINGS)
+@build_state_filter_option("--standing", "standing", STANDINGS)
 def list_tasks(shell: CommandContext, model: str, standing: str | None) -> None:
     """List the batches of a model in order, with their accuracy when learned and with the newest
     version."""

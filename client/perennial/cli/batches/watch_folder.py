@@ -30,7 +30,7 @@ from perennial.errors import (
     TooManyRequests,
     Unavailable,
 )
-from perennial.retry import may_service_recover
+from perennial.retry import is_service_error_temporary
 from perennial.text import make_text_one_line
 from perennial.words import (
     explain_missing_base_weights,
@@ -199,10 +199,10 @@ class WatchedFolder:
     def move_and_send_batches(self) -> None:
         """Move settled batches away, and send complete ones."""
         self.away = None
-        self._apply_to_each(list(self.sent.values()), self._follow_sent_job)
+        self._apply_and_report_temporary_errors(list(self.sent.values()), self._follow_sent_job)
         # Without a service, each batch would only repeat the failure.
         if not isinstance(self.away, ServiceUnreachable):
-            self._apply_to_each(
+            self._apply_and_report_temporary_errors(
                 [
                     batch
                     for batch in inbox.find_batches_in_folder(self.folder)
@@ -231,7 +231,9 @@ class WatchedFolder:
             else "it came just now"
         )
 
-    def _apply_to_each(self, items: Iterable[T], act: Callable[[T], None]) -> None:
+    def _apply_and_report_temporary_errors(
+        self, items: Iterable[T], act: Callable[[T], None]
+    ) -> None:
         """Apply `act` to each item.
 
         A temporary error is reported, and the item waits for the next round. An outage ends this
@@ -247,7 +249,7 @@ class WatchedFolder:
                 self._report_batch_event(
                     "", "waits", f"the service does not answer, or is full: {error}"
                 )
-                if may_service_recover(error):
+                if is_service_error_temporary(error):
                     return
             else:
                 self.heard = time.monotonic()
@@ -383,7 +385,9 @@ class WatchedFolder:
 def _is_temporary_error(error: PerennialError) -> bool:
     """Return True for an error that is not a batch's fault: the service is away, full, broken or
     busy."""
-    return isinstance(error, AWAY) or may_service_recover(error) or _is_request_in_flight(error)
+    return (
+        isinstance(error, AWAY) or is_service_error_temporary(error) or _is_request_in_flight(error)
+    )
 
 
 def _is_request_in_flight(error: PerennialError) -> bool:

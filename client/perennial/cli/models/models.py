@@ -22,7 +22,7 @@ from perennial.cli.output import (
     print_fields,
     print_text,
 )
-from perennial.cli.states import WAITS, build_state_option
+from perennial.cli.states import WAITS, build_state_filter_option
 from perennial.guard import quote_shell_word
 from perennial.text import make_text_one_line
 from perennial.types import ListedModel, Model
@@ -51,7 +51,7 @@ model_commands.add_command(rebase_model)
     ),
 )
 @click.argument("query", required=False)
-@build_state_option("--waits", "wanted", WAITS)
+@build_state_filter_option("--waits", "wanted", WAITS)
 def list_models(shell: CommandContext, query: str | None, wanted: str | None) -> None:
     """List all models; with QUERY, those whose name contains it."""
     every = shell.create_client().models.list(query=query, summary=True)

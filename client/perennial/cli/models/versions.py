@@ -24,7 +24,7 @@ from perennial.cli.output import (
     print_fields,
     print_text,
 )
-from perennial.cli.states import VERSIONS, build_state_option
+from perennial.cli.states import VERSIONS, build_state_filter_option
 from perennial.types import Version
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def version_commands() -> None:
     ),
 )
 @click.argument("model")
-@build_state_option("--status", "status", VERSIONS)
+@build_state_filter_option("--status", "status", VERSIONS)
 def list_versions(shell: CommandContext, model: str, status: str | None) -> None:
     """List all versions of a model, including held ones; `images` are the held-out images that the
     accuracy rests on.

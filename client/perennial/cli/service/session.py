@@ -21,7 +21,7 @@ from perennial.types import ListedModel
 def log_out(shell: CommandContext) -> None:
     """Remove the URL and the key of a profile; the key stays valid until it is revoked."""
     profile = shell.profile or config.DEFAULT_PROFILE
-    was_there = config.remove_profile(profile)
+    was_there = config.remove_service_profile(profile)
     message = f"Forgot the profile {profile}." if was_there else f"There was no profile {profile}."
     shell.print_result({"profile": profile, "forgotten": was_there}, lambda: print_text(message))
 

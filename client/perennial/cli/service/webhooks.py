@@ -14,7 +14,7 @@ from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.named import find_id_by_name
 from perennial.cli.output import Cell, format_time, print_fields, print_notice, print_text
-from perennial.cli.states import WEBHOOKS, build_state_option
+from perennial.cli.states import WEBHOOKS, build_state_filter_option
 from perennial.guard import quote_shell_word
 from perennial.text import make_text_one_line
 
@@ -33,7 +33,7 @@ def webhook_commands() -> None:
 @cli_command(
     "list", webhook_commands, columns=("webhook", "address", "state", "waiting", "last delivery")
 )
-@build_state_option("--state", "state", WEBHOOKS)
+@build_state_filter_option("--state", "state", WEBHOOKS)
 def list_webhooks(shell: CommandContext, state: str | None) -> None:
     """List your webhooks, with the result of each one's last delivery."""
     hooks = [one for one in shell.create_client().webhooks.list() if state in (None, one.state)]

@@ -5,7 +5,11 @@ from collections.abc import Collection
 from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
 from perennial.pack.images import SourceImage
-from perennial.pack.names import build_numbered_name, explain_invalid_path, normalise_to_nfc
+from perennial.pack.names import (
+    build_sortable_numbered_name,
+    explain_invalid_path,
+    normalise_to_nfc,
+)
 from perennial.pack.remote.address import BucketAddress, parse_bucket_address
 from perennial.pack.remote.fetching import (
     MAX_ENTRIES,
@@ -93,7 +97,7 @@ class BucketImages(FetchedImages):
         )
         object_by_name = self._list_objects(max_entries, progress)
         names = sorted(object_by_name)
-        plan = self._plan_object_classes(names, object_by_name, options, known_classes)
+        plan = self._plan_classes_of_bucket_objects(names, object_by_name, options, known_classes)
         for name, number, is_test in zip(names, plan.of, plan.test, strict=True):
             if number != IGNORED:
                 self._add_listed_object(
@@ -106,7 +110,7 @@ class BucketImages(FetchedImages):
         self._said = describe_reading_plan(plan, self.listed)
         self.update_bad_image_warnings()
 
-    def _plan_object_classes(
+    def _plan_classes_of_bucket_objects(
         self,
         names: list[str],
         object_by_name: dict[str, ListedObject],
@@ -145,7 +149,7 @@ class BucketImages(FetchedImages):
         folder, _, base = name.rpartition("/")
         # Keys may hold what some file systems do not take, such as a colon or a final dot.
         if not is_safe_file_name(base):
-            name = f"{folder}/{build_numbered_name(len(self.rows))}".removeprefix("/")
+            name = f"{folder}/{build_sortable_numbered_name(len(self.rows))}".removeprefix("/")
         self.rows.append(SourceImage(name, label, part))
 
     def _list_objects(self, max_entries: int, progress: Progress | None) -> dict[str, ListedObject]:

@@ -83,7 +83,7 @@ def iterate_url_lines(file: Path) -> Iterator[UrlListRow]:
                                 f"{FORM}."
                             )
                         continue
-                yield _build_url_row(
+                yield _build_url_list_row(
                     cells, columns, f"Line {reader.line_num} of {quote_name(file.name)}"
                 )
     except OSError as error:
@@ -94,7 +94,7 @@ def iterate_url_lines(file: Path) -> Iterator[UrlListRow]:
         raise PackError(f"{quote_name(file)} is not valid CSV: {error}.") from error
 
 
-def _build_url_row(cells: list[str], columns: list[str], where: str) -> UrlListRow:
+def _build_url_list_row(cells: list[str], columns: list[str], where: str) -> UrlListRow:
     cell_by_column = dict(zip(columns, (cell.strip() for cell in cells), strict=False))
     split = cell_by_column.get("split", "")
     part = parts.parse_dataset_part(split)

@@ -14,7 +14,7 @@ from perennial.pack.bad import MAX_BAD
 from perennial.pack.errors import PackError
 from perennial.pack.images import SourceImage
 from perennial.pack.labels import normalise_label_text
-from perennial.pack.names import build_numbered_name
+from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.remote.fetching import (
     AT_ONCE,
     MAX_ENTRIES,
@@ -80,7 +80,7 @@ class UrlImages(FetchedImages):
             self._sizes.append(image.size)
             # Without the query, which names no file and may hold a signature.
             tail = image.row.url.partition("?")[0].rpartition("/")[2]
-            name = build_numbered_name(
+            name = build_sortable_numbered_name(
                 len(self.rows), tail if tail and is_safe_file_name(tail) else ""
             )
             self.rows.append(

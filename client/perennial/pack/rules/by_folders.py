@@ -166,7 +166,7 @@ class _LeftOutFileCounts:
 
     def count_foreign_file(self, path: str) -> str:
         """Count a file that is not an image by its name; return the reason."""
-        kind = foreign.find_foreign_kind(path)
+        kind = foreign.find_unsupported_file_kind(path)
         if kind is None:
             return NO_IMAGE
         self._foreign[kind] += 1

@@ -18,7 +18,7 @@ from perennial.pack.rules.words import (
     TRAINING,
     VALIDATION,
     find_similar_part_folders,
-    get_folder_part,
+    get_dataset_part_of_folder,
 )
 
 _INSTEAD = (
@@ -29,7 +29,9 @@ _INSTEAD = (
 
 def has_training_part(folders: Iterable[Sequence[str]]) -> bool:
     """Return whether folders, given as names from the top, include a `train/<class>`."""
-    return any(len(names) > 1 and get_folder_part(names[0]) == TRAINING for names in folders)
+    return any(
+        len(names) > 1 and get_dataset_part_of_folder(names[0]) == TRAINING for names in folders
+    )
 
 
 def find_folder_parts(
@@ -49,7 +51,7 @@ def find_folder_parts(
     for top, *below in folders:
         if below:
             folders_with_folders.add(top)
-        part = get_folder_part(top)
+        part = get_dataset_part_of_folder(top)
         if part is None:
             other_folders.add(top)
         elif below:
@@ -58,7 +60,9 @@ def find_folder_parts(
         # `_refuse_part_without_training` names it.
         elif part == TRAINING:
             classes_in.setdefault(top, set())
-    parts = {top: get_folder_part(top) or "" for top, classes in classes_in.items() if classes}
+    parts = {
+        top: get_dataset_part_of_folder(top) or "" for top, classes in classes_in.items() if classes
+    }
     if TRAINING in parts.values():
         return parts
     if held_out_alone and parts and not other_folders and len(classes_in) == len(parts):
@@ -105,7 +109,7 @@ def is_held_out_part(part: str, parts: Iterable[str]) -> bool:
     return part == TEST or (part == VALIDATION and TEST not in parts)
 
 
-def describe_part_use(folder: str, part: str, parts: Collection[str]) -> str:
+def describe_how_folder_was_used(folder: str, part: str, parts: Collection[str]) -> str:
     """Return a sentence for the report about how a folder was used."""
     if part != VALIDATION:
         return f"the folder {quote_name(folder)} was taken as the {part} part"

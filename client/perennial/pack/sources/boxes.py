@@ -18,7 +18,7 @@ from perennial.pack.extras import import_optional_module
 from perennial.pack.files import FileImages, FileSnapshots
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
-from perennial.pack.names import build_numbered_name
+from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.text import format_count, quote_name
 
 _COMPRESS_LEVEL = 1
@@ -101,7 +101,7 @@ class BoxOptions(NamedTuple):
         return self
 
 
-def open_boxed_images(
+def open_images_with_boxes(
     pictures: Iterable[BoxedPicture],
     origin: str,
     options: BoxOptions,
@@ -150,7 +150,7 @@ class WholeImages(FileImages):
                     continue
                 self.rows.append(
                     SourceImage(
-                        build_numbered_name(len(self.rows), picture.name),
+                        build_sortable_numbered_name(len(self.rows), picture.name),
                         labels.pop(),
                         picture.part,
                     )
@@ -234,7 +234,7 @@ class CropImages(ImageSource):
         # Crops of one picture share its name, so that a person finds the picture of a crop.
         stem = picture.name.rsplit("/", 1)[-1].rsplit(".", 1)[0]
         for number, box in enumerate(picture.boxes):
-            name = build_numbered_name(len(self.rows), f"{stem}-{number}.png")
+            name = build_sortable_numbered_name(len(self.rows), f"{stem}-{number}.png")
             self.rows.append(SourceImage(name, normalise_label_text(box.label), picture.part))
 
     def collect_image_sizes(self) -> "array[int]":

@@ -16,7 +16,7 @@ from perennial.pack.sources.boxes import (
     BoxedPicture,
     BoxOptions,
     LabelledBox,
-    open_boxed_images,
+    open_images_with_boxes,
 )
 from perennial.pack.text import format_count, format_first_names, quote_name
 
@@ -79,7 +79,7 @@ def open_coco_boxes(
             _AnnotationFile(file, document, bad), base.absolute(), images_root, as_taken[part]
         )
     notices = [f"{format_count(crowds, 'annotation')} of crowds left out."] if crowds else []
-    return open_boxed_images(pictures, origin, options, bad, notices)
+    return open_images_with_boxes(pictures, origin, options, bad, notices)
 
 
 def _find_top_folder(file: Path) -> Path:
@@ -220,7 +220,7 @@ def _read_boxes_by_image(document: _AnnotationFile) -> dict[object, list[Labelle
             names[identity] = name
     rows = list(enumerate(document.lists["annotations"], start=1))
     # By id, so that a file written in another order gives the same batch.
-    rows.sort(key=lambda numbered: _get_annotation_order(numbered[1]))
+    rows.sort(key=lambda numbered: _get_coco_annotation_sort_key(numbered[1]))
     boxes: dict[object, list[LabelledBox]] = {}
     for number, row in rows:
         if isinstance(row, dict) and row.get("iscrowd"):
@@ -243,7 +243,7 @@ def _read_boxes_by_image(document: _AnnotationFile) -> dict[object, list[Labelle
     return boxes
 
 
-def _get_annotation_order(row: object) -> tuple[int, int]:
+def _get_coco_annotation_sort_key(row: object) -> tuple[int, int]:
     identity = _get_entry_id(row, "id")
     return (0, identity) if isinstance(identity, int) else (1, 0)
 

@@ -17,7 +17,7 @@ from perennial.pack.images import SourceImage
 from perennial.pack.labels import normalise_label_text
 from perennial.pack.names import (
     CSV_NAME,
-    build_numbered_name,
+    build_sortable_numbered_name,
     explain_invalid_path,
     is_junk_path,
     normalise_to_nfc,
@@ -241,7 +241,7 @@ def add_table_rows(
             or "/./" in name
             or "//" in name
         ):
-            name = f"renamed/{build_numbered_name(number, name)}"
+            name = f"renamed/{build_sortable_numbered_name(number, name)}"
             renamed += 1
         try:
             images.add_image_file(file)

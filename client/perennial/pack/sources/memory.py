@@ -9,7 +9,7 @@ from perennial.pack.errors import PackError
 from perennial.pack.files import FileSnapshots
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
-from perennial.pack.names import build_numbered_name
+from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.text import quote_name
 
 Content = bytes | str | os.PathLike[str]
@@ -87,7 +87,7 @@ class MappedImages(ImageSource):
                 )
             self.rows.append(
                 SourceImage(
-                    build_numbered_name(len(self.rows), name.replace(os.sep, "/")),
+                    build_sortable_numbered_name(len(self.rows), name.replace(os.sep, "/")),
                     normalise_label_text(label),
                     part,
                 )

@@ -19,7 +19,7 @@ from perennial.pack.extras import import_optional_module
 from perennial.pack.files import FileSnapshots, SourceFolder
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
-from perennial.pack.names import build_numbered_name
+from perennial.pack.names import build_sortable_numbered_name
 from perennial.pack.sources.numbers import ClassNames
 from perennial.pack.sources.parquet_columns import ParquetColumns, find_image_and_label_columns
 from perennial.pack.text import format_count, quote_name
@@ -119,7 +119,7 @@ class ParquetImages(ImageSource):
                     else:
                         self.rows.append(
                             SourceImage(
-                                build_numbered_name(len(self.rows), path or ""),
+                                build_sortable_numbered_name(len(self.rows), path or ""),
                                 normalise_label_text(name),
                                 part,
                             )

@@ -80,9 +80,13 @@ def find_image_and_label_columns(
     """Return the columns of image and label. Raises PackError that lists the existing columns."""
     types = import_optional_module("pyarrow", "A parquet file").types
     features = _read_dataset_features(schema)
-    images = [name for name, feature in features.items() if _has_feature_kind(feature, "Image")]
+    images = [
+        name for name, feature in features.items() if _is_parquet_feature_of_kind(feature, "Image")
+    ]
     labels = [
-        name for name, feature in features.items() if _has_feature_kind(feature, "ClassLabel")
+        name
+        for name, feature in features.items()
+        if _is_parquet_feature_of_kind(feature, "ClassLabel")
     ]
     image = _choose_column(image, images, _IMAGE_COLUMNS, "image", schema.names, path)
     label = _choose_column(label, labels, _LABEL_COLUMNS, "label", schema.names, path)
@@ -194,7 +198,7 @@ def _read_class_names(feature: dict[str, Any], path: str) -> Sequence[str] | Non
     return names
 
 
-def _has_feature_kind(feature: dict[str, Any], kind: str) -> bool:
+def _is_parquet_feature_of_kind(feature: dict[str, Any], kind: str) -> bool:
     return feature.get("_type") == kind
 
 

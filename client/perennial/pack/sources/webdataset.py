@@ -19,7 +19,7 @@ from perennial.pack.errors import PackError
 from perennial.pack.files import FileSnapshots, SourceFolder
 from perennial.pack.images import ImageSource, SourceImage
 from perennial.pack.labels import normalise_label_text
-from perennial.pack.names import IMAGE_SUFFIXES, build_numbered_name, is_junk_path
+from perennial.pack.names import IMAGE_SUFFIXES, build_sortable_numbered_name, is_junk_path
 from perennial.pack.sources.numbers import ClassNames
 from perennial.pack.text import format_count, format_first_names, quote_name
 
@@ -112,7 +112,9 @@ class ShardImages(ImageSource):
             return
         self.rows.append(
             SourceImage(
-                build_numbered_name(len(self.rows), sample.image), normalise_label_text(label), part
+                build_sortable_numbered_name(len(self.rows), sample.image),
+                normalise_label_text(label),
+                part,
             )
         )
         self._shard_of.append(shard)
@@ -193,7 +195,7 @@ def _read_tar_samples(file: _Bytes, path: str) -> Generator[ShardSample, None, i
                 if current is not None:
                     yield current
                 current = ShardSample(key)
-            _add_member_to_sample(current, member, f".{suffix.lower()}", shard, path)
+            _add_tar_member_to_shard_sample(current, member, f".{suffix.lower()}", shard, path)
         end = int(shard.offset)
     if current is not None:
         yield current
@@ -227,7 +229,7 @@ def _find_next_tar(file: _Bytes, end: int, path: str) -> Generator[ShardSample, 
     return None
 
 
-def _add_member_to_sample(
+def _add_tar_member_to_shard_sample(
     sample: ShardSample, member: tarfile.TarInfo, suffix: str, shard: tarfile.TarFile, path: str
 ) -> None:
     """Add a file's image or label to its sample; of several images the first counts."""

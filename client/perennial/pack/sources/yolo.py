@@ -15,7 +15,7 @@ from perennial.pack.sources.boxes import (
     BoxedPicture,
     BoxOptions,
     LabelledBox,
-    open_boxed_images,
+    open_images_with_boxes,
 )
 from perennial.pack.sources.numbers import ClassNames
 from perennial.pack.text import format_count, format_first_names, quote_name
@@ -76,7 +76,7 @@ def open_yolo_boxes(
         if unlabelled
         else []
     )
-    return open_boxed_images(pictures, origin, options, bad, notices)
+    return open_images_with_boxes(pictures, origin, options, bad, notices)
 
 
 def _find_part_images(

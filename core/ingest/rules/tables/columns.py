@@ -8,7 +8,7 @@ from core.ingest.rules.entries import ReadingOptions, ReadingRemedy, UnreadableB
 from core.ingest.rules.names import quote_name
 from core.ingest.rules.tables.images import ImageNames
 from core.ingest.rules.tables.records import SAMPLE, TableRecords
-from core.ingest.rules.tables.values import parse_part_word
+from core.ingest.rules.tables.values import parse_dataset_part_word
 from core.ingest.rules.tables.words import format_column_names, quote_option_value
 
 _IMAGE_WORDS = (
@@ -225,7 +225,7 @@ def _find_part_column(
     for at, column in enumerate(records.columns):
         word = _normalise_column_name(column)
         if at not in excluded and (word in _PART_WORDS or f"{word}s" in _PART_WORDS):
-            words = [parse_part_word(str(row[at] or "")) for row in sample]
+            words = [parse_dataset_part_word(str(row[at] or "")) for row in sample]
             is_of_parts = sum(word is not None for word in words) * 2 >= len(words)
             # A column `split` cannot mean anything else.
             if words and (is_of_parts or word == "split"):
@@ -326,7 +326,10 @@ def _refuse_unlikely_labels(
         )
     if (
         records.header
-        and len({folder for folder in folders if folder and parse_part_word(folder) is None}) > 1
+        and len(
+            {folder for folder in folders if folder and parse_dataset_part_word(folder) is None}
+        )
+        > 1
     ):
         raise UnreadableBatchError(
             f"{quote_name(file)} names images that lie in several folders, and its column {quote_name(name)} "

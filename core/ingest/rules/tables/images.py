@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from core.ingest.rules.entries import Part
 from core.ingest.rules.names import quote_name
-from core.ingest.rules.tables.values import parse_part_word
+from core.ingest.rules.tables.values import parse_dataset_part_word
 
 MISSING, AMBIGUOUS = -1, -2
 # Bounds the look-ups that a single hostile name costs.
@@ -229,7 +229,7 @@ def _parse_path(name: str) -> tuple[str, bool]:
 def _find_part_of_folder(name: str) -> Part:
     """Return the part in the name of a folder: `train`, `train_images`, `val2017`."""
     for folder in name.split("/")[:-1]:
-        part = parse_part_word(re.split(r"[^A-Za-z]", folder, maxsplit=1)[0])
+        part = parse_dataset_part_word(re.split(r"[^A-Za-z]", folder, maxsplit=1)[0])
         if part:
             return part
     return ""

@@ -22,7 +22,7 @@ from core.ingest.rules.tables.records import (
     treat_header_row_as_entry,
 )
 from core.ingest.rules.tables.source import TableSource
-from core.ingest.rules.tables.values import parse_part_word
+from core.ingest.rules.tables.values import parse_dataset_part_word
 
 ROBOFLOW_TITLE = "Roboflow export"
 _ROBOFLOW_NAME = "_classes.csv"
@@ -116,7 +116,7 @@ def _read_labelled_file_entry(value: object, where: str, rows: TableEntryCollect
 
 
 def _parse_category_as_part(value: dict[object, object]) -> Part:
-    return parse_part_word(str(value.get("category", ""))) or ""
+    return parse_dataset_part_word(str(value.get("category", ""))) or ""
 
 
 MAKE_SENSE_TITLE = "make-sense export"

@@ -89,7 +89,7 @@ def resolve_entry_images(
     resolved.placed = [
         LabelledImage(number, row) for number, row in by_image.items() if row is not None
     ]
-    _require_enough_resolved(table, resolved, options)
+    _require_enough_entries_resolved(table, resolved, options)
     return resolved
 
 
@@ -113,7 +113,7 @@ def _describe_label_contradiction(row: TableRow, rival: TableRow | None) -> str:
     return f"names {quote_name(row.image)} with {quote_name(row.label)}; {rival.where} says {contradiction}"
 
 
-def _require_enough_resolved(
+def _require_enough_entries_resolved(
     table: FoundTable, resolved: ResolvedEntries, options: ReadingOptions
 ) -> None:
     bad, good = len(resolved.bad), len(resolved.placed)

@@ -25,7 +25,7 @@ class HeldOutLogits:
     targets: Tensor
 
 
-def choose_logits_stride(sizes: Iterable[tuple[int, int]], most: int = NUMBERS) -> int:
+def choose_stride_of_stored_logits(sizes: Iterable[tuple[int, int]], most: int = NUMBERS) -> int:
     """Return the stride between images whose logits are stored; 1 where all fit into memory.
 
     Args:

@@ -15,7 +15,7 @@ from core.learning.class_map import ClassMap
 from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator
 from core.learning.curvature.fisher import compute_log_probability_gradients
-from core.learning.curvature.layers import find_measurable_layer, list_layer_names
+from core.learning.curvature.layers import find_layer_with_measurable_curvature, list_layer_names
 from core.learning.methods.method import AcceptedRecipes, MemoryFootprint
 from core.learning.methods.penalties.ewc import Ewc, EwcHyper
 from core.learning.methods.penalties.factored import FactoredImportance
@@ -85,7 +85,10 @@ class EwcOnline(Ewc):
             names = section.json["layers"]
             # Once per task: a head that grew has more outputs than the stored factors.
             FactoredImportance.get_cached_importance(ctx, section).grow_blocks_to_outputs(
-                {n: find_measurable_layer(ctx.network, n).output_count for n in names}
+                {
+                    n: find_layer_with_measurable_curvature(ctx.network, n).output_count
+                    for n in names
+                }
             )
 
     def add_penalty_gradients(self, ctx: TaskTrainingContext) -> None:

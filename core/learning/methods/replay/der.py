@@ -24,12 +24,12 @@ from torch.nn import functional
 from core.learning.data.transfer import move_tensor_to_device
 from core.learning.memory.replay import (
     Groups,
-    compute_items_cross_entropy,
-    compute_items_distillation,
     compute_logits_by_head,
     compute_logits_jointly,
+    compute_replay_cross_entropy,
+    compute_replay_distillation_loss,
     draw_replay_items,
-    make_inputs_of_items,
+    make_inputs_of_replay_items,
 )
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import MemoryFootprint
@@ -47,12 +47,12 @@ CHUNK = 256  # images per forward pass without gradient
 def compute_stored_logits_loss(groups: Groups, items: ReplayItems) -> Tensor:
     """Return the mean squared difference from the logits stored with the items."""
     assert items.logits is not None
-    return compute_items_distillation(groups, items.logits)
+    return compute_replay_distillation_loss(groups, items.logits)
 
 
 def compute_stored_labels_loss(groups: Groups, items: ReplayItems) -> Tensor:
     """Return the mean cross-entropy with the labels stored with the items."""
-    return compute_items_cross_entropy(groups, items.labels)
+    return compute_replay_cross_entropy(groups, items.labels)
 
 
 class DerHyper(BufferHyper):
@@ -129,7 +129,8 @@ class DarkExperienceReplay(ReservoirMethod):
         if any(items.labels.shape[0] == 0 for items, _, _ in draws):
             terms_in_use, draws = {}, []  # there are fewer items than slices, and none for this one
         parts = [
-            (make_inputs_of_items(ctx, items, table), items.tasks) for items, table, _ in draws
+            (make_inputs_of_replay_items(ctx, items, table), items.tasks)
+            for items, table, _ in draws
         ]
         if parts and ctx.are_rows_independent:
             # One pass for all, since a small network on a GPU costs time per call, not per image.

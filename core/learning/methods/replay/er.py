@@ -14,10 +14,10 @@ from pydantic import Field
 from torch import Tensor
 
 from core.learning.memory.replay import (
-    compute_items_cross_entropy,
     compute_logits_by_head,
+    compute_replay_cross_entropy,
     draw_replay_items,
-    make_inputs_of_items,
+    make_inputs_of_replay_items,
 )
 from core.learning.memory.reservoir import ReplayItems
 from core.learning.methods.method import CLIP_FROM_RANDOM, MemoryFootprint
@@ -75,13 +75,13 @@ class ExperienceReplay(ReservoirMethod):
         self, ctx: TaskTrainingContext, batch: TrainingBatch, items: ReplayItems, table: Tensor
     ) -> dict[str, Tensor]:
         """Return one mean cross-entropy over a slice's images and its items."""
-        x = torch.cat([batch.x, make_inputs_of_items(ctx, items, table)])
+        x = torch.cat([batch.x, make_inputs_of_replay_items(ctx, items, table)])
         y = torch.cat([batch.y, items.labels])
         current = batch.y.shape[0]
         if ctx.scenario == "task":
             tasks = torch.cat([torch.full((current,), ctx.task), items.tasks])
             return {
-                "task": compute_items_cross_entropy(compute_logits_by_head(self, ctx, x, tasks), y)
+                "task": compute_replay_cross_entropy(compute_logits_by_head(self, ctx, x, tasks), y)
             }
         logits = self.forward(ctx.network, x, None)
         if not ctx.is_loss_over_task_classes_only:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.learning.memory.replay import make_inputs_of_items
+from core.learning.memory.replay import make_inputs_of_replay_items
 from core.learning.methods.registration import register
 from core.learning.methods.replay.er import ExperienceReplay
 from core.learning.training.context import TaskTrainingContext, TrainingBatch
@@ -49,7 +49,7 @@ class ExperienceReplayAce(ExperienceReplay):
             logits = self.forward(ctx.network, batch.x, None).float()
             return {"task": compute_batch_cross_entropy(logits, batch.y)}
         items, table = reservoir.draw_items(n, ctx.augment.columns)
-        x = torch.cat([batch.x, make_inputs_of_items(ctx, items, table)])
+        x = torch.cat([batch.x, make_inputs_of_replay_items(ctx, items, table)])
         # One pass over both, so that BatchNorm sees new and old images together.
         logits, new = self.forward(ctx.network, x, None).float(), len(batch.y)
         return {

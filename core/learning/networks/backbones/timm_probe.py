@@ -90,9 +90,9 @@ def _find_accepted_sizes(name: str, net: nn.Module, size: int) -> tuple[int, int
     unit, rules = _find_image_size_unit(net), _RULES.setdefault(type(net), [])
     plain = _ResizableNetwork(name, net, "")
     for rule in rules:
-        if rule.takes_no_argument and plain.accepts_size(rule.units * unit):
+        if rule.needs_no_timm_argument and plain.accepts_size(rule.units * unit):
             return rule.compute_accepted_sizes(unit, size)
-    with_argument = [rule for rule in rules if not rule.takes_no_argument]
+    with_argument = [rule for rule in rules if not rule.needs_no_timm_argument]
     if with_argument and not plain.accepts_size(2 * unit):
         return with_argument[0].compute_accepted_sizes(unit, size)
     # Without any rule the network takes its own size alone.
@@ -119,7 +119,7 @@ class _ImageSizeRule:
     argument: str
 
     @property
-    def takes_no_argument(self) -> bool:
+    def needs_no_timm_argument(self) -> bool:
         """True if the network takes other sizes without an argument."""
         return bool(self.units) and not self.argument
 

@@ -75,7 +75,7 @@ def make_convnext_builder(name: str) -> Callable[[ConvNextHyper, ImageSpec], Bac
     return lambda hyper, image: ConvNextBackbone(name, hyper, image)
 
 
-def fill_convnext_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def initialise_convnext_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Fill with torchvision's first weights: truncated N(0, 0.02), biases 0, layer scale 1e-6.
 
     Returns false for a module without a rule.

@@ -137,7 +137,7 @@ def make_vit_builder(
     return build_vit_variant
 
 
-def fill_vit_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def initialise_vit_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Fill with torchvision's first weights; return false for a module without a rule.
 
     LeCun normal patches, N(0, 0.02) positions, Xavier attention and MLP.

@@ -34,11 +34,11 @@ def run_expert_chain(experts: Iterable[DneExpert], x: Tensor) -> ExpertChainOutp
     """Run all experts once on images x [B, C, S, S], and return their outputs."""
     outputs = ExpertChainOutputs()
     for expert in experts:
-        outputs = run_next_expert(expert, outputs, x)
+        outputs = run_next_expert_of_chain(expert, outputs, x)
     return outputs
 
 
-def run_next_expert(
+def run_next_expert_of_chain(
     expert: DneExpert, before: ExpertChainOutputs, x: Tensor, drop_path: Tensor | None = None
 ) -> ExpertChainOutputs:
     """Return the outputs of earlier experts and the next one's; only the next expert is computed.

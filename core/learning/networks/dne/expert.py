@@ -135,7 +135,7 @@ class DneExpert(nn.Module):
         super().__init__()
         self.heads, self.earlier, self.width = heads, earlier, heads * sizes.head_dim
         self.patch = nn.Conv2d(sizes.channels, self.width, sizes.patch, stride=sizes.patch)
-        # Uninitialised: `fill_expert_module` fills it from the run's generator.
+        # Uninitialised: `initialise_expert_module` fills it from the run's generator.
         self.position = nn.Parameter(torch.empty(1, sizes.grid**2, self.width))
         self.token = nn.Parameter(torch.empty(1, 1, self.width))
         self.layers = nn.ModuleList(
@@ -152,7 +152,7 @@ class DneExpert(nn.Module):
         return self.norm(r[:, 0])  # type: ignore[no-any-return]
 
 
-def fill_expert_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
+def initialise_expert_module(name: str, module: nn.Module, generator: torch.Generator) -> bool:
     """Fill a module with its first weights; return false for a module without a rule.
 
     Weights are truncated N(0, 0.02), biases 0, patches as in torch, attention values the identity.

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from core.learning.networks.dne.backbone import DneBackbone
-from core.learning.networks.dne.chain import run_expert_chain, run_next_expert
-from core.learning.networks.dne.expert import DneExpert, fill_expert_module
+from core.learning.networks.dne.chain import run_expert_chain, run_next_expert_of_chain
+from core.learning.networks.dne.expert import DneExpert, initialise_expert_module
 from core.learning.networks.dne.packed import PackedExperts
 from core.learning.networks.growing import GrowingNetwork, OlderExpertFeatures
 from core.learning.networks.init import initialise_weights
@@ -56,7 +56,7 @@ class ExpandedNetwork(GrowingNetwork):
 
     def init_expert_weights(self, expert: nn.Module, generator: torch.Generator) -> None:
         """Draw a new expert's first weights from the generator."""
-        initialise_weights(expert, fill_expert_module, generator)
+        initialise_weights(expert, initialise_expert_module, generator)
 
     def pack_older_experts(self) -> PackedExperts:
         """Pack the older experts' present weights, for passes in training.
@@ -87,6 +87,6 @@ class ExpandedNetwork(GrowingNetwork):
         self, old: OlderExpertFeatures, x: Tensor, drop_path: Tensor | None = None
     ) -> Tensor:
         """Return the newest expert's feature [B, d], with a graph."""
-        return run_next_expert(self.list_experts()[-1], old.intermediates, x, drop_path).features[
-            -1
-        ]
+        return run_next_expert_of_chain(
+            self.list_experts()[-1], old.intermediates, x, drop_path
+        ).features[-1]

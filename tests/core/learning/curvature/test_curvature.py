@@ -10,7 +10,7 @@ from torch import nn
 from core.learning.curvature.block import DiagonalBlock, GramBlock
 from core.learning.curvature.curvature import LayerCurvatures
 from core.learning.curvature.estimate import CurvatureEstimator
-from core.learning.curvature.fisher import make_basis_cotangents
+from core.learning.curvature.fisher import make_basis_vector_cotangents
 from core.learning.state import load_tensors, save_tensors
 
 KINDS = ("diagonal", "kfac", "tkfac", "exact")
@@ -251,5 +251,7 @@ def test_appended_rows_have_no_curvature_with_anything_else_when_they_come() -> 
 def test_the_displacement_of_a_bilinear_network_has_its_exact_block() -> None:
     x = toys.images(9, shape=(4,))
     network, hessian = whole_hessian(x, 4)
-    found = toys.blocks(network, x, "kfac", make_basis_cotangents, ["displacement"])["displacement"]
+    found = toys.blocks(network, x, "kfac", make_basis_vector_cotangents, ["displacement"])[
+        "displacement"
+    ]
     assert toys.relative(toys.matrix_of(found, 3), hessian[:12, :12]) < 1e-12

@@ -10,9 +10,9 @@ from core.learning.curvature.estimate import CurvatureEstimator, sum_gradient_pr
 from core.learning.curvature.fisher import (
     draw_rademacher_cotangents,
     estimate_diagonal_fisher,
-    make_basis_cotangents,
+    make_basis_vector_cotangents,
 )
-from core.learning.curvature.layers import find_measurable_layer
+from core.learning.curvature.layers import find_layer_with_measurable_curvature
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.heads import ClassifierHead
 from core.learning.torchvision_import import import_torchvision_models
@@ -27,7 +27,7 @@ def signs(draws, seed):
 
 @pytest.mark.parametrize(
     ("layer", "kind", "cotangents"),
-    [(nn.Linear, "kfac", make_basis_cotangents), (ClassifierHead, "gram", None)],
+    [(nn.Linear, "kfac", make_basis_vector_cotangents), (ClassifierHead, "gram", None)],
 )
 def test_the_block_of_one_layer_is_the_hessian_of_half_the_squared_error(
     layer, kind, cotangents
@@ -121,7 +121,7 @@ def test_a_trace_restricted_linear_layer_is_the_original_formula() -> None:
 def test_trace_factors_are_the_same_through_positions_and_through_gradients(
     name, network, x
 ) -> None:
-    layer = find_measurable_layer(network, name)
+    layer = find_layer_with_measurable_curvature(network, name)
     for index, module in enumerate(network):
         if str(index) == name:
             a, out = x.detach(), module(x.detach()).detach()
@@ -144,7 +144,7 @@ def test_batches_of_any_size_give_the_same_blocks(kind, network, x) -> None:
 def test_cotangents_divided_by_the_batch_would_be_noticed(network, x) -> None:
 
     def wrong(outputs):
-        return [probe / len(outputs) for probe in make_basis_cotangents(outputs)]
+        return [probe / len(outputs) for probe in make_basis_vector_cotangents(outputs)]
 
     right = [float(toys.blocks(network, x, "kfac", batch=n)["0"].trace()) for n in (6, 1)]
     bad = [float(toys.blocks(network, x, "kfac", wrong, batch=n)["0"].trace()) for n in (6, 1)]
@@ -185,7 +185,10 @@ def softmax_fisher(outputs):
     outputs.
     """
     p = outputs.softmax(1)
-    return [p[:, c : c + 1].sqrt() * (e - p) for c, e in enumerate(make_basis_cotangents(outputs))]
+    return [
+        p[:, c : c + 1].sqrt() * (e - p)
+        for c, e in enumerate(make_basis_vector_cotangents(outputs))
+    ]
 
 
 def slow_patches(module, a):
@@ -400,7 +403,7 @@ def test_a_pass_that_is_restored_from_its_sums_gives_the_same_blocks(kind, netwo
     first = toys.measure(network, x[:4], kind)
     second = CurvatureEstimator(network, network, dict.fromkeys(toys.layers(network), kind))
     second.load_tensors(first.to_tensors())
-    second.add_examples(x[4:], make_basis_cotangents)
+    second.add_examples(x[4:], make_basis_vector_cotangents)
     assert second.n == 6
     for name, block in second.build_blocks().items():
         found, whole = (toys.dense(network, name, of) for of in (block, wanted[name]))
@@ -419,7 +422,7 @@ def test_a_layer_that_the_forward_does_not_use_has_zero_curvature() -> None:
     network = nn.ModuleDict({"used": nn.Linear(3, 2), "other": nn.Linear(3, 2)}).double()
     for kind in KINDS:
         estimate = CurvatureEstimator(network, network["used"], {"used": kind, "other": kind})
-        estimate.add_examples(toys.images(4, shape=(3,)), make_basis_cotangents)
+        estimate.add_examples(toys.images(4, shape=(3,)), make_basis_vector_cotangents)
         found = estimate.build_blocks()
         assert float(found["other"].trace()) == 0 < float(found["used"].trace())
 
@@ -515,7 +518,7 @@ def test_float32_products_are_exact_inside_a_pass_and_as_before_after_it(network
 
     with torch.autocast("cpu", dtype=torch.bfloat16):
         estimate = CurvatureEstimator(network, forward, {"0": "kfac"})
-        estimate.add_examples(x, make_basis_cotangents)
+        estimate.add_examples(x, make_basis_vector_cotangents)
     wanted = toys.blocks(network, x, "kfac", names=["0"])["0"]
     assert inside == ["ieee", "ieee"]
     assert (matmul.fp32_precision, conv.fp32_precision) == before

@@ -39,7 +39,7 @@ from core.learning.export.answers import ProbabilityModule
 from core.learning.export.check import (
     ExportCheckResult,
     compare_graph_with_version,
-    compute_allowed_differences,
+    compute_allowed_probability_differences,
 )
 from core.learning.export.graph import ExportFailed
 from core.learning.torchvision_import import import_torchvision_models
@@ -184,7 +184,7 @@ def test_a_probability_may_differ_by_what_rounding_does_to_its_scores(
     draw = np.random.default_rng(3)
     scores = draw.normal(size=(200, 4)) * 3
     ours = _softmax(scores)
-    may = compute_allowed_differences(ours, np.full(200, moved, np.float32), 1e-5)
+    may = compute_allowed_probability_differences(ours, np.full(200, moved, np.float32), 1e-5)
     assert may.min() >= 1e-5 and may.max() <= most
     for _ in range(
         20

@@ -16,7 +16,7 @@ from core.learning.methods.replay.der import DarkExperienceReplay
 from core.learning.networks import HeadSpec, ImageSpec, build_network
 from core.learning.networks.interpolation import interpolate_weights
 from core.learning.networks.norms import set_batch_norm_statistics_to_mean
-from core.learning.training.merge import GRID, choose_first_within
+from core.learning.training.merge import GRID, choose_first_index_within
 
 RESNET = {"name": "resnet20", "width": 8}
 
@@ -58,7 +58,7 @@ def test_what_one_end_lacks_stays() -> None:
     ],
 )
 def test_the_smallest_weight_within_the_bound_of_the_best_is_chosen(counts, within, weight) -> None:
-    assert GRID[choose_first_within(counts, 10, within)] == weight
+    assert GRID[choose_first_index_within(counts, 10, within)] == weight
 
 
 def test_parameters_that_were_there_are_averaged_and_rows_of_new_classes_are_not(tmp_path) -> None:

@@ -87,7 +87,7 @@ def test_versions_of_one_chain_are_in_memory_once_and_answer_as_each_does_alone(
     headers = []
     for version in (1, 2, 3):
         if version > 1:
-            network.schedule_next_expert(1)
+            network.set_size_of_next_expert(1)
             generator = torch.Generator().manual_seed(version)
             network.add_task_classes(version, [f"{version}a", f"{version}b"], "default", generator)
         parts = {name: str(tmp_path / name) for name in network.copy_parts()}

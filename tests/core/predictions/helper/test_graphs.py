@@ -180,7 +180,7 @@ def test_fused_layers_that_answer_otherwise_are_not_used(header, made) -> None:
     exact = ask(networks, header)
     graph = networks._kept["ver"].graph
     graph.fuse = lambda task: lambda images, task: np.full((len(images), 4), 0.25, np.float32)
-    networks.graphs.abandon_graph(graph, "it cannot be made")
+    networks.graphs.predict_by_network_instead_of_graph(graph, "it cannot be made")
     assert ask(networks, header) == ask(networks, header) == exact
     assert graph.engine is None and graph.trial is None
 

@@ -91,8 +91,8 @@ def parse_name_pattern(text: str) -> FileNamePattern:
         # Anything right beside the label would leave open where the label ends.
         _is_unbounded_field(before[-1:], "{any}")
         or _is_unbounded_field(after[-1:], "{any}")
-        or _has_adjacent_fields(before)
-        or _has_adjacent_fields(after)
+        or _has_adjacent_pattern_fields(before)
+        or _has_adjacent_pattern_fields(after)
     ):
         raise UnreadableBatchError(
             f"names_pattern is {quote_name(text)}; fields must have text between them, {example}.",
@@ -153,7 +153,7 @@ def _is_unbounded_field(last: tuple[str, ...], field: str) -> bool:
     return last == (field,)
 
 
-def _has_adjacent_fields(pieces: tuple[str, ...]) -> bool:
+def _has_adjacent_pattern_fields(pieces: tuple[str, ...]) -> bool:
     return any(a.startswith("{") and b.startswith("{") for a, b in pairwise(pieces))
 
 

@@ -18,7 +18,7 @@ from perennial.pack.rules.tables.records import (
     treat_header_row_as_entry,
 )
 from perennial.pack.rules.tables.source import TableSource
-from perennial.pack.rules.tables.values import has_invalid_utf8, parse_part_word
+from perennial.pack.rules.tables.values import has_invalid_utf8, parse_dataset_part_word
 
 _FORMS = {
     CELLS: "table of images and labels",
@@ -90,7 +90,7 @@ def _read_labelled_rows(source: TableSource, records: TableRecords, columns: Tab
         values = entry.values
         name = values[image]
         part_word = "" if part < 0 else str(values[part] or "")
-        part_name = parse_part_word(part_word)
+        part_name = parse_dataset_part_word(part_word)
         if part_name is None:
             rows.add_bad_entry(
                 entry.where,

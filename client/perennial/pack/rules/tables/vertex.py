@@ -10,7 +10,7 @@ from perennial.pack.rules.tables.records import (
     treat_header_row_as_entry,
 )
 from perennial.pack.rules.tables.source import TableSource
-from perennial.pack.rules.tables.values import parse_part_word
+from perennial.pack.rules.tables.values import parse_dataset_part_word
 
 TITLE = "Vertex AI import file"
 _URI, _USE = "imageGcsUri", "aiplatform.googleapis.com/ml_use"
@@ -43,7 +43,7 @@ def _read_cell_rows(source: TableSource, records: TableRecords) -> None:
                 rows.add_bad_entry(entry.where, entry.problem)
             continue
         uri, labels, use = _parse_vertex_row([str(value).strip() for value in entry.values])
-        part = parse_part_word(use)
+        part = parse_dataset_part_word(use)
         if part is None:
             rows.add_bad_entry(
                 entry.where,
@@ -63,7 +63,7 @@ def _read_jsonl_lines(source: TableSource, form: str = LINES) -> None:
     rows = source.begin_entry_collector(TITLE)
     for where, value in source.iterate_object_entries(rows, form):
         use = _get_value_of_json_object(value.get("dataItemResourceLabels"), _USE)
-        part = parse_part_word(use) if isinstance(use, str) else ""
+        part = parse_dataset_part_word(use) if isinstance(use, str) else ""
         if part is None:
             rows.add_bad_entry(where, f"has the ml_use {quote_name(str(use))}")
         else:

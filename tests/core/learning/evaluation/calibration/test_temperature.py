@@ -9,7 +9,7 @@ from core.contract.manifest import Temperature
 from core.learning.data.dataset import Dataset
 from core.learning.evaluation.calibration.held_out import (
     HeldOutLogits,
-    choose_logits_stride,
+    choose_stride_of_stored_logits,
     concatenate_task_logits,
 )
 from core.learning.evaluation.calibration.temperature import choose_temperature, fit_temperature
@@ -136,7 +136,7 @@ def test_tasks_with_heads_of_their_own_are_joined() -> None:
 
 @pytest.mark.parametrize(("most", "stride"), [(70, 1), (69, 2), (20, 4)])
 def test_of_more_logits_than_fit_every_second_is_taken(most: int, stride: int) -> None:
-    assert choose_logits_stride([(10, 3), (20, 2)], most) == stride
+    assert choose_stride_of_stored_logits([(10, 3), (20, 2)], most) == stride
 
 
 def test_a_job_gives_its_version_the_temperature_of_all_held_out_images(bench) -> None:
@@ -173,7 +173,9 @@ def test_of_too_many_logits_some_are_fitted_to_and_all_images_are_answered(
 ) -> None:
     bench.n_held_out = 200
     whole = bench.learn_task(1, method="finetune")
-    monkeypatch.setattr("core.learning.evaluation.evaluator.choose_logits_stride", lambda sizes: 2)
+    monkeypatch.setattr(
+        "core.learning.evaluation.evaluator.choose_stride_of_stored_logits", lambda sizes: 2
+    )
     some = bench.learn_task(1, method="finetune")
     assert (whole.result["temperature"]["images"], some.result["temperature"]["images"]) == (
         200,
