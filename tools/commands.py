@@ -267,7 +267,7 @@ def compare_methods(
     epochs = choices.pop("epochs")
     rows = tuple(row for row in ROWS if row not in without)
     try:
-        # The remaining choices have the names of `ShardSample`'s fields.
+        # The remaining choices have the names of `SplitSettings`'s fields.
         run_comparison(
             folder,
             ComparisonOptions(

@@ -61,7 +61,7 @@ class ServiceProcess:
     start_at: float = 0.0
     starts: int = field(default=0)
 
-    def start_child(self, end_with_parent_process: Callable[[], None] | None) -> None:
+    def start_child(self, end_process_with_its_parent: Callable[[], None] | None) -> None:
         """Start the process in its own session: the terminal's Ctrl-C reaches only the launcher."""
         self.process = subprocess.Popen(
             self.command,

@@ -124,7 +124,8 @@ def _redirect_to_login(scope: Scope) -> Answer:
     is_sent = scope["method"] != "GET"
     # A form's path may take POST alone, so the way back leads to the page that it was on.
     back = _find_page_of_sent_form(scope) if is_sent else _format_request_path(scope)
-    place = f"{get_root_path(scope)}{LOGIN}?next={quote(get_safe_page_path(scope, back), safe='/')}{'&sent=yes' if is_sent else ''}"
+    next_path = quote(get_safe_page_path(scope, back), safe="/")
+    place = f"{get_root_path(scope)}{LOGIN}?next={next_path}{'&sent=yes' if is_sent else ''}"
     # htmx would insert the login page into a part of the current page.
     if find_request_header(scope, b"hx-request"):
         return 200, {"HX-Redirect": place}, b""

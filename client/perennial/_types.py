@@ -440,10 +440,7 @@ class BatchReport(Shape):
     near_conflicts: list[Conflict] | None = None
     near_conflicts_count: int | None = None
     conflicts_not_compared: list[int] | None = None
-    settled: (
-        list[Literal["balance", "conflicts", "near_duplicates", "suspects", "shift", "would_say"]]
-        | None
-    ) = None
+    settled: list[Literal["balance", "conflicts", "near_duplicates", "suspects", "shift", "would_say"]] | None = None
     notes: list[str] | None = None
     data: DataReport | None = None
     extra: dict[str, Any] = _field(default_factory=dict, repr=False)
@@ -2012,19 +2009,7 @@ class NewWebhook(Shape):
     owner: str
     url: str
     format: Literal["standard", "slack", "teams"]
-    events: list[
-        Literal[
-            "job.succeeded",
-            "job.failed",
-            "job.rejected",
-            "job.cancelled",
-            "version.published",
-            "version.held",
-            "alias.moved",
-            "task.data_deleted",
-            "export.ready",
-        ]
-    ]
+    events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
     model: str | None
     model_name: str | None
     state: Literal["enabled", "failing", "disabled"]
@@ -3185,19 +3170,7 @@ class Webhook(Shape):
     owner: str
     url: str
     format: Literal["standard", "slack", "teams"]
-    events: list[
-        Literal[
-            "job.succeeded",
-            "job.failed",
-            "job.rejected",
-            "job.cancelled",
-            "version.published",
-            "version.held",
-            "alias.moved",
-            "task.data_deleted",
-            "export.ready",
-        ]
-    ]
+    events: list[Literal["job.succeeded", "job.failed", "job.rejected", "job.cancelled", "version.published", "version.held", "alias.moved", "task.data_deleted", "export.ready"]]
     model: str | None
     model_name: str | None
     state: Literal["enabled", "failing", "disabled"]

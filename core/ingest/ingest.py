@@ -36,7 +36,7 @@ from core.ingest.readers.registry import get_reader
 from core.ingest.report import DecodingResult, report_decoded_batch, warn_of_leaked_images
 from core.statistics import near
 
-__all__ = ["IngestOptions", "IngestStopped", "IngestedBatch", "DecodingMonitor", "ingest_archive"]
+__all__ = ["DecodingMonitor", "IngestOptions", "IngestStopped", "IngestedBatch", "ingest_archive"]
 
 _COPY_BYTES = 16 << 20
 _MAX_LISTED = 20

@@ -31,7 +31,7 @@ from core.ingest.rules.plan import (
 )
 from core.text.steps import convert_options_to_parameters
 
-__all__ = ["IGNORED", "BatchReading", "ArchiveLayout", "build_archive_layout"]
+__all__ = ["IGNORED", "ArchiveLayout", "BatchReading", "build_archive_layout"]
 
 _ERRORS = {
     "archive": ArchiveInvalid,

@@ -31,7 +31,7 @@ class CheckedModelRequest:
     Attributes:
         request: the request as it came, with settings that need no completion.
         recipe: patch over the defaults, as stored.
-        resolved: the complete recipe.
+        resolved_recipe: the complete recipe.
         classes: fixed class names; None where batches bring them.
         notes: why the model starts where it does, for a person who left that open.
         problem: what it predicts; None is classification.
@@ -45,7 +45,7 @@ class CheckedModelRequest:
     architecture: ArchitectureChoice
     base: ModelBase
     recipe: RecipePatch
-    resolved: ResolvedRecipe
+    resolved_recipe: ResolvedRecipe
     classes: list[str] | None
     notes: list[str]
     problem: str | None = None

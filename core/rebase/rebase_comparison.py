@@ -6,6 +6,7 @@ read here, so these functions run where an API process does its heavy work.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -90,10 +91,9 @@ def compare_rebased_models(
     while True:
         plan = _read_rebase_plan(db, actor, model)
         try:
-            # The default binds the plan of this turn, since the loop gives the name another one.
             return _call_with_damage_explained(
-                db, actor, plan, lambda plan=plan: _compare_images(blobs, plan)
-            )  # type: ignore[misc]
+                db, actor, plan, partial(_compare_images, blobs, plan)
+            )
         except StoreCorrupt:
             if _read_rebase_plan(db, actor, model) == plan:
                 # otherwise data was deleted between rows and files: try again with the new plan

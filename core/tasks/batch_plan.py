@@ -23,10 +23,10 @@ class BatchRecipePlan:
     """The recipe of a batch in its model, with warnings.
 
     `missing` has a sentence for each task that its version lacks. `trials` has the candidates for
-    the recipe, of which `resolved` is the first.
+    the recipe, of which `resolved_recipe` is the first.
     """
 
-    resolved: ResolvedRecipe
+    resolved_recipe: ResolvedRecipe
     missing: list[str]
     trials: list[PlannedTrial] = field(default_factory=list)
 

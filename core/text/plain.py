@@ -69,7 +69,8 @@ def describe_required_name(value: Any, options: Sequence[Any]) -> str:
     """
     names = [option for option in options if isinstance(option, str)]
     near = suggest_nearest_path(value, names) if isinstance(value, str) else ""
-    return f"{describe_schema_requirement('enum', options)}{describe_invalid_value(value)}{near and '; ' + near.strip()}"
+    requirement = describe_schema_requirement("enum", options)
+    return f"{requirement}{describe_invalid_value(value)}{near and '; ' + near.strip()}"
 
 
 def describe_invalid_value(value: Any) -> str:

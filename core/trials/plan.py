@@ -46,7 +46,7 @@ class PlannedTrial:
     """A candidate: override, complete recipe with its warnings, and the reason for it."""
 
     override: RecipePatch
-    resolved: ResolvedRecipe
+    resolved_recipe: ResolvedRecipe
     reason: str
 
 
@@ -144,7 +144,7 @@ def _plan_listed_trials(
         resolved = ResolvedRecipe(
             trial.resolved_recipe.recipe, [*trial.resolved_recipe.warnings, *warnings]
         )
-        planned.append(replace(trial, resolved=resolved))
+        planned.append(replace(trial, resolved_recipe=resolved))
     return planned
 
 

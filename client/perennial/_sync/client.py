@@ -17,8 +17,8 @@ from perennial._sync.resources.bases import Architectures, Bases, Methods
 from perennial._sync.resources.edits import ClassAliases, Edits
 from perennial._sync.resources.jobs import Jobs
 from perennial._sync.resources.models import Memory, Models
-from perennial._sync.resources.tasks import Choose, Name, Tasks, Trials, Uploads
-from perennial._sync.resources.versions import Images, Metrics, Versions
+from perennial._sync.resources.tasks import Tasks, Uploads, Choose, Name, Trials
+from perennial._sync.resources.versions import Metrics, Versions, Images
 from perennial._sync.resources.webhooks import Webhooks
 from perennial._sync.stream import follow_events
 from perennial.config import find_service_connection
@@ -57,7 +57,9 @@ class Perennial:
         self.connection = find_service_connection(base_url, api_key, profile)
         # `Retries` counts attempts, of which the first is no repetition.
         retries = Retries(attempts=max_retries + 1)
-        self._http = Http(self.connection.url, self.connection.key, retries, timeout, http_client)
+        self._http = Http(
+            self.connection.url, self.connection.key, retries, timeout, http_client
+        )
         self.models = Models(self._http)
         self.tasks = Tasks(self._http)
         self.uploads = Uploads(self._http)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Callable
 from typing import Literal
 
 from perennial import types
@@ -195,7 +195,9 @@ class JobHandle:
             return (self.refresh()).is_terminal
 
         query = {"type": ",".join(only) if only else None}
-        for data in follow_events(self._http, f"{self._job_path}/events", query, after, is_over):
+        for data in follow_events(
+            self._http, f"{self._job_path}/events", query, after, is_over
+        ):
             yield convert_from_json(types.Event, data)
 
     def logs(self, *, follow: bool = False) -> Iterator[types.LogLine]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Callable
 from typing import Any
 
 from perennial._sync.http import ApiRequest, Http

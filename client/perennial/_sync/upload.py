@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perennial._sync.http import ApiRequest, Content, Http
+from perennial._sync.http import ApiRequest, Http, Content
 from perennial._sync.waiting import iterate_in_thread, run_in_thread, sleep_seconds
 from perennial.answers import ApiResponse
 from perennial.errors import (
@@ -57,7 +57,7 @@ the piece differed.
 
 
 @dataclass(frozen=True)
-class Batch:
+class SubmittedBatch:
     """A batch to submit, and its options.
 
     Attributes:
@@ -72,7 +72,10 @@ class Batch:
 
 
 def send_batch(
-    http: Http, batch: Batch, progress: Progress | None, whole_bytes: int = WHOLE_BYTES
+    http: Http,
+    batch: SubmittedBatch,
+    progress: Progress | None,
+    whole_bytes: int = WHOLE_BYTES,
 ) -> Any:
     """Send a batch and return the service's JSON response.
 
@@ -88,7 +91,9 @@ def send_batch(
     return _send_in_one_request(http, batch, size, progress)
 
 
-def _send_in_one_request(http: Http, batch: Batch, size: int, progress: Progress | None) -> Any:
+def _send_in_one_request(
+    http: Http, batch: SubmittedBatch, size: int, progress: Progress | None
+) -> Any:
     headers = {
         "Content-Type": "application/octet-stream",
         "Content-Length": str(size),
@@ -128,7 +133,9 @@ def make_body_reader(source: TransferSource, size: int, progress: Progress | Non
 class _ResumableUpload:
     """One upload in pieces: begun or resumed, sent, and submitted."""
 
-    def __init__(self, http: Http, batch: Batch, size: int, progress: Progress | None) -> None:
+    def __init__(
+        self, http: Http, batch: SubmittedBatch, size: int, progress: Progress | None
+    ) -> None:
         self._http, self._batch, self._size, self._progress = http, batch, size, progress
         self._known = self._location = ""
         self._created = 0

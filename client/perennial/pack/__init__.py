@@ -19,7 +19,7 @@ from perennial.pack.sources.memory import MappedImages
 from perennial.pack.tar_batch import TarBatch
 from perennial.pack.text import quote_name
 
-__all__ = ["PackedBatch", "ExtraMissing", "PackError", "SourceChanged", "Undecided", "open_batch"]
+__all__ = ["ExtraMissing", "PackError", "PackedBatch", "SourceChanged", "Undecided", "open_batch"]
 
 
 def open_batch(

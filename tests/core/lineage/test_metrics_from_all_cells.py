@@ -85,7 +85,8 @@ class History:
             model.next_version += 1
             version = Version(
                 id=new_id("ver"), model_id=model.id, number=number, parent=parent.number, task_number=task,
-                status="published", gate={}, manifest=remove_figures_from_manifest(document), bytes=draw.randint(1, 99), bytes_new=0,
+                status="published", gate={}, manifest=remove_figures_from_manifest(document),
+                bytes=draw.randint(1, 99), bytes_new=0,
                 created_at=0.0,
             )  # fmt: skip
             session.add(version)

@@ -38,5 +38,8 @@ def test_the_catalogues_file_has_its_name(tmp_path: Path) -> None:
 
 
 def test_it_does_not_load_that_code() -> None:
-    code = "import sys, core.recipe.code_version as c; c.compute_learning_code_digest(); sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, core.recipe.code_version as c; c.compute_learning_code_digest(); "
+        "sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=LEARN.parents[1]).returncode == 0

@@ -10,7 +10,7 @@ from perennial import types
 from perennial._sync.http import ApiRequest, Http
 from perennial._sync.job import JobHandle
 from perennial._sync.pages import Pages
-from perennial._sync.upload import Batch, send_batch
+from perennial._sync.upload import SubmittedBatch, send_batch
 from perennial._sync.waiting import run_in_thread
 from perennial.bars import open_transfer_bar
 from perennial.errors import ArchiveRejected, Invalid, UndecidedBatch
@@ -89,7 +89,9 @@ class Tasks:
             "choose": choose,
             "max_seconds": None if max_seconds is None else str(max_seconds),
         }
-        response = self._prepare_and_send_batch(model, batch, query, recipe, progress, options)
+        response = self._prepare_and_send_batch(
+            model, batch, query, recipe, progress, options
+        )
         accepted = convert_from_json(types.Accepted, response)
         return JobHandle(
             self._http,
@@ -117,7 +119,9 @@ class Tasks:
             "again": "true" if again else None,
             "trials": _format_trials_query_value(trials),
         }
-        response = self._prepare_and_send_batch(model, batch, query, recipe, progress, options)
+        response = self._prepare_and_send_batch(
+            model, batch, query, recipe, progress, options
+        )
         return convert_from_json(types.Report, response)
 
     def check_images(
@@ -132,7 +136,9 @@ class Tasks:
     ) -> JobHandle:
         """Check a batch with every image decoded, in a job whose `report` has the findings."""
         query = {"validate": "full", "conflicts": "keep" if keep_conflicts else None}
-        response = self._prepare_and_send_batch(model, batch, query, recipe, progress, options)
+        response = self._prepare_and_send_batch(
+            model, batch, query, recipe, progress, options
+        )
         job = convert_from_json(types.Job, response)
         return JobHandle(self._http, job.id, job)
 
@@ -155,7 +161,9 @@ class Tasks:
             classes.update(task.classes)
         return classes
 
-    def continue_without(self, model: str, task: int, *, reason: str | None = None) -> types.Task:
+    def continue_without(
+        self, model: str, task: int, *, reason: str | None = None
+    ) -> types.Task:
         """Continue the lineage without a task whose version is held."""
         return self._send_settling_request(model, task, "continue", reason)
 
@@ -237,7 +245,9 @@ class Tasks:
         )
         with open_transfer_bar("sending", progress) as show:
             try:
-                return send_batch(self._http, Batch(model, source, given_params, recipe), show)
+                return send_batch(
+                    self._http, SubmittedBatch(model, source, given_params, recipe), show
+                )
             except Invalid as error:
                 if error.code != "unsupported-type":
                     raise

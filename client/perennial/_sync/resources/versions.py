@@ -36,7 +36,9 @@ class Versions:
 
     def retrieve(self, model: str, version: int | str = "production") -> types.Version:
         """Return one version, by number or alias."""
-        return self._http.get(types.Version, build_api_path("models", model, "versions", version))
+        return self._http.get(
+            types.Version, build_api_path("models", model, "versions", version)
+        )
 
     def update(self, model: str, version: int | str, *, note: str | None) -> types.Version:
         """Set the note of a version."""
@@ -125,7 +127,9 @@ class Versions:
             BadAnswer: a picture is not a PNG.
         """
         compared = self.compare(model, a, b, task=task)
-        first = self.compare_images(model, a, b, kind=kind, task=task, label=label, limit=most)
+        first = self.compare_images(
+            model, a, b, kind=kind, task=task, label=label, limit=most
+        )
         # The service may send more than `limit`, and each image costs a request.
         images, pictures = first.data[:most], []
         for one in images:
@@ -241,4 +245,6 @@ class Metrics:
         """
         task_range = ",".join(str(task) for task in tasks) if tasks is not None else None
         params = {"version": version, "from": first, "to": last, "tasks": task_range}
-        return self._http.get(types.Metrics, build_api_path("models", model, "metrics"), params)
+        return self._http.get(
+            types.Metrics, build_api_path("models", model, "metrics"), params
+        )

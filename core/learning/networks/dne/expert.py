@@ -78,9 +78,10 @@ class TaskMixing(nn.Module):
 
     def compute_output(self, own: Tensor, hidden: Sequence[Tensor]) -> Tensor:
         """Map hidden heads of all experts so far to this one's [B, N, d]."""
-        return self.outer(
+        output: Tensor = self.outer(
             _split_heads(own, self._wide), join_expert_heads(hidden, self._wide)
-        ).flatten(-2)  # type: ignore[no-any-return]
+        )
+        return output.flatten(-2)
 
 
 class DneLayer(nn.Module):
