@@ -86,12 +86,12 @@ def _sort_errors_by_parameter(
     """
     documented = [] if route is None else list(_list_parameters(route.dependant))
 
-    def find_parameter_position(error: Mapping[str, Any]) -> tuple[int, int]:
+    def find_parameter_position_of_error(error: Mapping[str, Any]) -> tuple[int, int]:
         place, *names = error["loc"]
         is_parameter = place != "body" and names and names[0] in documented
         return _PLACES.index(place), documented.index(names[0]) if is_parameter else 0
 
-    return sorted(errors, key=find_parameter_position)
+    return sorted(errors, key=find_parameter_position_of_error)
 
 
 def _list_parameters(dependant: Dependant) -> Iterator[str]:

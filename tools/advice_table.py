@@ -173,7 +173,7 @@ ENTRIES = (
           "more entries of a label table cannot be read than the batch "
           "allows", "Leave them out with ?max_bad=0.3.",
           "tests/api/uploads/test_upload.py::test_more_bad_entries_are_taken_where_the_request_allows_them"),
-    AdviceRow("memory-lost", (_build_learning_path("evaluation/ancestors.py:load_parent_state"),),
+    AdviceRow("memory-lost", (_build_learning_path("evaluation/ancestors.py:load_method_state_of_parent"),),
           "a batch is learned by another method, or memory was deleted", "", TELLS),
     AdviceRow("one-class", (_build_learning_path("training/job.py:_begin_new_run"),), "a model knows only one class",
           "Send a batch with another class.",
@@ -283,7 +283,7 @@ ENTRIES = (
           "not followed: it is sending a batch, as every journey of tests/e2e does"),
     AdviceRow("former-name", ("core/ingest/layout.py:replace_former_names",),
           "a batch has a class that was dropped from the model, or a former name of a class", "", TELLS),
-    AdviceRow("relearn", ("core/tasks/retries.py:_retry_task", "core/tasks/settling.py:_explain_why_not_relearnable"),
+    AdviceRow("relearn", ("core/tasks/retries.py:_relearn_task_by_new_job", "core/tasks/settling.py:_explain_why_not_relearnable"),
           "a task is retried although it must be learned again, or vice versa",
           f"Learn it again with POST {M}/tasks/2/relearn.",
           "not followed: the request that it names is followed by `missing`"),

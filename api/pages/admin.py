@@ -145,7 +145,7 @@ def show_audit(
         entries = audit.list_audit(db, actor, limit=ROWS, cursor=cursor, wanted=selection)
     except PerennialError as error:
         return render_page(request, "audit.html", {**context, "wrong": error.detail}, error.status)
-    names = audit.find_display_names(db, actor, entries["items"])
+    names = audit.find_names_of_audited_ids(db, actor, entries["items"])
     rows = [(one, _format_audited_change_data(dict(one["data"]))) for one in entries["items"]]
     context |= {"rows": rows, "next_cursor": entries["next_cursor"], "names": names, "wrong": None}
     return render_page(request, "audit.html", context)

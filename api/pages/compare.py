@@ -136,7 +136,13 @@ async def show_comparison(
         return render_page(request, "compare.html", {**context, "told": None, "why": None})
     try:
         pair = await to_thread.run_sync(
-            compared_tasks.find_version_pair, db, actor, model_response["id"], a, b, number
+            compared_tasks.load_version_pair_to_compare,
+            db,
+            actor,
+            model_response["id"],
+            a,
+            b,
+            number,
         )
         kind: FlipKind = view.flips or "negative"
         look = ComparisonSelection(
@@ -144,7 +150,7 @@ async def show_comparison(
         )
 
         def compare_pair() -> ComparisonWithImages:
-            return compared_tasks.run_without_deleted_tasks(
+            return compared_tasks.compare_without_deleted_tasks(
                 db,
                 actor,
                 pair,

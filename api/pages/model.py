@@ -13,13 +13,13 @@ from api.pages.parts import forms
 from api.pages.parts.actions import list_waiting_items
 from api.pages.parts.checks import (
     describe_gate_check_limits,
-    describe_gate_comparison,
+    describe_gate_comparison_with_production,
     list_disabled_checks,
 )
 from api.pages.parts.heat import ROWS, build_accuracy_curves, build_heat_map
 from api.pages.parts.render import get_root_path, render_page
 from api.pages.parts.svg import draw_coverage_curve, draw_reliability_diagram, draw_version_tree
-from api.pages.rebase import find_rebase_to_show
+from api.pages.rebase import find_rebase_shown_on_model_page
 from api.schemas.common import ModelPath
 from core.admission import recipe_preview
 from core.contract.responses.model import ModelOut
@@ -94,7 +94,7 @@ def show_model(
         "waits": waits,
         "suggestions": suggestions,
     }
-    context["rebase"] = find_rebase_to_show(db, actor, model_response)
+    context["rebase"] = find_rebase_shown_on_model_page(db, actor, model_response)
     context |= {
         "v": view.version,
         "t": view.task,
@@ -146,7 +146,7 @@ def _load_accuracy_matrix_page_data(
         "reliability": [] if measured is None else draw_reliability_diagram(measured["bins"]),
         "coverage": "" if measured is None else draw_coverage_curve(measured.get("curve", [])),
         "production": current,
-        "checked": describe_gate_comparison(
+        "checked": describe_gate_comparison_with_production(
             None if current is None or current.number == 0 else current.gate
         ),
         "hurt": _find_forgetting_rise(by_number, production),

@@ -21,7 +21,9 @@ from core.requests.actor import Actor
 router = APIRouter(include_in_schema=False)
 
 
-def find_rebase_to_show(db: Database, actor: Actor, model: ModelOut) -> RebaseOut | None:
+def find_rebase_shown_on_model_page(
+    db: Database, actor: Actor, model: ModelOut
+) -> RebaseOut | None:
     """Return the rebase to show on a model's page, by counts alone, or None.
 
     A finished one is shown on the model that production moved to, to allow the way back.

@@ -163,7 +163,7 @@ async def check_upload(
 
 
 @router.post(PATH)
-async def process_plain_form(
+async def submit_or_check_plain_form(
     request: Request, model: ModelPath, actor: Write, service: Service
 ) -> Response:
     """Check or submit the file of a plain form."""
@@ -205,7 +205,7 @@ async def process_plain_form(
                         db, catalogue_value, actor, model_response, inputs
                     )
                 )
-                return await _check_or_submit_file(request, order, model_response, form, file)
+                return await _check_or_submit_batch_file(request, order, model_response, form, file)
     except PerennialError as error:
         if isinstance(error, InvalidRecipe):
             form.add_service_errors(error)
@@ -215,7 +215,7 @@ async def process_plain_form(
         return _render_submit_form(request, content, error.status)
 
 
-async def _check_or_submit_file(
+async def _check_or_submit_batch_file(
     request: Request,
     order: BatchSubmissionRequest,
     model: ModelOut,

@@ -55,7 +55,7 @@ async def create_webhook(request: Request, actor: Write, db: Db, settings: Confi
         (one for one in FORMATS if one == inputs.get("format")), "standard"
     )
 
-    def create_from_form() -> Response:
+    def create_webhook_from_form() -> Response:
         try:
             requested = webhooks.RequestedWebhook(url, chosen_events, model or None, chosen)
             hook = webhooks.create_webhook(db, settings, actor, requested)
@@ -69,7 +69,7 @@ async def create_webhook(request: Request, actor: Write, db: Db, settings: Confi
             return _render_webhook_list(request, db, actor, filled=filled, wrong=error)
         return _render_webhook_page(request, db, actor, hook["id"], made=hook)
 
-    return await to_thread.run_sync(create_from_form)
+    return await to_thread.run_sync(create_webhook_from_form)
 
 
 @router.get("/ui/webhooks/{webhook}")

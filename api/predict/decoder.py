@@ -16,7 +16,7 @@ from typing import Any
 
 from core.errors import Invalid, Unavailable
 from core.ingest.limits import Limits
-from core.ingest.members import write_all_bytes
+from core.ingest.members import write_all_bytes_to_descriptor
 from core.processes import helper_process
 from core.processes.messages import read_framed_message, write_framed_message
 from core.settings import Settings
@@ -140,7 +140,7 @@ class ImageDecoder:
                 process.stdin, json.dumps(self._build_decoder_header(wanted, so_far)).encode()
             )
             for data in wanted.body:
-                write_all_bytes(process.stdin.fileno(), data)
+                write_all_bytes_to_descriptor(process.stdin.fileno(), data)
             # The first message says that the process is ready: its start-up does not count as
             # decoding time.
             read_framed_message(process.stdout, _SAID_BYTES)

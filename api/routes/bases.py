@@ -139,7 +139,7 @@ async def create_base(
     db, settings, catalogue = service.db, service.settings, service.catalogue
     head = upload.check_request_head(min(MAX_BYTES, settings.max_body_bytes))
 
-    def require_base_room(length: int | None) -> None:
+    def require_storage_room_for_base(length: int | None) -> None:
         quota.require_storage_room(db, actor.owner_id, settings.max_owner_bytes, length)
 
     with upload.take_place_for_upload_in_progress():
@@ -162,7 +162,9 @@ async def create_base(
                 base_response, 201, {"Location": f"/v1/bases/{base_response['id']}"}
             )
 
-        return await upload.receive_and_commit_upload(head, require_base_room, check_and_store_base)
+        return await upload.receive_and_commit_upload(
+            head, require_storage_room_for_base, check_and_store_base
+        )
 
 
 @router.get("/v1/bases", response_model=BasePage)

@@ -61,11 +61,13 @@ async def compare_versions(
     """Compare two versions on the same held-out images: changes by task and by class."""
     db, blobs = service.db, service.blobs
     # Before the turn, so that a wrong request is refused without waiting for the work of others.
-    pair = await to_thread.run_sync(compared_tasks.find_version_pair, db, actor, model, a, b, task)
+    pair = await to_thread.run_sync(
+        compared_tasks.load_version_pair_to_compare, db, actor, model, a, b, task
+    )
 
     # Data of a task may be deleted meanwhile: then the remaining tasks are compared.
     def compare_pair() -> CompareOut:
-        return compared_tasks.run_without_deleted_tasks(
+        return compared_tasks.compare_without_deleted_tasks(
             db, actor, pair, task, lambda left: compare.compare_versions(blobs, left)
         )
 
@@ -87,7 +89,7 @@ async def compare_images(
     """List the images whose prediction flipped between two versions, with both predictions."""
     db, blobs = service.db, service.blobs
     pair = await to_thread.run_sync(
-        compared_tasks.find_version_pair, db, actor, model, flips.a, flips.b, flips.task
+        compared_tasks.load_version_pair_to_compare, db, actor, model, flips.a, flips.b, flips.task
     )
 
     def list_image_flips(left: VersionPair) -> ComparedImagePage:
@@ -96,7 +98,7 @@ async def compare_images(
         )
 
     def load_flipped_images() -> ComparedImagePage:
-        return compared_tasks.run_without_deleted_tasks(
+        return compared_tasks.compare_without_deleted_tasks(
             db, actor, pair, flips.task, list_image_flips
         )
 

@@ -74,7 +74,7 @@ class TaskImagePlace:
     index: int
 
 
-async def _build_image_place(
+async def _build_task_image_place(
     split: Annotated[Split, Path(description="Of which part")],
     i: Annotated[int, Path(ge=0, lt=2**31, description="Number of the image")],
 ) -> TaskImagePlace:
@@ -136,7 +136,7 @@ async def read_task_image(
     request: Request,
     model: ModelPath,
     n: Number,
-    image: Annotated[TaskImagePlace, Depends(_build_image_place)],
+    image: Annotated[TaskImagePlace, Depends(_build_task_image_place)],
     actor: Read,
     service: Service,
 ) -> Response:
@@ -184,11 +184,11 @@ async def read_contact_sheet(
     if matches_etag(request.headers.get("if-none-match", ""), tag):
         return _build_unchanged_response(tag)
 
-    def render_sheet_png() -> bytes:
+    def render_contact_sheet_png() -> bytes:
         with task_images.explain_errors_of_deleted_part(db, actor, model, part):
             return task_images.render_contact_sheet(blobs, part, row_numbers)
 
-    png = await service.picture_work.run_work_in_turn(actor.owner_id, render_sheet_png)
+    png = await service.picture_work.run_work_in_turn(actor.owner_id, render_contact_sheet_png)
     return _build_picture_response(png, tag)
 
 

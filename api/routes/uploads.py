@@ -131,7 +131,7 @@ def create_upload(
         )
     details, sha256 = (
         tus.get_upload_metadata(headers),
-        parse_sha256_field(tus.get_single_header(headers, "Repr-Digest"), "Repr-Digest"),
+        parse_sha256_field(tus.get_unrepeated_header(headers, "Repr-Digest"), "Repr-Digest"),
     )
     repeat = None
     if (key := idempotency.check_idempotency_key(idempotency_key)) is not None:

@@ -97,7 +97,7 @@ class BatchSubmissionRequest:
         room = settings.max_owner_bytes if takes_room else 0
         jobs = settings.max_open_jobs
         about = self.upload.db, self.actor, self.request.model
-        has_former_names = submission.check_before_upload(
+        has_former_names = submission.check_model_before_batch_upload(
             *about,
             max_open_jobs=jobs,
             max_bytes=room,

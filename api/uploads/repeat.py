@@ -86,12 +86,12 @@ class UploadIdempotency:
         """
         assert self.earlier is not None and self._request is not None
         if self.earlier.request != self._request.request:
-            raise idempotency.make_reused_key_error()
+            raise idempotency.make_reused_idempotency_key_error()
         if head.digest is not None and head.digest == self.earlier.content_sha256:
             return _build_repeated_response(self.earlier)
         # A form's digest differs with its boundary, so its file has to be compared.
         if head.digest is not None and head.boundary is None:
-            raise idempotency.make_reused_key_error()
+            raise idempotency.make_reused_idempotency_key_error()
         return None
 
     def find_response_by_body(self, whole: idempotency.IdempotentRequest | None) -> Response:
@@ -102,7 +102,7 @@ class UploadIdempotency:
         """
         assert self.earlier is not None and whole is not None
         if self.earlier.fingerprint != whole.fingerprint:
-            raise idempotency.make_reused_key_error()
+            raise idempotency.make_reused_idempotency_key_error()
         return _build_repeated_response(self.earlier)
 
     def add_file_fingerprint(self, file: ReceivedUpload) -> idempotency.IdempotentRequest | None:

@@ -79,7 +79,7 @@ def require_tus_version(headers: Headers) -> None:
     """Raise UnsupportedTusVersion if a request names another version of tus; the draft's requests name
     none.
     """
-    version = get_single_header(headers, "tus-resumable")
+    version = get_unrepeated_header(headers, "tus-resumable")
     if version not in (None, VERSION):
         raise UnsupportedTusVersion(f"Tus-Resumable is {version[:40]!r}; {VERSION} is spoken here.")
 
@@ -95,7 +95,7 @@ def require_known_extension(headers: Headers) -> None:
             )
 
 
-def get_single_header(headers: Headers, name: str) -> str | None:
+def get_unrepeated_header(headers: Headers, name: str) -> str | None:
     """Return the value of a header, or None without it. Raises Invalid if it is repeated."""
     values = headers.getlist(name)
     # Of two values, a proxy could act on one and this service on the other.
@@ -113,7 +113,7 @@ def parse_byte_count_header(headers: Headers, name: str) -> int:
     Raises:
         Invalid: it is missing, or not a number from 0 to 10^18 − 1.
     """
-    value = get_single_header(headers, name)
+    value = get_unrepeated_header(headers, name)
     if value is None or not _NUMBER.fullmatch(value):
         problem = "is missing" if value is None else f"is {value[:40]!r}"
         raise Invalid(
@@ -127,7 +127,7 @@ def get_upload_metadata(headers: Headers) -> str | None:
     """Return Upload-Metadata as it was sent: `name base64, …`. Raises Invalid if malformed or too
     long.
     """
-    value = get_single_header(headers, "Upload-Metadata")
+    value = get_unrepeated_header(headers, "Upload-Metadata")
     if not value:
         return None
     if len(value) > MAX_DETAILS:
@@ -150,7 +150,7 @@ def get_upload_metadata(headers: Headers) -> str | None:
 
 def get_upload_checksum(headers: Headers) -> PieceChecksum | None:
     """Return the checksum in Upload-Checksum, or None. Raises Invalid if it cannot be used."""
-    value = get_single_header(headers, "Upload-Checksum")
+    value = get_unrepeated_header(headers, "Upload-Checksum")
     if value is None:
         return None
     algorithm, _, text = value.partition(" ")
@@ -174,7 +174,7 @@ def is_last_piece(headers: Headers) -> bool | None:
     """Return True if the draft's Upload-Complete marks the last piece; None without it. Raises
     Invalid.
     """
-    value = get_single_header(headers, "Upload-Complete")
+    value = get_unrepeated_header(headers, "Upload-Complete")
     if value not in (None, "?0", "?1"):
         raise Invalid(
             f"Upload-Complete is {value[:40]!r}: send ?1 with the last piece, else ?0.",

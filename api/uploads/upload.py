@@ -108,7 +108,7 @@ class UploadReception:
 def make_upload_dependency(terms: UploadRules) -> Callable[..., Awaitable[UploadReception]]:
     """Return a dependency for `Depends`: an upload of a route with these terms."""
 
-    async def build_upload(
+    async def make_upload_reception(
         request: Request,
         db: Db,
         settings: Config,
@@ -118,4 +118,4 @@ def make_upload_dependency(terms: UploadRules) -> Callable[..., Awaitable[Upload
         del content_digest  # declared for the documentation; `check_request_head` reads it
         return UploadReception(request, request.state.actor, terms, db, settings, idempotency_key)
 
-    return build_upload
+    return make_upload_reception

@@ -189,7 +189,7 @@ def main() -> None:
 def _make_answer_calls(network: ExpandedNetwork, classifiers: list[BlockwiseClassifier], x: Tensor):  # type: ignore[no-untyped-def]
     def answer_with_classifiers(known: list[BlockwiseClassifier]) -> None:
         with torch.inference_mode(), use_training_precision(x.device):
-            network.compute_version_logits(x, known)
+            network.compute_logits_of_earlier_version(x, known)
 
     return lambda: answer_with_classifiers(classifiers), lambda: answer_with_classifiers(
         classifiers[-1:]

@@ -327,7 +327,7 @@ def _insert_version(session: Session, size: int, number: int) -> None:
     if number:
         cells = [("base", number), ("parent", number), *(("new", task) for task in tasks)]
         measured = [_build_measured_cell(which, number, task) for which, task in cells]
-        figures = VersionFigures(**manifest.get_set_fields())
+        figures = VersionFigures(**manifest.list_fields_that_are_set())
         store_version_measurements(
             session, model, version, NewVersionMeasurements(measured, figures, {}), set()
         )

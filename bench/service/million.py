@@ -330,7 +330,7 @@ def _list_worker_steps(side: Side) -> dict[str, Callable[[], object]]:
             db, store, settings, "snapshot", "snapshots/"
         ),
         "sweep: files of tasks": lambda: task_files.select_tasks_with_files(db),
-        "sweep: memories": lambda: sweep._delete_affected_memories(db, blobs),
+        "sweep: memories": lambda: sweep._delete_replay_data_of_deleted_tasks(db, blobs),
         "sweep: deleted models": lambda: sweep._delete_deleted_models_data(db, blobs),
         "sweep: one batch of blobs": lambda: _find_used_digests(db),
     }

@@ -126,7 +126,7 @@ def parse_whole_number(value: object, name: str) -> int:
     return value
 
 
-def parse_header_number(value: str | None, name: str) -> int:
+def parse_number_in_response_header(value: str | None, name: str) -> int:
     """Return the number in a header.
 
     Raises:

@@ -142,7 +142,7 @@ def describe_attention_item(model: str, entry: Attention | None) -> list[str]:
         return []
     settle = _format_attention_commands(model, entry)
     return [
-        replace_task_requests(entry.detail, model, entry.task),
+        replace_requests_by_task_commands(entry.detail, model, entry.task),
         *(["To go on, one of:", *settle] if settle else []),
     ]
 
@@ -210,7 +210,7 @@ def format_action_command(action: Action, model: str) -> str:
     )
 
 
-def replace_task_requests(text: str, model: str, task: int | None) -> str:
+def replace_requests_by_task_commands(text: str, model: str, task: int | None) -> str:
     """Replace the requests in a sentence about a batch by commands, as
     `replace_requests_by_commands`.
 
@@ -238,11 +238,11 @@ def replace_requests_by_commands(text: str) -> str:
     for pattern, typed in SAID:
         text = re.sub(pattern, typed, text)
 
-    def render_command(step: ApiStep) -> str | None:
+    def render_request_as_command(step: ApiStep) -> str | None:
         pattern = _find_command_of_request(step, None)
         return None if pattern is None else f"`{pattern}`"
 
-    text = replace_requests_in_sentence(text, render_command)
+    text = replace_requests_in_sentence(text, render_request_as_command)
     text = replace_query_parameters(
         text, lambda name, value: f"-o {name}={quote_shell_word(value)}"
     )

@@ -53,7 +53,7 @@ class NextTaskPredecessors:
     """Rows that decide what a model's next task starts from.
 
     Attributes:
-        head: see `core.lineage.lineage.find_next_start`.
+        head: see `core.lineage.lineage.find_version_next_task_starts_from`.
         job: the last job whose version the task will follow, see `select_last_open_job`; None
         without one.
     """
@@ -81,17 +81,17 @@ def warn_of_next_task(
     """Return warnings about learning the model's next task with a resolved recipe.
 
     Args:
-        head: see `core.lineage.lineage.find_next_start`.
+        head: see `core.lineage.lineage.find_version_next_task_starts_from`.
 
     Raises:
-        InvalidRecipe: see `warn_of_recipe_after`.
+        InvalidRecipe: see `list_warnings_of_recipe_after_task`.
     """
     last = select(Job).where(Job.id == select_last_open_job(model.id).scalar_subquery())
     before = NextTaskPredecessors(head, session.scalars(last).one_or_none())
-    return warn_of_recipe_after(session, catalogue, model, before, recipe)
+    return list_warnings_of_recipe_after_task(session, catalogue, model, before, recipe)
 
 
-def warn_of_recipe_after(
+def list_warnings_of_recipe_after_task(
     session: Session,
     catalogue: Catalogue,
     model: Model,
@@ -118,7 +118,7 @@ def list_warnings_of_next_task_start(
     """Return warnings about learning from a starting point with a resolved recipe.
 
     Raises:
-        InvalidRecipe: see `warn_of_recipe_after`.
+        InvalidRecipe: see `list_warnings_of_recipe_after_task`.
     """
     method = recipe["method"]
     hyper: Mapping[str, object] = method

@@ -89,7 +89,7 @@ def _resolve_next_recipe(
         architecture=model.architecture,
         problem=model.problem,
     )
-    head = lineage.find_next_start(session, model)
+    head = lineage.find_version_next_task_starts_from(session, model)
     ahead = describe_next_task_outlook(session, model, head)
     applied = warn_of_next_task(session, catalogue, model, head, resolved.recipe)
     return ResolvedRecipe(

@@ -200,7 +200,7 @@ def _build_class_flips(
 ) -> list[ClassFlips]:
     """Return the counts of changed predictions by class: largest net loss first."""
 
-    def rank_class_flips(number: int) -> tuple[bool, int, int, str, int]:
+    def get_sort_key_of_class_flips(number: int) -> tuple[bool, int, int, str, int]:
         class_flips = by_class[number]
         balance = class_flips.positive - class_flips.negative
         task, label = words.names[number]
@@ -213,7 +213,7 @@ def _build_class_flips(
             "task": words.names[number][0],
             **_counts_to_json(by_class[number]),
         }
-        for number in sorted(by_class, key=rank_class_flips)
+        for number in sorted(by_class, key=get_sort_key_of_class_flips)
     ]
 
 
@@ -300,7 +300,7 @@ def _find_compared_image_rows(
 def _build_compared_image(
     pair: VersionPair, predictions: TaskPredictions, row: int, words: LabelVocabulary
 ) -> ComparedImage:
-    def build_prediction_entry(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
+    def build_compared_prediction(answer: np.ndarray, probability: np.ndarray) -> GivenAnswer:
         """Return one version's prediction of an image, for a response."""
         value = float(probability[row])
         return {
@@ -314,8 +314,8 @@ def _build_compared_image(
         "task": task,
         "index": row,
         "label": words.names[int(predictions.truth[row])][1],
-        "a": build_prediction_entry(predictions.a, predictions.p_a),
-        "b": build_prediction_entry(predictions.b, predictions.p_b),
+        "a": build_compared_prediction(predictions.a, predictions.p_a),
+        "b": build_compared_prediction(predictions.b, predictions.p_b),
         "image": f"/v1/models/{pair.model}/tasks/{task}/images/held_out/{row}.png",
     }
 

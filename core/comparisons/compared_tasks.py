@@ -134,7 +134,7 @@ class LabelVocabulary:
         return number
 
 
-def find_version_pair(
+def load_version_pair_to_compare(
     db: Database, actor: Actor, model: str, a: str, b: str, task: int | None
 ) -> VersionPair:
     """Return the two versions and the tasks that both cover, or `task` alone.
@@ -183,7 +183,7 @@ def find_version_pair(
         )
 
 
-def run_without_deleted_tasks(
+def compare_without_deleted_tasks(
     db: Database,
     actor: Actor,
     pair: VersionPair,
@@ -194,7 +194,7 @@ def run_without_deleted_tasks(
     remaining tasks.
 
     Raises:
-        NotFound, Gone, PredictionsMissing: see `find_version_pair`; no task remains.
+        NotFound, Gone, PredictionsMissing: see `load_version_pair_to_compare`; no task remains.
         StoreCorrupt: a file is damaged; the message says which one and what to do.
     """
     while True:
@@ -202,7 +202,7 @@ def run_without_deleted_tasks(
             with translate_deleted_file_errors(db, actor, pair.model):
                 return use(pair)
         except StoreCorrupt:
-            remaining = find_version_pair(
+            remaining = load_version_pair_to_compare(
                 db, actor, pair.model, str(pair.a.number), str(pair.b.number), task
             )
             # The same tasks are still there, so the file is really damaged.

@@ -1,7 +1,7 @@
 """Detection of damage in a SQLite file, with the damaged tables and the remedy in words.
 
 A failing disk or a bad copy can leave a file that opens and works until a damaged page is read.
-`check_first_rows` reads a row of each table, which takes no time and finds damage with which no
+`check_first_row_of_each_table` reads a row of each table, which takes no time and finds damage with which no
 service could start; `find_database_damage` reads the whole file.
 """
 
@@ -35,7 +35,7 @@ def describe_database_damage(file: Path, findings: list[str]) -> str:
     return f"The database {file} is damaged: {'; '.join(findings)}. {REMEDY}"
 
 
-def check_first_rows(file: Path) -> list[str]:
+def check_first_row_of_each_table(file: Path) -> list[str]:
     """Read the first row of each table of a SQLite file, and return the damage found.
 
     It is empty if there is none, or no file yet.
@@ -92,7 +92,7 @@ def find_database_damage(file: Path) -> list[str]:
             raise
         # The damage is so large that the check itself fails: at least name tables that cannot be
         # read.
-        return check_first_rows(file) or [str(error)]
+        return check_first_row_of_each_table(file) or [str(error)]
 
 
 def _run_quick_check(connection: sqlite3.Connection, table: str) -> list[str]:

@@ -190,7 +190,7 @@ def _check_requested_edit(
     session: Session, model: Model, operations: Sequence[Operation]
 ) -> _CheckedEdit:
     _require_no_open_edit(session, model)
-    head = lineage.find_next_start(session, model)
+    head = lineage.find_version_next_task_starts_from(session, model)
     if head is None or head.number == 0:
         raise WrongState("The model was not taught anything yet, so there is nothing to edit.")
     if model.problem is not None:
@@ -251,7 +251,7 @@ def _choose_edit_strategy(
     """
     if _can_recompute_from_features(session, model, head, edited):
         return "recompute", edited
-    start = find_relearn_start(session, model, head, edited[0])
+    start = find_version_to_relearn_from(session, model, head, edited[0])
     again = taught[len(list_taught_tasks(start.manifest)) :]
     gone = _list_tasks_without_images(session, model, again)
     if not gone:
@@ -271,7 +271,9 @@ def _choose_edit_strategy(
     )
 
 
-def find_relearn_start(session: Session, model: Model, head: Version, first: int) -> Version:
+def find_version_to_relearn_from(
+    session: Session, model: Model, head: Version, first: int
+) -> Version:
     """Return the version from which tasks are learned again so that `first` is among them.
 
     It is the nearest ancestor of the head that was taught tasks before `first` alone, in the head's

@@ -61,7 +61,7 @@ def _read_image_paths(
     """Return the image paths by task and part, for all tasks that the newest version has learned."""
     with resources.db.read() as session:
         row = find_model(session, actor, model)
-        head = lineage.find_next_start(session, row)
+        head = lineage.find_version_next_task_starts_from(session, row)
         numbers = [] if head is None else list_taught_tasks(head.manifest)
         query = select(Task.number, Task.traces_sha256).where(
             Task.model_id == row.id,

@@ -161,12 +161,12 @@ def restore_matrix_cells(session: Session, model: Model, cells: list[EditedCell]
 def _lock_task(session: Session, model: Model, before: EditedTask) -> Task:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     task = session.scalars(query.with_for_update().execution_options(populate_existing=True)).one()
-    if describe_editable_data(task) != before.model_copy(update={"bytes": {}}):
+    if describe_task_for_edit_journal(task) != before.model_copy(update={"bytes": {}}):
         raise Invalid(f"Task {task.number} has changed while the edit was made. Send it again.")
     return task
 
 
-def describe_editable_data(task: Task) -> EditedTask:
+def describe_task_for_edit_journal(task: Task) -> EditedTask:
     """Return a task's labels, numbers and retained files, without their sizes."""
     has_train = task.train_deleted_at is None and task.data_deleted_at is None
     has_held_out = task.held_out_deleted_at is None and task.data_deleted_at is None

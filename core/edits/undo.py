@@ -43,9 +43,9 @@ def undo_edit(
             target = lineage.find_numbered_version(session, row, edit.parent)
             assert target is not None, "versions stay"
             move_origin = AliasMoveOrigin("rollback", actor.key_id, reason)
-            lineage.move_head_back(session, row, target, move_origin, now)
+            lineage.move_lineage_head_back(session, row, target, move_origin, now)
         for before in edit.journal.before:
-            _restore_task(session, row, edit, before)
+            _restore_task_before_edit(session, row, edit, before)
         record.restore_matrix_cells(session, row, edit.journal.cells)
         record.restore_reports(session, row, edit.journal.reports)
         session.execute(
@@ -96,7 +96,9 @@ def _require_edit_undoable(session: Session, model: Model, edit: Edit, now: floa
         )
 
 
-def _restore_task(session: Session, model: Model, edit: Edit, before: EditedTask) -> None:
+def _restore_task_before_edit(
+    session: Session, model: Model, edit: Edit, before: EditedTask
+) -> None:
     query = select(Task).where(Task.model_id == model.id, Task.number == before.number)
     task = session.scalars(query.with_for_update()).one()
     if task.data_deleted_at is not None:
@@ -111,7 +113,7 @@ def _restore_task(session: Session, model: Model, edit: Edit, before: EditedTask
             )
         )
     )
-    now = record.describe_editable_data(task)
+    now = record.describe_task_for_edit_journal(task)
     # A file that was deleted since is not brought back.
     files = {
         kind: former

@@ -19,7 +19,7 @@ from core.ingest.findings.contradictions import (
     describe_label_conflicts,
 )
 from core.ingest.findings.traces import ImageTraces, read_image_traces
-from core.ingest.ingest import IngestedBatch, make_pixel_reader
+from core.ingest.ingest import IngestedBatch, make_reader_of_image_pixels
 from core.lineage.standing import TaskStanding
 from core.storage import BlobStorage
 
@@ -58,9 +58,11 @@ def compare_batch_with_earlier_tasks(
     batch_traces = read_image_traces(made.traces)
     contradictions, not_compared = LabelContradictions.from_report(made.report), list[int]()
 
-    def load_earlier_picture(row: int) -> Images:
+    def load_picture_of_earlier_task(row: int) -> Images:
         # Opened only here: pictures are made of the first few contradictions alone.
-        return make_pixel_reader([open_dataset(path) for path in (made.train, made.held_out)])(row)
+        return make_reader_of_image_pixels(
+            [open_dataset(path) for path in (made.train, made.held_out)]
+        )(row)
 
     def iterate_earlier_tasks(tasks: Iterator[_TracedTask]) -> Iterator[EarlierTaskTraces]:
         together, images = list[tuple[int, ImageTraces]](), 0
@@ -82,13 +84,15 @@ def compare_batch_with_earlier_tasks(
             # In groups: all tasks at once may not fit into memory, one by one takes longer.
             if images > TOGETHER:
                 add_earlier_contradictions(
-                    contradictions, batch_traces, together, load_earlier_picture
+                    contradictions, batch_traces, together, load_picture_of_earlier_task
                 )
                 together.clear()
                 images = 0
             yield EarlierTaskTraces(task.number, traces)
         if together:
-            add_earlier_contradictions(contradictions, batch_traces, together, load_earlier_picture)
+            add_earlier_contradictions(
+                contradictions, batch_traces, together, load_picture_of_earlier_task
+            )
 
     earlier = iterate_earlier_tasks(_iterate_traced_tasks(db, model.id, before))
     data = made.report["data"]

@@ -38,7 +38,7 @@ from core.execution import snapshots
 from core.execution.held_out_features import BACKBONE, digest_feature_inputs
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
 from core.execution.totals import digest_parts_covered_by_totals as make_totals_key
-from core.execution.totals import is_covered_by_totals
+from core.execution.totals import is_part_covered_by_totals
 from core.ingest.answers import StoredTaskPredictions, decrypt_prediction_file
 from core.ingest.findings.traces import read_image_traces
 from core.jobs.fence import JobClaim, lock_claimed_job
@@ -90,7 +90,7 @@ def write_job_inputs(
             lineage.find_numbered_version(session, model, number) for number in (0, claim.parent)
         )
         assert base is not None and parent is not None, "a job starts from a version of its model"
-        tasks = lineage.read_numbered_tasks(
+        tasks = lineage.read_tasks_by_numbers(
             session, model, list_taught_tasks(parent.manifest), with_reports=False
         )
         parts = {
@@ -102,7 +102,7 @@ def write_job_inputs(
         totals = _find_totals_digest(
             model, parent, make_totals_key(parts[parent.id], numbers), job_recipe
         )
-        erased_tasks = find_erased_tasks(session, model.id)
+        erased_tasks = find_tasks_with_deleted_data(session, model.id)
         probe = read_version_measurements(session, model.id, [parent.number], {PROBE})
         report = task.report
         promise = choose_sure_threshold(session, model, parent.number)
@@ -127,7 +127,7 @@ def write_job_inputs(
             part.sha256
             for of in parts.values()
             for part in of
-            if part.deleted_at is None and (totals is None or not is_covered_by_totals(part))
+            if part.deleted_at is None and (totals is None or not is_part_covered_by_totals(part))
         ]
         # Learning from damaged parts would carry the damage into every later version.
         damage.refuse_damaged_objects(
@@ -214,7 +214,7 @@ def _list_accepted_findings(report: BatchReport) -> list[FindingKind]:
     return sorted(settled_kinds | set(report.get("settled", [])))
 
 
-def find_erased_tasks(session: Session, model_id: str) -> list[int]:
+def find_tasks_with_deleted_data(session: Session, model_id: str) -> list[int]:
     """Return the numbers of the tasks whose data was deleted."""
     query = select(Task.number).where(Task.model_id == model_id, Task.data_deleted_at.is_not(None))
     return sorted(session.execute(query).scalars())
@@ -247,7 +247,7 @@ def _fetch_parent_parts(
     if path is None:
         return fetch_version_parts(blobs, parent, parts, numbers)
     local = fetch_version_parts(
-        blobs, parent, [part for part in parts if not is_covered_by_totals(part)]
+        blobs, parent, [part for part in parts if not is_part_covered_by_totals(part)]
     )
     totals_part = LocalPart(name=TOTALS, type=TOTALS, path=path)
     return local.model_copy(update={"parts": [*local.parts, totals_part]})

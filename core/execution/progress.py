@@ -94,7 +94,7 @@ def store_job_process_events(db: Database, claim: JobClaim, events: Sequence[Job
         if newest is not before:
             newest = _add_speed_and_time_left(before, newest, now)
         if newest.phase is not None and (rows or _is_heartbeat_write_due(before, now)):
-            newest = _complete_progress(session, job, claim, before, newest, now)
+            newest = _add_costs_share_and_time_to_progress(session, job, claim, before, newest, now)
             if progress_data is None and newest.done != before.done:
                 progress_data = {"phase": newest.phase}
                 rows.append({"type": "progress", "data": progress_data})
@@ -125,7 +125,7 @@ def _is_heartbeat_write_due(before: JobProgress, now: float) -> bool:
     return before.heard_at is None or now - before.heard_at >= SIGN_S
 
 
-def _complete_progress(
+def _add_costs_share_and_time_to_progress(
     session: Session,
     job: Job,
     claim: JobClaim,
@@ -182,10 +182,14 @@ def _update_progress_by_event(
     """Return the progress after an event; a new phase restarts its counts."""
     if isinstance(event, PhaseEvent) or event.phase != progress.phase:
         carried_fields = {
-            name: value for name, value in progress.get_set_fields().items() if name in _OF_THE_JOB
+            name: value
+            for name, value in progress.list_fields_that_are_set().items()
+            if name in _OF_THE_JOB
         }
         progress = JobProgress(**carried_fields)
-    changed = {name: value for name, value in event.get_set_fields().items() if name in _FIELDS}
+    changed = {
+        name: value for name, value in event.list_fields_that_are_set().items() if name in _FIELDS
+    }
     return progress.model_copy(update=changed)
 
 

@@ -111,7 +111,7 @@ def register_snapshot(
         # A new number each time: files of a registered snapshot are never overwritten.
         number = find_next_stored_state_number(session.get_one(Job, claim.job_id).snapshot, claim)
     key = f"{build_snapshot_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
-    files = store_files_under_key(store, key, sorted(path.iterdir()))
+    files = store_files_under_key_prefix(store, key, sorted(path.iterdir()))
     hit_failpoint("snapshot-stored")
     where = {"stage": event.stage, "epoch": event.epoch, "step": event.step}
     with delete_unregistered_uploads(store, key, files), db.write() as session:
@@ -152,7 +152,7 @@ def find_next_stored_state_number(registered: StoredState | None, claim: JobClai
     )
 
 
-def store_files_under_key(
+def store_files_under_key_prefix(
     store: ObjectStorage, key: str, files: Sequence[Path]
 ) -> dict[str, tuple[str, int]]:
     """Store files under `key` followed by their names; return (SHA-256, bytes) by name.

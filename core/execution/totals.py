@@ -30,7 +30,7 @@ class StoredTaskTotals:
     path: Path
 
 
-def is_covered_by_totals(part: Part) -> bool:
+def is_part_covered_by_totals(part: Part) -> bool:
     """Return True for a part that the stored sums over all tasks include."""
     return part.type in PER_TASK and part.deleted_at is None
 
@@ -42,7 +42,7 @@ def digest_parts_covered_by_totals(parts: Iterable[Part], numbers: AncestorClass
         numbers: numbers of classes in the parts of its ancestors.
     """
     # Deleted features change the key, so that totals with them are never used again.
-    covered = [part for part in parts if is_covered_by_totals(part)]
+    covered = [part for part in parts if is_part_covered_by_totals(part)]
     named = sorted((part.name, part.sha256) for part in covered)
     places = {
         part.name: numbers.by_version[part.version_id]

@@ -193,13 +193,13 @@ def decode_batch(
         raise
     hit_failpoint("ingest-decoded")
     report = complete_first_report(archive.report, made.report)
-    advice = suggest_small_base(model.base, model.image["size"], made)
+    advice = suggest_base_for_small_images(model.base, model.image["size"], made)
     if advice:
         report["notes"] = [*report["notes"], *advice]
     return replace(made, report=report)
 
 
-def suggest_small_base(base: ModelBase, size: int, made: IngestedBatch) -> list[str]:
+def suggest_base_for_small_images(base: ModelBase, size: int, made: IngestedBatch) -> list[str]:
     """Suggest the small base, and name the seconds it saves, if most images of a batch are
     small.
     """

@@ -53,7 +53,7 @@ def find_weights_or_claim_fetching(
         return None
 
 
-def release_fetch_turn(db: Database, claim: JobClaim) -> None:
+def end_fetching_and_release_waiting(db: Database, claim: JobClaim) -> None:
     """Record that a job no longer fetches weights, and let waiting jobs look again."""
     with db.write() as session:
         session.execute(

@@ -367,12 +367,14 @@ def _build_data_report(
     )
     duplicates = find_near_duplicates(traces, same.repeated)
     report.update(
-        contradictions.find_batch_contradictions(traces, make_pixel_reader(parts), rows).to_report()
+        contradictions.find_batch_contradictions(
+            traces, make_reader_of_image_pixels(parts), rows
+        ).to_report()
     )
     return {"conflicts": report["conflicts_count"], "near_duplicates": duplicates}
 
 
-def make_pixel_reader(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images]:
+def make_reader_of_image_pixels(parts: Sequence[tuple[Images, Labels]]) -> Callable[[int], Images]:
     """Return a function from an image's row in the traces to its pixels.
 
     Args:

@@ -197,21 +197,21 @@ def copy_unpacked_archive_member(fd: int, members: ArchiveMembers, i: int, out: 
                 raise ArchiveHostile(
                     f"The entry {quote_name(name)} unpacks to more than its declared {size} bytes."
                 )
-            write_all_bytes(out, piece)
+            write_all_bytes_to_descriptor(out, piece)
             if unpacker is not None and not piece and not block:
                 break
     if unpacker is not None:
         tail = unpacker.flush()
         written += len(tail)
         if written <= size:
-            write_all_bytes(out, tail)
+            write_all_bytes_to_descriptor(out, tail)
     if written != size:
         raise ArchiveHostile(
             f"The entry {quote_name(name)} does not unpack to its declared {size} bytes."
         )
 
 
-def write_all_bytes(fd: int, data: bytes | bytearray | memoryview) -> None:
+def write_all_bytes_to_descriptor(fd: int, data: bytes | bytearray | memoryview) -> None:
     """Write all of `data` at the descriptor's position."""
     view = memoryview(data)
     while view:

@@ -163,14 +163,14 @@ def _rate_name_encoding(names: list[bytes], encoding: str) -> float:
 def _rate_name_character_likelihood(text: str, at: int, encoding: str) -> float:
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
     if encoding not in ("gbk", "cp932"):
-        return _rate_western_character(text[at], before, after)
+        return _rate_western_letter_in_name(text[at], before, after)
     is_beside_letter = any(
         neighbour.isascii() and neighbour.isalpha() for neighbour in (before, after) if neighbour
     )
-    return _rate_eastern_character(text[at], encoding) * (0.6 if is_beside_letter else 1.0)
+    return _rate_east_asian_character(text[at], encoding) * (0.6 if is_beside_letter else 1.0)
 
 
-def _rate_western_character(character: str, before: str, after: str) -> float:
+def _rate_western_letter_in_name(character: str, before: str, after: str) -> float:
     """Rate a Western character, 0 to 1.
 
     A letter is expected among others, one at a time, and no capital after a small letter.
@@ -187,7 +187,7 @@ def _rate_western_character(character: str, before: str, after: str) -> float:
     return 1.0 if neighbours else 0.4
 
 
-def _rate_eastern_character(character: str, encoding: str) -> float:
+def _rate_east_asian_character(character: str, encoding: str) -> float:
     """Rate an East Asian character, 0 to 1.
 
     Kana and characters of the first level are usual; those of other levels are rare.

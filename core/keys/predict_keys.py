@@ -188,7 +188,7 @@ def describe_key_binding(row: PredictKey, model: str, now: float) -> KeyBound:
     }
 
 
-def move_predict_keys(session: Session, goes: Model, comes: Model) -> None:
+def rebind_predict_keys_to_model(session: Session, goes: Model, comes: Model) -> None:
     """Bind the predict keys of one model to another that takes over its name.
 
     Web pages that use these keys thus keep working.

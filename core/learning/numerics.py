@@ -101,7 +101,7 @@ class NumericsSettings:
             show = warnings.showwarning
 
             def record_operation(message: Warning | str, *arguments: Any, **named: Any) -> None:
-                name = parse_reported_operation(str(message))
+                name = parse_nondeterministic_operation(str(message))
                 if name is None:
                     show(message, *arguments, **named)
                 elif name not in self.operations:
@@ -113,7 +113,7 @@ class NumericsSettings:
             yield
 
 
-def parse_reported_operation(warning: str) -> str | None:
+def parse_nondeterministic_operation(warning: str) -> str | None:
     """Return the operation that torch reports as without a deterministic kernel.
 
     Returns None for any other warning.

@@ -33,7 +33,7 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
     row = read_matrix_row(session, model.id, version.number)
     figures = compute_version_accuracy_figures(tasks, row, model.scenario)
     own_cell = row.get(version.task_number or 0)
-    rise = read_forecast_rise(session, model.id, version.number)
+    rise = read_forecast_loss_rise(session, model.id, version.number)
     comparison = read_production_comparison(session, model.id, version.number)
     job = session.get(Job, version.job_id) if version.job_id is not None else None
     metrics = GateMetrics(
@@ -43,7 +43,7 @@ def judge_version(session: Session, model: Model, version: Version) -> Verdict:
         rise,
         comparison,
         compute_confident_share(session, model, version.number),
-        read_gate_losses(session, model.id, version.number),
+        read_losses_checked_by_gate(session, model.id, version.number),
         read_feature_comparison(session, model.id, version.number),
         _read_label_doubt(session, job, version.task_number),
     )
@@ -70,7 +70,7 @@ def read_production_comparison(
     return None if measurement is None else GateProductionComparison(**measurement.detail)
 
 
-def read_gate_losses(session: Session, model_id: str, version: int) -> Losses | None:
+def read_losses_checked_by_gate(session: Session, model_id: str, version: int) -> Losses | None:
     """Return the stored counts for the checks, if the version's gate has such a check."""
     row = session.get(VersionMeasurement, (model_id, version, LOSSES, ALL_TASKS))
     return None if row is None else row.detail
@@ -102,7 +102,7 @@ def compute_confident_share(session: Session, model: Model, version: int) -> flo
     return None if sure is None or not sure["images"] else sure["covered"] / sure["images"]
 
 
-def read_forecast_rise(session: Session, model_id: str, version: int) -> float | None:
+def read_forecast_loss_rise(session: Session, model_id: str, version: int) -> float | None:
     """Return the forecast rise of the earlier tasks' mean loss.
 
     It is infinite if it was not a finite number, and None if the method makes no forecast.

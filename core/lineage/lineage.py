@@ -59,7 +59,7 @@ def find_numbered_version(session: Session, model: Model, number: int) -> Versio
     return session.scalars(query).one_or_none()
 
 
-def read_numbered_tasks(
+def read_tasks_by_numbers(
     session: Session, model: Model, numbers: Collection[int], *, with_reports: bool = True
 ) -> list[Task]:
     """Return the tasks of a model that have these numbers, in their order.
@@ -80,7 +80,7 @@ def find_lineage_head(session: Session, model: Model) -> Version:
     return head
 
 
-def find_next_start(session: Session, model: Model) -> Version | None:
+def find_version_next_task_starts_from(session: Session, model: Model) -> Version | None:
     """Return the start of the next task, or None while the model waits for its base."""
     return None if model.base_job is not None else find_lineage_head(session, model)
 
@@ -109,7 +109,7 @@ def publish_version(
     if model.production_follows and not is_promotion_withheld_for_one_class(
         session, model, version
     ):
-        point_alias(session, model, PRODUCTION, version.number, now, move_origin)
+        point_alias_to_version(session, model, PRODUCTION, version.number, now, move_origin)
 
 
 def is_promotion_withheld_for_one_class(session: Session, model: Model, version: Version) -> bool:
@@ -238,7 +238,7 @@ def promote_version(
     is_held, head = target.status == "held", model.head
     settles = is_held and _is_held_task_version(session, target)
     if target.number < head and not is_held and _is_forward_production_move(session, model, target):
-        point_alias(session, model, PRODUCTION, target.number, now, move_origin)
+        point_alias_to_version(session, model, PRODUCTION, target.number, now, move_origin)
         return []
     # A move back pins production: the next version would otherwise undo it within minutes.
     model.head, model.production_follows = target.number, settles or target.number >= head
@@ -257,7 +257,7 @@ def promote_version(
             *target.warnings,
             words.describe_overruled_gate(target, move_origin.reason or ""),
         ]
-    point_alias(session, model, PRODUCTION, target.number, now, move_origin)
+    point_alias_to_version(session, model, PRODUCTION, target.number, now, move_origin)
     passed_over = settles or (is_held and target.number > head)
     return _update_standings_after_move(
         session,
@@ -281,10 +281,10 @@ def unpin_production(
 ) -> None:
     """Move production to the lineage head, and let it follow from now on."""
     model.production_follows = True
-    point_alias(session, model, PRODUCTION, model.head, now, move_origin)
+    point_alias_to_version(session, model, PRODUCTION, model.head, now, move_origin)
 
 
-def move_head_back(
+def move_lineage_head_back(
     session: Session, model: Model, target: Version, move_origin: AliasMoveOrigin, now: float
 ) -> None:
     """Move the lineage head back to a version, and production if it followed the head.
@@ -299,7 +299,7 @@ def move_head_back(
         _update_standings_after_move(session, model, target, now, TaskStanding.ROLLED_BACK)
 
 
-def point_alias(
+def point_alias_to_version(
     session: Session, model: Model, name: str, number: int, now: float, move_origin: AliasMoveOrigin
 ) -> Alias:
     """Point an alias to a version, create it if new, and add a row of history.
@@ -341,7 +341,7 @@ def _move_latest_alias(session: Session, model: Model, version: Version, now: fl
     """Move `latest` to a version that was just published, unless a newer one is published."""
     latest = session.get(Alias, (model.id, LATEST))
     if latest is None or latest.version < version.number:
-        point_alias(session, model, LATEST, version.number, now, PUBLISH)
+        point_alias_to_version(session, model, LATEST, version.number, now, PUBLISH)
 
 
 def _is_forward_production_move(session: Session, model: Model, target: Version) -> bool:

@@ -11,7 +11,7 @@ from core.contract.pretrained import PretrainedWeights
 from core.database import owner_events
 from core.database.tables import FetchedWeights, Model, Part, Version
 from core.ids import new_id
-from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias
+from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias_to_version
 from core.packaged.packaged_base import PREFIX
 
 Origin = dict[str, RandomStart | BaseOrigin | None]
@@ -74,7 +74,7 @@ def add_version_zero(
     version = add_version_without_job(session, model, manifest, start.parts, now)
     # From here on, callers rely on both aliases (`core.lineage.outlook`).
     for alias in (LATEST, PRODUCTION):
-        point_alias(session, model, alias, 0, now, move_origin)
+        point_alias_to_version(session, model, alias, 0, now, move_origin)
     return version
 
 
@@ -109,7 +109,9 @@ def add_version_without_job(
     # The rows of parts refer to this one.
     session.flush()
     for position, part in enumerate(parts):
-        session.add(Part(version_id=version.id, position=position, **part.get_set_fields()))
+        session.add(
+            Part(version_id=version.id, position=position, **part.list_fields_that_are_set())
+        )
     return version
 
 

@@ -42,7 +42,7 @@ def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: Losses) -
     if not sizes:
         return ""
     images = sizes[0]
-    noticed = find_noticed_class_loss(limits, losses, images)
+    noticed = find_smallest_noticed_class_loss(limits, losses, images)
     # The stored list of classes is cut, so that the smallest class may be missing in it.
     counted = sum(one["images"] for one in losses["class_lost"]["classes"])
     is_same = len(sizes) == 1 and counted == losses["class_lost"]["images"]
@@ -59,7 +59,7 @@ def _describe_visible_class_loss(limits: GateLimits | GateOut, losses: Losses) -
     )
 
 
-def find_noticed_class_loss(
+def find_smallest_noticed_class_loss(
     limits: GateLimits | GateOut, losses: Losses, images: int
 ) -> int | None:
     """Return the smallest loss of one class that fails a check, while all other images stay as

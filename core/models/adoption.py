@@ -38,7 +38,7 @@ from core.files.merged import MergedTensors
 from core.files.safetensors_header import read_safetensors_header
 from core.ids import new_id
 from core.lineage import version_zero
-from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias
+from core.lineage.lineage import LATEST, PRODUCTION, AliasMoveOrigin, point_alias_to_version
 from core.lineage.standing import TaskStanding
 from core.models.first_version import keep_model_decoding
 from core.requests.actor import Actor, UseCaseTransaction
@@ -225,7 +225,7 @@ def add_versions_of_adopted_classifier(
     model.next_task = model.next_version = ADOPTED_VERSION + 1
     model.head = ADOPTED_VERSION
     for alias in (LATEST, PRODUCTION):
-        point_alias(session, model, alias, ADOPTED_VERSION, now, move_origin)
+        point_alias_to_version(session, model, alias, ADOPTED_VERSION, now, move_origin)
     size = sum(part.bytes for part in adopted.parts)
     # The bytes of the owner's own base are counted already, and the parts have little more.
     if row.owner_id == model.owner_id:

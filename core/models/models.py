@@ -263,7 +263,11 @@ def _apply_recipe_patch_to_model(
         catalogue, row.scenario, recipe, architecture=row.architecture, problem=row.problem
     )
     warnings = warn_of_next_task(
-        session, catalogue, row, lineage.find_next_start(session, row), resolved.recipe
+        session,
+        catalogue,
+        row,
+        lineage.find_version_next_task_starts_from(session, row),
+        resolved.recipe,
     )
     work = compute_job_workload(session, row, row.next_task)
     admission.check_job(catalogue, row.architecture, row.image, resolved.recipe, work)

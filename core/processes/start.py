@@ -62,7 +62,7 @@ def require_sound_database(settings: Settings) -> None:
     """Raise CannotStart if a row of a table cannot be read or the file is not a database."""
     file = find_sqlite_file(settings)
     try:
-        damage = [] if file is None else soundness.check_first_rows(file)
+        damage = [] if file is None else soundness.check_first_row_of_each_table(file)
     except sqlite3.Error:  # a full disk may prevent even reading; the first writer reports that
         return
     if file is not None and damage:

@@ -19,7 +19,7 @@ from core.database.measurements import ADVICE, ALL_TASKS, MeasurementRow
 from core.database.tables import Job, Model, Task, Version, VersionMeasurement, VersionTaskResult
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.lineage import read_numbered_tasks
+from core.lineage.lineage import read_tasks_by_numbers
 from core.lineage.row import read_matrix_row
 from core.packaged import imagenet_base
 from core.publishing.confused_pairs import ConfusedPair
@@ -150,7 +150,7 @@ def _find_version_problems(
 ) -> list[_ModelProblem]:
     """Return all problems of a version, the one whose remedy helps most first."""
     conditions: list[_ModelProblem] = []
-    tasks = read_numbered_tasks(
+    tasks = read_tasks_by_numbers(
         session, model, list_taught_tasks(version.manifest), with_reports=False
     )
     last = _read_last_accuracies(session, model, version)

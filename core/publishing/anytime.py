@@ -57,7 +57,7 @@ def register_best_state(db: Database, store: ObjectStorage, claim: JobClaim, pat
         tasks = list_taught_tasks_after_learning(parent.manifest, task.number)
     number = snapshots.find_next_stored_state_number(registered, claim)
     key = f"{build_anytime_prefix(claim.job_id)}{claim.fence:08d}-{number:06d}/"
-    files = snapshots.store_files_under_key(store, key, [part.path for part in result.parts])
+    files = snapshots.store_files_under_key_prefix(store, key, [part.path for part in result.parts])
     described = []
     for part in result.parts:
         sha256, size = files[part.path.name]
@@ -69,7 +69,7 @@ def register_best_state(db: Database, store: ObjectStorage, claim: JobClaim, pat
     content = content.model_copy(update={"anytime": state})
     # Last, since it lists the digests of the parts.
     (path / MANIFEST).write_text(json.dumps(content.to_json(), ensure_ascii=False))
-    files |= snapshots.store_files_under_key(store, key, [path / MANIFEST])
+    files |= snapshots.store_files_under_key_prefix(store, key, [path / MANIFEST])
     with snapshots.delete_unregistered_uploads(store, key, files), db.write() as session:
         job = lock_claimed_job(session, claim)
         job.anytime = StoredAnytimeState(

@@ -13,7 +13,7 @@ from core.files.safetensors_header import read_safetensors_header
 from core.jobs.fence import JobClaim
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.judgement import read_forecast_rise
+from core.lineage.judgement import read_forecast_loss_rise
 from core.lineage.row import read_matrix_row
 from core.publishing import negative_flips
 from core.publishing.negative_flips import ProductionComparison
@@ -87,7 +87,7 @@ def _describe_trial_version(
     figures = compute_version_accuracy_figures(
         list_taught_tasks(version.manifest), row, model.scenario
     )
-    rise = read_forecast_rise(session, model.id, version.number)
+    rise = read_forecast_loss_rise(session, model.id, version.number)
     gate = version.gate
     return TrialFigures(
         score=made.folder.document.score,

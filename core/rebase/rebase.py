@@ -93,7 +93,7 @@ def begin_rebase(
     with db.read() as session:
         old = find_model(session, actor, model)
         require_classification_model(old, "Rebases")
-        fields = _build_new_model_request(session, actor, old, given)
+        fields = _build_rebased_model_request(session, actor, old, given)
         size = _sum_task_bytes(old, _list_retained_tasks(session, old))
     checked = _check_rebased_model(resources.catalogue, fields, old, limits.admission)
     requested = _keep_decoding_of_old_model(checked, old)
@@ -167,7 +167,7 @@ def _require_rebasable(session: Session, old: Model) -> None:
         )
 
 
-def _build_new_model_request(
+def _build_rebased_model_request(
     session: Session, actor: Actor, old: Model, given: RebaseRequest
 ) -> NewModel:
     """Return the request that would create the new model."""

@@ -18,7 +18,7 @@ from core.database import owner_events
 from core.database.session import Database
 from core.database.tables import Model
 from core.errors import WrongState
-from core.keys.predict_keys import move_predict_keys
+from core.keys.predict_keys import rebind_predict_keys_to_model
 from core.lineage.lineage import PRODUCTION
 from core.models.new_model import require_free_name
 from core.rebase.rebase import find_free_name
@@ -172,7 +172,7 @@ def _swap_names(
         require_free_name(session, comes.owner_id, name)
     comes.name = name
     if goes.deleted_at is None:
-        move_predict_keys(session, goes, comes)
+        rebind_predict_keys_to_model(session, goes, comes)
     new.rebased_at = None if is_back else now
     session.flush()
     plan = make_rebase_plan(session, old, new)

@@ -18,7 +18,7 @@ from core.errors import NotFound
 from core.ingest.answers import StoredTaskPredictions
 from core.lineage import words
 from core.lineage.coverage import list_taught_tasks
-from core.lineage.lineage import PRODUCTION, find_numbered_version, read_numbered_tasks
+from core.lineage.lineage import PRODUCTION, find_numbered_version, read_tasks_by_numbers
 from core.lineage.standing import TaskStanding, read_open_task_states, read_task_standings
 from core.requests.actor import Actor, find_model
 
@@ -176,7 +176,7 @@ def make_rebase_plan(session: Session, old: Model, new: Model) -> RebasePlan:
     if old.deleted_at is not None:
         text = f"Model {old.name!r} was deleted: there is nothing to compare with any more."
         return RebasePlan(*sides, [], new.rebased_at, [text])
-    tasks = read_numbered_tasks(session, old, _list_taught_tasks(old_version))
+    tasks = read_tasks_by_numbers(session, old, _list_taught_tasks(old_version))
     twins = _find_tasks_by_archive(
         session, new, {task.sha256 for task in tasks}, _list_taught_tasks(new_version)
     )

@@ -12,7 +12,7 @@ from core.contract.responses.audit import AuditData, AuditOut, AuditPage
 from core.database.session import Database
 from core.database.tables import AuditEntry, Key, Model, Owner
 from core.ids import is_id
-from core.requests.actor import Actor, find_model, is_valid_key, make_expired_key_error
+from core.requests.actor import Actor, find_model, is_valid_key, make_key_expired_meanwhile_error
 from core.requests.pages import ListPage, decode_cursor, read_query_page
 from core.requests.times import format_rfc3339
 
@@ -94,7 +94,7 @@ def record_audit_entry(session: Session, actor: Actor, entry: AuditedChange, now
     if entry.action == LOG_OUT or actor.key_id is None:
         session.add(AuditEntry(**row))
     elif not _add_audit_row_if_key_valid(session, row, is_valid_key(actor.key_id, now)):
-        raise make_expired_key_error()
+        raise make_key_expired_meanwhile_error()
 
 
 def _add_audit_row_if_key_valid(
@@ -133,7 +133,9 @@ def list_audit(
         }
 
 
-def find_display_names(db: Database, actor: Actor, rows: Sequence[AuditOut]) -> dict[str, str]:
+def find_names_of_audited_ids(
+    db: Database, actor: Actor, rows: Sequence[AuditOut]
+) -> dict[str, str]:
     """Return display names by id, of keys with their owners and of models that have a name."""
     keys, models = (
         {row["key"] for row in rows if row["key"]},

@@ -98,7 +98,7 @@ def digest_request_for_idempotency(*parts: str | None) -> str:
     return digest.hexdigest()
 
 
-def make_reused_key_error() -> IdempotencyMismatch:
+def make_reused_idempotency_key_error() -> IdempotencyMismatch:
     """Return the error for a key that was used with another request."""
     return IdempotencyMismatch(
         "This Idempotency-Key was used with another request: take a new key for a new request."
@@ -133,7 +133,7 @@ def find_earlier_response(
             return None
         raise build_request_in_progress_error()
     if row.fingerprint != request.fingerprint:
-        raise make_reused_key_error()
+        raise make_reused_idempotency_key_error()
     return _build_replayed_response(row)
 
 

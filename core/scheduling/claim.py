@@ -52,7 +52,7 @@ __all__ = [
     "reject_job",
     "renew_lease",
     "requeue_after_out_of_memory",
-    "requeue_or_fail",
+    "requeue_or_fail_job",
     "take_back_expired_jobs",
     "take_back_worker_jobs",
 ]
@@ -285,7 +285,9 @@ def complete_pause_or_cancellation(db: Database, claim: JobClaim) -> JobState:
         )
 
 
-def requeue_or_fail(db: Database, claim: JobClaim, error: str, *, counts: bool = True) -> JobState:
+def requeue_or_fail_job(
+    db: Database, claim: JobClaim, error: str, *, counts: bool = True
+) -> JobState:
     """Queue a job again whose attempt died, or fail it at the third strike.
 
     Args:

@@ -414,7 +414,7 @@ def find_classes_without_test_images(
     return [{"task": task, "class": label} for (_, label), task in missing.items()]
 
 
-def compute_last_stage_figures(
+def compute_figures_of_newest_version(
     stages: LineageAccuracyMatrix,
     per_class: ClassCells | None = None,
     joint: Sequence[float | None] | None = None,

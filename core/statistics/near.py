@@ -290,7 +290,11 @@ def _call_with_near_duplicate_pairs(
     Returns:
         True if no pair was missed.
     """
-    iter_pairs = _iterate_pairs_within if left.all() and right.all() else _iterate_pairs_across
+    iter_pairs = (
+        _iterate_row_pairs_of_equal_keys
+        if left.all() and right.all()
+        else _iterate_row_pairs_across_groups
+    )
     complete = True
     for key in _iterate_hash_band_values(hashes):
         # A pair with several bands in common comes up once for each of them.
@@ -311,7 +315,7 @@ _Pairs = Iterator[tuple[Rows, Rows] | None]
 """Pairs of rows to compare, some at a time; None, at the end, where `COMPARISONS` cuts them off."""
 
 
-def _iterate_pairs_within(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
+def _iterate_row_pairs_of_equal_keys(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
     """Pair each row with all rows of its key: [N] keys of one band."""
     window = max(1, COMPARISONS // (BANDS * max(1, len(key))))
     order = np.argsort(key, kind="stable")
@@ -329,7 +333,7 @@ def _iterate_pairs_within(key: Rows, *_: npt.NDArray[np.bool_]) -> _Pairs:
         yield order[same], order[same + step]
 
 
-def _iterate_pairs_across(
+def _iterate_row_pairs_across_groups(
     key: Rows, left: npt.NDArray[np.bool_], right: npt.NDArray[np.bool_]
 ) -> _Pairs:
     """Yield pairs of rows with the same key: one of `left`, the other of `right`.

@@ -50,7 +50,7 @@ class DetectableLoss:
 @lru_cache(maxsize=256)
 def find_detectable_loss(images: int, limit: float) -> DetectableLoss:
     """Return the loss that `images` held-out images reveal, and the number for half of it."""
-    loss = find_visible_loss(images, limit)
+    loss = find_smallest_visible_loss(images, limit)
     # A loss that the gains and the limit nearly cancel is not detected with any number of images.
     goal = max(limit + 2 * GAINED, (1.0 if loss is None else loss) / 2)
     # No number of images reveals a notably smaller loss.
@@ -59,10 +59,10 @@ def find_detectable_loss(images: int, limit: float) -> DetectableLoss:
     needed = _find_revealing_image_count(goal, limit, images)
     if needed is None:
         return DetectableLoss(images, loss, None, None)
-    return DetectableLoss(images, loss, needed - images, find_visible_loss(needed, limit))
+    return DetectableLoss(images, loss, needed - images, find_smallest_visible_loss(needed, limit))
 
 
-def find_visible_loss(images: int, limit: float, gained: float = GAINED) -> float | None:
+def find_smallest_visible_loss(images: int, limit: float, gained: float = GAINED) -> float | None:
     """Return the smallest share of lost images that is detected, in steps of 0.001, or None."""
     images = min(images, _MOST_IMAGES)
     # The probability rises with the loss, so that bisection finds the smallest one.

@@ -104,7 +104,7 @@ def read_model_and_tasks(
     last_job = Job.id == select_last_open_job(Model.id).scalar_subquery()
     query = select(Model, Version, Job).outerjoin(Version, head).outerjoin(Job, last_job)
     row, version, job = find_model_row(session, actor, model, query)
-    # As `core.lineage.lineage.find_next_start`: without its base, a model has no version yet.
+    # As `core.lineage.lineage.find_version_next_task_starts_from`: without its base, a model has no version yet.
     before = NextTaskPredecessors(None if row.base_job is not None else version, job)
     mine = Task.model_id == row.id
     sums = select(func.sum(Task.n_train), func.sum(Task.n_held_out)).where(mine).subquery()

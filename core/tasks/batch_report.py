@@ -132,14 +132,14 @@ def list_batch_warnings(
     """
     batch = set(compared.new)
 
-    def merge_advice(label: str, similar: str) -> str:
+    def describe_merge_of_similar_classes(label: str, similar: str) -> str:
         # Only models of this scenario can be edited so.
         return words.describe_class_merge(model, label, similar) if scenario == "class" else ""
 
     sentences = [
         f"The class {quote_name(label)} is new, and looks like {quote_name(similar)}, which "
         + ("is in this batch too: " if similar in batch else "the model knows: ")
-        + f"if they are one class, give them one name.{merge_advice(label, similar)}"
+        + f"if they are one class, give them one name.{describe_merge_of_similar_classes(label, similar)}"
         for label, similar in compared.look_alike[:_MOST_WARNINGS]
     ]
     more = len(compared.look_alike) - len(sentences)

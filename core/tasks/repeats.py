@@ -61,7 +61,9 @@ class EqualTask:
         return self.standing in ANSWERS or self.is_held
 
 
-def find_same_batches(session: Session, model: Model, sent: BatchIdentity) -> list[EqualTask]:
+def find_tasks_with_same_content(
+    session: Session, model: Model, sent: BatchIdentity
+) -> list[EqualTask]:
     """Return the tasks of a model with the content of a batch, ranked; the caller holds the model's
     row.
     """

@@ -117,7 +117,7 @@ def retry_job(
             again = RelearnRequest(
                 session, actor, catalogue, model, task, job, override, now, limits.admission
             )
-            fresh = _retry_task(again)
+            fresh = _relearn_task_by_new_job(again)
             session.flush()
             quota.require_added_job_allowed(session, model.owner_id, limits.max_open_jobs)
             return build_job_response(session, fresh), True
@@ -159,7 +159,7 @@ def _retry_without_task(
     )
 
 
-def _retry_task(again: RelearnRequest) -> Job:
+def _relearn_task_by_new_job(again: RelearnRequest) -> Job:
     task, job = again.task, again.job
     if task.standing == TaskStanding.LEARNED:
         raise WrongState(
@@ -183,11 +183,11 @@ def _retry_task(again: RelearnRequest) -> Job:
             extra={"state": str(job.state)},
         )
     find_next_job_state(job.state, JobAction.RETRY)
-    _requeue_job(again)
+    _requeue_job_with_present_recipe(again)
     return job
 
 
-def _requeue_job(again: RelearnRequest) -> None:
+def _requeue_job_with_present_recipe(again: RelearnRequest) -> None:
     """Queue the job itself again, under the present recipe and gate of its model."""
     session, model, job = again.session, again.model, again.job
     before = job.state
@@ -300,7 +300,11 @@ def _resolve_relearn_recipe(again: RelearnRequest, patch: RecipePatch) -> Recipe
         problem=model.problem,
     ).recipe
     warn_of_next_task(
-        session, again.catalogue, model, lineage.find_next_start(session, model), recipe
+        session,
+        again.catalogue,
+        model,
+        lineage.find_version_next_task_starts_from(session, model),
+        recipe,
     )
     work = compute_job_workload(session, model, task.number)
     again.admission.check_job(again.catalogue, model.architecture, model.image, recipe, work)

@@ -15,7 +15,7 @@ from sqlalchemy import exists, select
 from sqlalchemy.orm import Session
 
 from core.admission.admission import ANY, AdmissionLimits, JobWorkload
-from core.admission.applicability import warn_of_recipe_after
+from core.admission.applicability import list_warnings_of_recipe_after_task
 from core.contract.catalogue import Catalogue
 from core.contract.patch import RecipePatch
 from core.contract.reports.report import Report
@@ -81,7 +81,7 @@ Add = Callable[[Session, LockedModel], SentBatch[Answer]]
 """Function that adds the rows of an accepted batch to a locked model."""
 
 
-def check_before_upload(
+def check_model_before_batch_upload(
     db: Database,
     actor: Actor,
     model: str,
@@ -219,7 +219,11 @@ class BatchSubmission:
         # Tasks are added under the lock of their model, and `next_task` rises with each: if it has
         # not changed, there is still none with the same content where there was none.
         is_first = is_same and not there.same
-        same = [] if is_first else repeats.find_same_batches(session, model, self.batch.sent)
+        same = (
+            []
+            if is_first
+            else repeats.find_tasks_with_same_content(session, model, self.batch.sent)
+        )
         repeated = self._respond_to_repeat(session, model, same, now)
         if repeated is not None:
             return repeated
@@ -292,7 +296,7 @@ class BatchSubmission:
             if replay is not None:
                 return build_repeated_response(replay)
             model = find_model(session, self.actor, self.model, lock=True)
-            same = repeats.find_same_batches(session, model, self.batch.sent)
+            same = repeats.find_tasks_with_same_content(session, model, self.batch.sent)
             response = self._respond_to_repeat(session, model, same, now)
             if response is None:
                 return None
@@ -487,7 +491,9 @@ class BatchSubmission:
         model, recipe = past.model, resolved.recipe
         work = JobWorkload(max(1, model.next_task), past.learned + self.batch.directory.n_train)
         self.admission.check_job(self.catalogue, model.architecture, model.image, recipe, work)
-        return warn_of_recipe_after(session, self.catalogue, model, past.before, recipe)
+        return list_warnings_of_recipe_after_task(
+            session, self.catalogue, model, past.before, recipe
+        )
 
     def _warn_of_repeats(self, same: Sequence[EqualTask], expected_s: float | None) -> list[str]:
         """Return the warnings about a repeated batch that is learned all the same."""

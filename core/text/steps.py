@@ -35,7 +35,7 @@ _HOLE = re.compile(r"\{(\w+)\}")
 _MAYBE = re.compile(r" \[([^\]]+)\]")
 
 
-def _quote_value(value: object) -> str:
+def _quote_step_value(value: object) -> str:
     return shlex.quote(str(value))
 
 
@@ -185,7 +185,7 @@ class ApiStep:
         return text
 
     def format_as_command(
-        self, word: Callable[[object], str] = _quote_value, model: str | None = None
+        self, word: Callable[[object], str] = _quote_step_value, model: str | None = None
     ) -> str | None:
         """Return `perennial jobs retry job_1 --recipe '{…}'`; None if no command makes it.
 
@@ -211,7 +211,7 @@ class ApiStep:
         if unknown or is_empty or any(str(value).startswith("@") for value in values.values()):
             return None
 
-        def fill_placeholder(hole: re.Match[str]) -> str:
+        def fill_path_placeholder(hole: re.Match[str]) -> str:
             value = values.get(hole[1])
             if value is None or value == LEFT_OPEN:
                 return WHY if hole[1] == "reason" else hole[1].upper()
@@ -219,14 +219,14 @@ class ApiStep:
                 return " ".join(word(str(name)) for name in value)
             return word(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
-        def drop_unfilled_option(chunk: re.Match[str]) -> str:
+        def drop_option_without_value(chunk: re.Match[str]) -> str:
             return (
                 f" {chunk[1]}"
                 if all(values.get(name) is not None for name in _HOLE.findall(chunk[1]))
                 else ""
             )
 
-        return f"perennial {_HOLE.sub(fill_placeholder, _MAYBE.sub(drop_unfilled_option, operation.command))}"
+        return f"perennial {_HOLE.sub(fill_path_placeholder, _MAYBE.sub(drop_option_without_value, operation.command))}"
 
     def get_button_label(self) -> str | None:
         """Return the label of the button or link that makes the request; None if no page has

@@ -20,7 +20,7 @@ class MeasuredTrial:
     seconds: float
 
     @property
-    def cost(self) -> tuple[int, int, float, int]:
+    def tie_breaking_costs(self) -> tuple[int, int, float, int]:
         """Costs by which equally good candidates are ordered; the number decides at last."""
         return self.figures.images, self.figures.bytes, self.seconds, self.number
 
@@ -35,7 +35,8 @@ def choose_best_candidate(candidates: Sequence[MeasuredTrial]) -> MeasuredTrial:
     best = max(scored, key=lambda each: (_get_score_value(each), -each.number))
     bound = _get_score_value(best) - _get_score_error(best)
     return min(
-        (each for each in scored if _get_score_value(each) >= bound), key=lambda each: each.cost
+        (each for each in scored if _get_score_value(each) >= bound),
+        key=lambda each: each.tie_breaking_costs,
     )
 
 

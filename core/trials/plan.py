@@ -93,7 +93,7 @@ def plan_trials(
         return _find_trial_candidates(catalogue, model, batch, check)
     planned = _plan_listed_trials(catalogue, model, asked.recipes, check)
     for number, trial in enumerate(planned, start=1):
-        if source == "left-out" and not has_left_out_answers(
+        if source == "left-out" and not computes_left_out_predictions(
             trial.resolved_recipe.recipe["method"], batch.is_first
         ):
             raise _make_error(
@@ -106,7 +106,7 @@ def plan_trials(
     return planned
 
 
-def has_left_out_answers(method: Mapping[str, Any], is_first: bool) -> bool:
+def computes_left_out_predictions(method: Mapping[str, Any], is_first: bool) -> bool:
     """Return True if a method computes exact left-out answers of images that it learns.
 
     Args:
@@ -181,7 +181,7 @@ def _find_trial_candidates(
         except (InvalidRecipe, JobTooLarge):
             continue
         method = trial.resolved_recipe.recipe["method"]
-        is_comparable = model.selection or has_left_out_answers(method, batch.is_first)
+        is_comparable = model.selection or computes_left_out_predictions(method, batch.is_first)
         is_known = any(
             trial.resolved_recipe.recipe == known.resolved_recipe.recipe for known in planned
         )

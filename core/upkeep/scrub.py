@@ -161,7 +161,7 @@ class Scrubber:
         while True:
             with self._db.read() as session:
                 batch = _read_next_objects(session, self._cursor)
-                marked = _find_marked_keys(session, [named.key for named in batch])
+                marked = _find_keys_marked_as_damaged(session, [named.key for named in batch])
             for named in batch:
                 self._check_object(named, named.key in marked)
                 self._cursor = named.key
@@ -295,7 +295,7 @@ def _find_referenced_object(session: Session, key: str) -> _ReferencedObject | N
     return None if archive is None else _ReferencedObject(key, archive)
 
 
-def _find_marked_keys(session: Session, keys: list[str]) -> set[str]:
+def _find_keys_marked_as_damaged(session: Session, keys: list[str]) -> set[str]:
     """Return those keys that are marked as damaged."""
     return (
         set(session.scalars(select(DamagedObject.key).where(DamagedObject.key.in_(keys))))

@@ -116,8 +116,8 @@ def build_sweep_steps(
         "file before an edit that can no longer be undone": lambda: _delete_expired_edit_files(
             db, blobs
         ),
-        "memory with images of a task whose data was deleted": lambda: _delete_affected_memories(
-            db, blobs
+        "memory with images of a task whose data was deleted": lambda: (
+            _delete_replay_data_of_deleted_tasks(db, blobs)
         ),
         "expired download": lambda: _delete_expired_downloads(db, blobs, settings),
         "file of a deleted model": lambda: _delete_deleted_models_data(db, blobs),
@@ -279,7 +279,7 @@ _DELETED_TASKS = (
 """Tasks whose data was deleted, in models with older memories."""
 
 
-def _delete_affected_memories(db: Database, blobs: BlobStorage) -> None:
+def _delete_replay_data_of_deleted_tasks(db: Database, blobs: BlobStorage) -> None:
     """Delete replay buffers and exemplars of versions older than the deletion of a task's data.
 
     The next version is made without its images. Older versions lose theirs when no job can start

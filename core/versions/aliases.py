@@ -104,7 +104,9 @@ def set_alias(
             if count >= MAX_ALIASES:
                 raise Invalid(f"A model may have {MAX_ALIASES} aliases.")
         move_origin = AliasMoveOrigin("set", actor.key_id, decision.reason)
-        moved = lineage.point_alias(session, row, alias, version, db.now(session), move_origin)
+        moved = lineage.point_alias_to_version(
+            session, row, alias, version, db.now(session), move_origin
+        )
         previous = None if current is None else current.version
         _record_move_in_audit(
             session, actor, row, _AliasMove(moved, previous, move_origin), db.now(session)
@@ -150,7 +152,7 @@ def roll_alias_back(
         if alias == PRODUCTION:
             return _move_production(session, db, actor, row, target, move_origin)
         previous = current.version
-        moved = lineage.point_alias(
+        moved = lineage.point_alias_to_version(
             session, row, alias, target.number, db.now(session), move_origin
         )
         _record_move_in_audit(

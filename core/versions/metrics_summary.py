@@ -159,7 +159,7 @@ def build_version_summary(
     classes = {number: list(task.classes) for number, task in tasks.items()}
     ever = {task for (_, task), (_, total) in first.items() if total}
     return {
-        **matrix.compute_last_stage_figures(stages, per_class),
+        **matrix.compute_figures_of_newest_version(stages, per_class),
         **_build_stage_figures(recorded, lineage[1:]),
         **_build_version_figures(session, model, version, recorded["knn_probe"].get(version)),
         "sure": choose_sure_threshold(session, model, version),

@@ -52,12 +52,12 @@ def build_chat_body(format: str, payload: WebhookPayload, public_url: str = "") 
     Raises:
         KeyError: there is no such format.
     """
-    message = _WRITERS[format](describe_event_in_words(payload, public_url))
+    message = _WRITERS[format](build_chat_message_of_event(payload, public_url))
     # Names may contain lone surrogates, which UTF-8 cannot encode.
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def describe_event_in_words(payload: WebhookPayload, public_url: str = "") -> ChatMessage:
+def build_chat_message_of_event(payload: WebhookPayload, public_url: str = "") -> ChatMessage:
     """Return a payload as a message in words."""
     data, name = payload["data"], payload["data"].get("name", "")
     if payload["type"] == TEST:

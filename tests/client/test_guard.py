@@ -23,7 +23,7 @@ from perennial.guard import (
     drop_unsafe_header_value,
     escape_json_text,
     make_safe_filename,
-    parse_header_number,
+    parse_number_in_response_header,
     parse_whole_number,
     quote_shell_word,
     require_same_origin,
@@ -121,7 +121,7 @@ def test_parts_of_a_path_and_numbers_are_nothing_else() -> None:
     assert build_api_path("models", "a/b?c", "versions", 1) == "/v1/models/a%2Fb%3Fc/versions/1"
     assert (
         parse_whole_number(3, "version"),
-        parse_header_number("10", "Length"),
+        parse_number_in_response_header("10", "Length"),
         drop_unsafe_header_value('"tag"'),
     ) == (
         3,

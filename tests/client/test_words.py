@@ -15,7 +15,7 @@ from perennial.words import (
     format_duration,
     locate_lost_images,
     replace_requests_by_commands,
-    replace_task_requests,
+    replace_requests_by_task_commands,
 )
 
 SUSPECTS = (
@@ -34,7 +34,7 @@ SUSPECTS = (
 def test_a_finding_names_the_command_that_lists_its_images(
     model: str, task: int | None, told: str
 ) -> None:
-    assert replace_task_requests(SUSPECTS, model, task) == (
+    assert replace_requests_by_task_commands(SUSPECTS, model, task) == (
         f"It looks like cat. Look at them: {told}, and pictures on the task's page."
     )
 

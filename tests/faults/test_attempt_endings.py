@@ -228,7 +228,7 @@ def test_the_outcome_is_reported_when_the_database_is_back(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
-    requeue = claims.requeue_or_fail
+    requeue = claims.requeue_or_fail_job
 
     def out_twice(*given: Any, **named: Any) -> Any:
         said.append("requeue")
@@ -236,7 +236,7 @@ def test_the_outcome_is_reported_when_the_database_is_back(
             raise GONE
         return requeue(*given, **named)
 
-    monkeypatch.setattr(attempts.claims, "requeue_or_fail", out_twice)
+    monkeypatch.setattr(attempts.claims, "requeue_or_fail_job", out_twice)
     monkeypatch.setattr(attempts, "REPORT_FIRST_S", 0.01)
     job = run(GONE)
     assert (job.state, job.strikes, len(said)) == ("queued", 0, 3)

@@ -168,9 +168,9 @@ def find_licence_name(distribution: metadata.Distribution) -> str:
         ValueError: its metadata does not say, and neither does `CORRECTED`.
     """
     fields = distribution.metadata
-    stated = _read_metadata_field(distribution, "License-Expression") or _read_metadata_field(
-        distribution, "License"
-    )
+    stated = _read_package_metadata_field(
+        distribution, "License-Expression"
+    ) or _read_package_metadata_field(distribution, "License")
     classified = [
         one.rpartition(" :: ")[2]
         for one in fields.get_all("Classifier") or ()
@@ -190,7 +190,7 @@ def find_licence_name(distribution: metadata.Distribution) -> str:
     )
 
 
-def _read_metadata_field(distribution: metadata.Distribution, name: str) -> str:
+def _read_package_metadata_field(distribution: metadata.Distribution, name: str) -> str:
     """Return a field of the metadata, or "" if it is missing."""
     fields = distribution.metadata
     return str(fields[name]).strip() if name in fields else ""
@@ -199,7 +199,7 @@ def _read_metadata_field(distribution: metadata.Distribution, name: str) -> str:
 def find_distribution_homepage(distribution: metadata.Distribution) -> str:
     """Return the address of a distribution's project, or "" if it names none."""
     fields = distribution.metadata
-    home = _read_metadata_field(distribution, "Home-page")
+    home = _read_package_metadata_field(distribution, "Home-page")
     if home:
         return home
     urls = dict(re.split(r",\s*", one, maxsplit=1) for one in fields.get_all("Project-URL") or ())

@@ -97,7 +97,7 @@ def _choose_table_surface(rng: Rng) -> Callable[[Points], Colours]:
     other = np.clip(base * rng.uniform(0.55, 0.85), 0, 1)
     angle, width = rng.uniform(0, np.pi), rng.uniform(0.25, 0.6)
 
-    def compute_surface_shade(p: Points) -> Values:
+    def compute_table_surface_shade(p: Points) -> Values:
         x = np.cos(angle) * p[:, 0] + np.sin(angle) * p[:, 2]
         z = np.cos(angle) * p[:, 2] - np.sin(angle) * p[:, 0]
         turned = np.stack((x, np.zeros_like(x), z), 1).astype(np.float32)
@@ -110,7 +110,7 @@ def _choose_table_surface(rng: Rng) -> Callable[[Points], Colours]:
         return noise.sum_noise_octaves(turned, 2.5) * (1.0 if kind == "stone" else 0.15)
 
     def compute_surface_colour(p: Points) -> Colours:
-        share = compute_surface_shade(p)[:, None]
+        share = compute_table_surface_shade(p)[:, None]
         return convert_to_floats(base * (1 - share) + other * share)
 
     return compute_surface_colour

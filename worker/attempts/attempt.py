@@ -428,7 +428,7 @@ class JobAttempt:
 
     def _requeue_attempt(self, cause: str, error: str, *, counts: bool) -> None:
         state = self._report_outcome(
-            lambda: claims.requeue_or_fail(self._tools.db, self._claim, error, counts=counts)
+            lambda: claims.requeue_or_fail_job(self._tools.db, self._claim, error, counts=counts)
         )
         log.warning("attempt lost", cause=cause, reason=error, state=str(state), counts=counts)
         _count_attempt_end("failed" if state is JobState.FAILED else "requeued", cause)

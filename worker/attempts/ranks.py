@@ -87,14 +87,14 @@ def main(arguments: list[str]) -> int:
     if int(os.environ["RANK"]) > 0:
         os.close(events)
         return _run_follower_rank(spec_path)
-    from core.learning.training.child import run_with_event_output
+    from core.learning.training.child import run_and_report_events
     from core.learning.training.control import PipeControl
     from worker.attempts.job_points import hit_event_failpoint
 
     def run_first_rank(emit: Emit) -> None:
         _run_job_share_of_rank(spec_path, emit, PipeControl(CONTROL_FD))
 
-    return run_with_event_output(events, hit_event_failpoint, run_first_rank)
+    return run_and_report_events(events, hit_event_failpoint, run_first_rank)
 
 
 def _run_follower_rank(spec_path: str) -> int:

@@ -55,7 +55,7 @@ class JobEventRecorder:
         """
         self._count_trained_images(events)
         # Added before the write, so that an outage loses nothing.
-        self._kept += [self._add_inspection_duration(event) for event in events]
+        self._kept += [self._add_duration_of_inspection_phase(event) for event in events]
         try:
             progress.store_job_process_events(self._db, self._claim, self._kept)
         except SQLAlchemyError as error:
@@ -81,7 +81,7 @@ class JobEventRecorder:
                     telemetry.TRAINING_SECONDS.inc(now - self._trained[1])
                 self._trained = event.images, now
 
-    def _add_inspection_duration(self, event: JobEvent) -> JobEvent:
+    def _add_duration_of_inspection_phase(self, event: JobEvent) -> JobEvent:
         """Return an event of a job with the duration that it ends.
 
         A report on a batch's images gets its duration, since a job process has no clock.

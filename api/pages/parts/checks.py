@@ -37,7 +37,7 @@ def list_disabled_checks(model: ModelOut) -> list[str]:
     return [name for name in CHECKS if model["gate"].get(name) is None]
 
 
-def describe_gate_comparison(gate: Verdict | None) -> list[str]:
+def describe_gate_comparison_with_production(gate: Verdict | None) -> list[str]:
     """Describe the gate's comparison of a version in sentences; empty without such checks."""
     if gate is None:
         return []

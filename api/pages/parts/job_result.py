@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from api.pages.parts.checks import describe_gate_comparison
+from api.pages.parts.checks import describe_gate_comparison_with_production
 from core.contract.responses.job import JobOut
 from core.contract.responses.task import TaskOut
 from core.database.session import Database
@@ -61,7 +61,7 @@ def read_job_result(db: Database, actor: Actor, job: JobOut) -> JobResultView:
     version = versions.get_version(db, actor, job["model"], str(job["version"]))
     return JobResultView(
         _read_task_accuracies(db, actor, job["model"], version["number"], version["tasks"]),
-        describe_gate_comparison(version["gate"]),
+        describe_gate_comparison_with_production(version["gate"]),
         task,
         data,
         pictures,

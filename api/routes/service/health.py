@@ -85,7 +85,7 @@ async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: B
     damage: DatabaseDamageMonitor = request.app.state.damage
     parts: dict[str, str] = {}
 
-    async def check_service_part(part: str, question: Callable[[], str]) -> None:
+    async def check_service_dependency(part: str, question: Callable[[], str]) -> None:
         # Set first: it stays if the check does not end in time.
         parts[part] = "unknown" if part == "workers" else "down"
         with move_on_after(LIMIT_S):  # The thread ends by its own limits.
@@ -94,10 +94,10 @@ async def report_readiness(request: Request, db: Db, store: ObjectStore, bell: B
             )
 
     async with create_task_group() as group:
-        group.start_soon(check_service_part, "database", lambda: _check_database(db, damage))
-        group.start_soon(check_service_part, "store", lambda: _check_store(store))
-        group.start_soon(check_service_part, "broker", bell.get_broker_status)
-        group.start_soon(check_service_part, "workers", lambda: _check_workers_status(db))
+        group.start_soon(check_service_dependency, "database", lambda: _check_database(db, damage))
+        group.start_soon(check_service_dependency, "store", lambda: _check_store(store))
+        group.start_soon(check_service_dependency, "broker", bell.get_broker_status)
+        group.start_soon(check_service_dependency, "workers", lambda: _check_workers_status(db))
     ready = parts["database"] == "up" and parts["store"] != "down"
     damage_detail = (
         {"detail": damage.describe_database_damage()} if parts["database"] == "corrupt" else {}

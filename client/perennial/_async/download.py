@@ -20,7 +20,7 @@ from perennial.errors import (
     Unavailable,
     parse_retry_after,
 )
-from perennial.guard import parse_header_number
+from perennial.guard import parse_number_in_response_header
 from perennial.transfer import (
     MAX_DOWNLOAD_BYTES,
     Downloaded,
@@ -78,7 +78,7 @@ async def fetch_file(
     # HEAD first: the size is checked, and the part file named, before a byte is fetched.
     head = (await _wait_until_ready(http, path, params)).headers
     size, allowed = (
-        parse_header_number(head.get("Content-Length"), "Content-Length"),
+        parse_number_in_response_header(head.get("Content-Length"), "Content-Length"),
         max_bytes or MAX_DOWNLOAD_BYTES,
     )
     if size > allowed:

@@ -22,7 +22,7 @@ from perennial.errors import (
     ServiceUnreachable,
     Unavailable,
 )
-from perennial.guard import build_api_path, parse_header_number, require_same_origin
+from perennial.guard import build_api_path, parse_number_in_response_header, require_same_origin
 from perennial.transfer import (
     CHUNK_BYTES,
     WHOLE_BYTES,
@@ -103,7 +103,7 @@ async def _send_in_one_request(
     if batch.recipe is not None:
         headers["Perennial-Recipe"] = json.dumps(batch.recipe)
 
-    body = make_body_reader(batch.source, size, progress)
+    body = make_upload_body_reader(batch.source, size, progress)
     ask = ApiRequest(
         "POST",
         build_api_path("models", batch.model, "tasks"),
@@ -115,7 +115,9 @@ async def _send_in_one_request(
     return (await http.send(ask)).json()
 
 
-def make_body_reader(source: TransferSource, size: int, progress: Progress | None) -> Content:
+def make_upload_body_reader(
+    source: TransferSource, size: int, progress: Progress | None
+) -> Content:
     """Return a function that reads a body from a source, from its first byte at every attempt."""
 
     async def iterate_body_chunks() -> AsyncIterator[bytes]:
@@ -267,7 +269,9 @@ class _ResumableUpload:
         return self._parse_upload_offset(response)
 
     def _parse_upload_offset(self, answer: ApiResponse) -> int:
-        offset = parse_header_number(answer.headers.get("Upload-Offset"), "Upload-Offset")
+        offset = parse_number_in_response_header(
+            answer.headers.get("Upload-Offset"), "Upload-Offset"
+        )
         if offset > self._size:
             raise BadAnswer(f"The service has {offset:,} bytes of an upload of {self._size:,}.")
         return offset

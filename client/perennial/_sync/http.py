@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ import httpx2
 from perennial import __version__
 from perennial._sync.page import ListRequest
 from perennial._sync.pages import Pages
-from perennial._sync.waiting import create_http_client, limit_total_wait, sleep_seconds
+from perennial._sync.waiting import create_http_client, limit_total_waiting_time, sleep_seconds
 from perennial.answers import (
     MAX_ANSWER_BYTES,
     MAX_PROBLEM_BYTES,
@@ -165,7 +165,7 @@ class Http:
             "GET", f"{self.url}/healthz", timeout=httpx2.Timeout(CHECK_S)
         )
         try:
-            with limit_total_wait(CHECK_S):
+            with limit_total_waiting_time(CHECK_S):
                 response = self._client.send(request, stream=True, follow_redirects=False)
             response.close()
         except httpx2.RequestError as error:
@@ -197,7 +197,7 @@ class Http:
         sent_bytes = int(request.headers.get("Content-Length", "0"))
         # Allow time to send a large body before the response can arrive.
         patience_s = (ask.timeout_s or self._timeout_s) + sent_bytes / SLOWEST_BYTES_S
-        with limit_total_wait(patience_s):
+        with limit_total_waiting_time(patience_s):
             # A client that was passed in may follow redirects by default, and would carry the key
             # along.
             response = self._client.send(request, stream=True, follow_redirects=False)

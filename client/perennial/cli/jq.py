@@ -11,7 +11,7 @@ from typing import IO
 
 import click
 
-from perennial.cli.output import print_lines_as_received, redirect_json_output
+from perennial.cli.output import print_lines_as_received, send_json_output_to_sink
 from perennial.text import make_text_one_line
 
 COMPILED = 3
@@ -54,7 +54,7 @@ def filter_json_with_jq(expression: str) -> Iterator[None]:
         for reader in readers:
             reader.start()
         try:
-            with redirect_json_output(lambda text: _send_document_to_jq(process.stdin, text)):
+            with send_json_output_to_sink(lambda text: _send_document_to_jq(process.stdin, text)):
                 yield
         finally:
             # jq ends at the end of its input, and the readers end with jq.

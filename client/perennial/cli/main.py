@@ -23,7 +23,7 @@ from perennial.cli.exits import (
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.output import print_notice
 from perennial.errors import JobEnded, PerennialError
-from perennial.words import replace_requests_by_commands, replace_task_requests
+from perennial.words import replace_requests_by_commands, replace_requests_by_task_commands
 
 UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions raised when a response lacks required parts."""
@@ -170,7 +170,7 @@ def _replace_requests_by_commands(error: PerennialError, line: str) -> str:
     text = (
         replace_requests_by_commands(line)
         if job is None
-        else replace_task_requests(line, job.model, job.task)
+        else replace_requests_by_task_commands(line, job.model, job.task)
     )
     return line[: len(line) - len(line.lstrip())] + text
 

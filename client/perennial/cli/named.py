@@ -10,7 +10,7 @@ from perennial.errors import ConfigError, NotFound
 from perennial.text import make_text_one_line
 
 
-def find_id_by_name(
+def resolve_id_or_name(
     id_or_name: str,
     kind: str,
     prefix: str,

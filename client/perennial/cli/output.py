@@ -170,7 +170,7 @@ _json_sink: ContextVar[Callable[[str], None]] = ContextVar(
 
 
 @contextmanager
-def redirect_json_output(sink: Callable[[str], None]) -> Iterator[None]:
+def send_json_output_to_sink(sink: Callable[[str], None]) -> Iterator[None]:
     """Send JSON to `sink` instead of standard output."""
     token = _json_sink.set(sink)
     try:

@@ -27,7 +27,7 @@ def find_part_in_name(name: str) -> str:
     return parts_named[-1] if parts_named else ""
 
 
-def find_file_parts(files: Sequence[str]) -> list[str]:
+def find_dataset_parts_of_files(files: Sequence[str]) -> list[str]:
     """Return the part of each file of a source by its name; a single file has no part."""
     # A lone test.parquet is all there is, so it is learned.
     return [find_part_in_name(file) for file in files] if len(files) > 1 else [""] * len(files)

@@ -34,7 +34,7 @@ _EVENTS: dict[str, type[_Event]] = {
 }
 
 
-def download_in_process(
+def download_in_separate_process(
     request: HubDownloadRequest,
     must_stop: Callable[[], bool],
     progress: Callable[[int, int], None],

@@ -63,7 +63,7 @@ class MetricEvent(_Event):
     def dump_without_kind(self) -> dict[str, Any]:
         # All fields are JSON as they are. pydantic would look for the type of each value in `data`,
         # and a version of many tasks has three metrics for each.
-        content = {**self.get_set_fields(), **self.get_unknown_fields()}
+        content = {**self.list_fields_that_are_set(), **self.get_unknown_fields()}
         return {name: value for name, value in content.items() if name != "event"}
 
 

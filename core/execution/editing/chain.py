@@ -38,7 +38,7 @@ from core.errors import Invalid
 from core.execution.editing.data import EditedData, build_edited_data, select_fallback_temperature
 from core.execution.editing.facts import EditFacts
 from core.execution.editing.line import EditedVersionState, renumber_edited_version
-from core.execution.editing.renaming import write_renamed_result
+from core.execution.editing.renaming import write_result_with_renamed_classes
 from core.execution.prepare import (
     adapt_stored_recipe,
     fetch_blob_if_sound,
@@ -147,7 +147,7 @@ class EditChain:
     def write_renamed_version(self) -> Path:
         """Write the result of an edit that only renames classes, and return its folder."""
         out = self._folder / "renamed"
-        write_renamed_result(self._db, self._blobs, self._facts, out)
+        write_result_with_renamed_classes(self._db, self._blobs, self._facts, out)
         self._write_row_changes(out)
         return out
 
@@ -191,7 +191,7 @@ class EditChain:
         )
         history = self._list_other_tasks(None)
         task = TaskToLearn(
-            **next(each for each in history if each.number == number).get_set_fields(),
+            **next(each for each in history if each.number == number).list_fields_that_are_set(),
             train=self._write_empty_training_part(folder),
         )
         others = [each for each in history if each.number != number]
@@ -200,7 +200,7 @@ class EditChain:
         if any(part.type in PER_TASK for part in line.parts.values()):
             self._record_class_numbers(renumber_former_classes(list(sources.values()), len(known)))
         spec = PatchSpec(
-            **self._build_job_spec(line, recipe, task, others, folder).get_set_fields(),
+            **self._build_job_spec(line, recipe, task, others, folder).list_fields_that_are_set(),
             work=PATCH,
             names=list(sources),
             sources=list(sources.values()),

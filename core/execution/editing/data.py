@@ -74,7 +74,7 @@ def build_edited_data(
     """
     folder.mkdir(parents=True)
     task, changes = facts.tasks[number], facts.changes
-    before = record.describe_editable_data(task)
+    before = record.describe_task_for_edit_journal(task)
     names = list_label_names(facts.model, task.classes)
     rows = _read_feature_rows(blobs, facts, number) if facts.is_learned_from_features else None
     train_path = None if before.train is None else blobs.fetch_verified_file(before.train)

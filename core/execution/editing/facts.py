@@ -13,7 +13,7 @@ from core.database.measurements import PROBE, read_version_measurements
 from core.database.session import Database
 from core.database.tables import Edit, Job, Model, Part, Task, Version, VersionTaskResult
 from core.edits.accept import (
-    find_relearn_start,
+    find_version_to_relearn_from,
     read_feature_parts,
     read_taught_tasks,
 )
@@ -22,7 +22,7 @@ from core.edits.operations import Operation
 from core.edits.rewrite import get_feature_part_names
 from core.errors import Invalid, PerennialError
 from core.execution.parent_parts import list_parts_needed_to_continue, list_parts_of_version_itself
-from core.execution.prepare import adapt_stored_recipe, find_erased_tasks
+from core.execution.prepare import adapt_stored_recipe, find_tasks_with_deleted_data
 from core.jobs.fence import JobClaim, lock_claimed_job
 from core.lineage import lineage
 from core.lineage.class_numbers import AncestorClassNumbers, read_class_numbers
@@ -96,7 +96,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
         changes = _check_edit_operations_again(session, model, edit, head)
         tasks = {
             task.number: task
-            for task in lineage.read_numbered_tasks(session, model, taught, with_reports=False)
+            for task in lineage.read_tasks_by_numbers(session, model, taught, with_reports=False)
         }
         if edit.way == "recompute":
             again, start = edit.tasks, head
@@ -112,7 +112,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
             found = read_feature_parts(session, model, head, taught)
             features = {name: each.part for name, each in found.items()}
         else:
-            start, features = find_relearn_start(session, model, head, edit.tasks[0]), {}
+            start, features = find_version_to_relearn_from(session, model, head, edit.tasks[0]), {}
             again = taught[len(list_taught_tasks(start.manifest)) :]
             for number in again:
                 task = tasks[number]
@@ -148,7 +148,7 @@ def read_edit_facts(db: Database, settings: Settings, claim: JobClaim) -> EditFa
                 number: adapt_stored_recipe(settings, model, recipe.to_json())
                 for number, recipe in stored.items()
             },
-            erased=find_erased_tasks(session, model.id),
+            erased=find_tasks_with_deleted_data(session, model.id),
             probe=_read_knn_probe(session, start) if edit.way == "recompute" else None,
         )
 

@@ -14,7 +14,7 @@ from core.execution.editing.facts import EditFacts
 from core.storage import BlobStorage
 
 
-def write_renamed_result(
+def write_result_with_renamed_classes(
     db: Database, blobs: BlobStorage, facts: EditFacts, out: Path
 ) -> JobResult:
     """Write the lineage head as a job result with renamed classes.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from core.bases.expected_base import load_expected_base, select_tensors_to_compare_with_expected
 from core.bases.hub import unfinished
-from core.bases.hub.downloader import download_in_process
+from core.bases.hub.downloader import download_in_separate_process
 from core.contract.base import ExpectedBase
 from core.contract.jobs.hub import HubDownloadRequest
 from core.contract.pretrained import PretrainedWeights, describe_pretrained_weights
@@ -65,7 +65,7 @@ def _run_fetch_job(work: Work) -> Done:
             _make_version_zero(work, blobs, pretrained, weights)
         # Also after an error, so that jobs that wait for the same weights look again at once.
         finally:
-            turns.release_fetch_turn(work.db, work.claim)
+            turns.end_fetching_and_release_waiting(work.db, work.claim)
     else:
         _make_version_zero(work, blobs, pretrained, weights)
     log_lines: list[Line] = [
@@ -149,7 +149,9 @@ def _download_weights(work: Work, pretrained: PretrainedWeights) -> tuple[Path, 
         work.progress("fetch", done, total)
 
     try:
-        file = download_in_process(request, work.must_stop, report_progress, work.settings.stall_s)
+        file = download_in_separate_process(
+            request, work.must_stop, report_progress, work.settings.stall_s
+        )
     except WeightsUnavailable as error:
         raise WeightsUnavailable(
             f"{error.detail}. {_format_manual_download_advice(work, pretrained)}"

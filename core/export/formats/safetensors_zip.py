@@ -41,7 +41,7 @@ class SafetensorsZip(Format):
             find_architecture_family(version.manifest, version.catalogue) or ""
         )
 
-        def get_merged_name(name: str) -> str | None:
+        def get_merged_tensor_name(name: str) -> str | None:
             """Return the merged name of a base's tensor, or None for its classifier.
 
             An uploaded base has the backbone's own names.
@@ -51,7 +51,7 @@ class SafetensorsZip(Format):
         # Parts that a job wrote have the network's names already, so `str` leaves them alone.
         merged = MergedTensors(
             [
-                (p.path, p.sha256, get_merged_name if p.name == _BASE_PART else str)
+                (p.path, p.sha256, get_merged_tensor_name if p.name == _BASE_PART else str)
                 for p in version.parts
             ]
         )

@@ -16,7 +16,13 @@ from core.errors import ArchiveHostile, ArchiveInvalid, ArchiveTooLarge
 from core.ingest.kept_tables import RetainedTableFiles
 from core.ingest.layout import ArchiveLayout
 from core.ingest.limits import Limits
-from core.ingest.members import NO_CRC, STORED, ArchiveMembers, UnpackError, write_all_bytes
+from core.ingest.members import (
+    NO_CRC,
+    STORED,
+    ArchiveMembers,
+    UnpackError,
+    write_all_bytes_to_descriptor,
+)
 from core.ingest.names import MAGIC_BYTES, normalise_entry_path, quote_name, refuse_nested_archive
 from core.ingest.reader import Contents, Reader, read_small_file
 from core.ingest.readers.tar_header import (
@@ -25,7 +31,7 @@ from core.ingest.readers.tar_header import (
     is_tar_header,
     parse_pax_header,
     parse_pax_size,
-    parse_size_field,
+    parse_tar_size_field,
     read_entry_name,
 )
 from core.ingest.rules.foreign import FIRST_BYTES, find_unsupported_file_kind
@@ -256,7 +262,7 @@ class GzipSource:
                 f"bytes{self._describe_read_position()}."
             )
         if self._copy_to is not None:
-            write_all_bytes(self._copy_to, data)
+            write_all_bytes_to_descriptor(self._copy_to, data)
         return data
 
     def _describe_read_position(self) -> str:
@@ -299,7 +305,7 @@ class _TarScan:
 
     def scan_tar_entries(self) -> None:
         while (block := self._read_next_header()) is not None:
-            kind, size = block[156:157], parse_size_field(block[124:136])
+            kind, size = block[156:157], parse_tar_size_field(block[124:136])
             # K, a long name of a link's target, is read past: the link itself is rejected.
             if kind in b"LKxg":
                 self._read_extended_header(kind, size)

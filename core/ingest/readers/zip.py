@@ -261,7 +261,7 @@ def _read_central_directory(fd: int, end: _ZipEndRecord) -> Iterator[_ZipEntry]:
     buffer, at = b"", 0
     offset, left = end.directory_offset, end.directory_bytes
 
-    def fill_buffer(count: int) -> None:
+    def fill_bit_buffer(count: int) -> None:
         nonlocal buffer, at, offset, left
         if len(buffer) - at >= count:
             return
@@ -274,13 +274,13 @@ def _read_central_directory(fd: int, end: _ZipEndRecord) -> Iterator[_ZipEntry]:
             )
 
     for _ in range(end.entries):
-        fill_buffer(_CENTRAL.size)
+        fill_bit_buffer(_CENTRAL.size)
         (signature, _, _, flags, method, _, _, crc, packed, size, name_bytes, extra_bytes, comment_bytes, disk,
          _, attributes, header_offset) = _CENTRAL.unpack_from(buffer, at)  # fmt: skip
         if signature != b"PK\x01\x02":
             raise ArchiveHostile("The zip's directory holds something that is not an entry.")
         record_bytes = _CENTRAL.size + name_bytes + extra_bytes + comment_bytes
-        fill_buffer(record_bytes)
+        fill_bit_buffer(record_bytes)
         name_end = at + _CENTRAL.size + name_bytes
         raw_name = buffer[at + _CENTRAL.size : name_end]
         extra = buffer[name_end : name_end + extra_bytes]
@@ -325,17 +325,17 @@ def _apply_zip64_fields(
 ) -> tuple[int, int, int, int]:
     """Replace size and offset fields that are all ones by those of the zip64 field."""
 
-    def take_next_value(bits: int) -> int:
+    def take_next_header_value(bits: int) -> int:
         if not values or len(values[0]) < bits // 8:
             raise ArchiveHostile(
                 f"The zip64 field of {quote_name(raw_name)} lacks a value that it should hold."
             )
         return int.from_bytes(values.pop(0)[: bits // 8], "little")
 
-    size = take_next_value(64) if size == _MAX32 else size
-    packed = take_next_value(64) if packed == _MAX32 else packed
-    header_offset = take_next_value(64) if header_offset == _MAX32 else header_offset
-    disk = take_next_value(32) if disk == _MAX16 else disk
+    size = take_next_header_value(64) if size == _MAX32 else size
+    packed = take_next_header_value(64) if packed == _MAX32 else packed
+    header_offset = take_next_header_value(64) if header_offset == _MAX32 else header_offset
+    disk = take_next_header_value(32) if disk == _MAX16 else disk
     return size, packed, header_offset, disk
 
 

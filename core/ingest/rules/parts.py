@@ -34,7 +34,7 @@ def has_training_part(folders: Iterable[Sequence[str]]) -> bool:
     )
 
 
-def find_folder_parts(
+def find_dataset_parts_of_top_folders(
     folders: Iterable[Sequence[str]], held_out_alone: bool = False
 ) -> dict[str, str]:
     """Return top folder → its part; empty if the top folders are classes.

@@ -94,7 +94,7 @@ class RidgeLeaveOneOut:
         )
 
         def compute_weighted_error(strength: float) -> float:
-            return float((self.measure_errors(strength) * weights).sum())
+            return float((self.measure_squared_errors_of_examples(strength) * weights).sum())
 
         # Of equal errors the larger λ wins, as in `ridge.choose_strength`: its solution is the
         # smoother.
@@ -106,7 +106,7 @@ class RidgeLeaveOneOut:
         blocks = split_into_row_blocks(self._h)
         return torch.cat([self.select_examples(rows)._score_block(strength) for rows in blocks])
 
-    def measure_errors(self, strength: float) -> Tensor:
+    def measure_squared_errors_of_examples(self, strength: float) -> Tensor:
         """Return the squared distance of each example's scores from its one-hot target, float64.
 
         The shape is [n].
@@ -124,7 +124,7 @@ class RidgeLeaveOneOut:
             ]
         return torch.cat(parts)
 
-    def _score_block(self, strength: float) -> Tensor:
+    def _compute_scores_of_block(self, strength: float) -> Tensor:
         scores, own_scores = self._score_other_classes(strength)
         scores[torch.arange(len(own_scores), device=own_scores.device), self._labels] = own_scores
         without: Tensor = scores.masked_fill((self._n < 2)[:, None], torch.nan)

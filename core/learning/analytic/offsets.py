@@ -49,7 +49,7 @@ def fit_class_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
     slope = torch.zeros((), dtype=torch.float64, device=scores.device)
     search = torch.optim.LBFGS([scale, slope], max_iter=STEPS, line_search_fn="strong_wolfe")
 
-    def compute_loss() -> Tensor:
+    def compute_offset_loss_and_gradient() -> Tensor:
         """Compute the weighted cross-entropy, and its gradient for the search.
 
         Both are written out: with a thousand classes autograd takes twice the time, which is most
@@ -69,7 +69,7 @@ def fit_class_offsets(scores: Tensor, labels: Tensor, counts: Tensor) -> Tensor:
         slope.grad = weights @ own_sizes - (share @ powers) @ sizes
         return weights @ (total.log() + highest - right)
 
-    search.step(compute_loss)  # type: ignore[no-untyped-call]
+    search.step(compute_offset_loss_and_gradient)  # type: ignore[no-untyped-call]
     beta = slope / scale.exp()
     # A β below zero would favour the large classes even more, which no left-out score supports.
     return none if not bool(torch.isfinite(beta)) or float(beta) <= 0 else -beta * sizes

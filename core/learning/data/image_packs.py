@@ -63,7 +63,7 @@ def collect_image_packs(kind: str, parts: Iterable[LocalPart]) -> dict[int, Tens
 
     The files may vanish once they are opened.
     """
-    start = _format_pack_name(kind, "")
+    start = _format_image_pack_part_name(kind, "")
     named = {part.name: part.path for part in parts if part.name.startswith(start)}
     return {
         int(name.removeprefix(start)): load_tensors(path)[IMAGES] for name, path in named.items()
@@ -83,7 +83,7 @@ def list_state_parts(
     for kind, tensors in state.collect_tensors_by_type(without=(TOTALS,)).items():
         # Parts of earlier tasks are stored with the versions that learned them.
         if kind in PER_TASK:
-            parts += select_task_parts(kind, task, tensors)
+            parts += select_state_parts_of_task(kind, task, tensors)
         else:
             parts += build_state_parts(kind, tensors, packs[kind])
     return parts
@@ -105,12 +105,12 @@ def build_state_parts(
         items = (tasks == task).nonzero().squeeze(1)
         # A pack for each task, so that deleting a task's data deletes whole files.
         pack, rows[items] = _build_image_pack(images, items, packs.get(task))
-        pack_parts.append((_format_pack_name(kind, task), kind, {IMAGES: pack}))
+        pack_parts.append((_format_image_pack_part_name(kind, task), kind, {IMAGES: pack}))
     without_images = {name: tensor for name, tensor in tensors.items() if name != IMAGES}
     return [(kind, kind, {**without_images, ROWS: rows}), *pack_parts]
 
 
-def select_task_parts(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
+def select_state_parts_of_task(kind: str, task: int, tensors: Mapping[str, Tensor]) -> list[Part]:
     """Return the parts of one task's state among that of all tasks: the one that later jobs read,
     and the remainder if any."""
     of_this_task = {name: t for name, t in tensors.items() if name.startswith(f"{task}.")}
@@ -163,7 +163,7 @@ def _restore_packed_images(
     return {**tensors, IMAGES: images}
 
 
-def _format_pack_name(kind: str, task: int | str) -> str:
+def _format_image_pack_part_name(kind: str, task: int | str) -> str:
     return f"{kind}.{IMAGES}.{task}"
 
 

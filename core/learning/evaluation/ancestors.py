@@ -148,7 +148,7 @@ def require_trainable_network(network: Network, method: Method, spec: JobSpec) -
         )
 
 
-def load_parent_state(
+def load_method_state_of_parent(
     method: Method, parent: StartingVersion, device: torch.device, warn: Callable[[str], None]
 ) -> None:
     """Load the parent's state: all of it for the same method, else the types that can be inherited.

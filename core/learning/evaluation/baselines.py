@@ -235,13 +235,13 @@ def classify_by_cross_validation(
         if not wide:
             scores = discriminant.solve_discriminant(made_of)(h[out])
             lda[out] = scores.argmax(1)
-            first[out] = find_first_better_row(scores, label[out], of_head)
+            first[out] = find_first_row_scored_above_own_class(scores, label[out], of_head)
     if wide:
         return BaselineMasks((ncm == label).cpu(), None, None)
     return BaselineMasks((ncm == label).cpu(), (lda == label).cpu(), first.cpu())
 
 
-def find_first_better_row(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
+def find_first_row_scored_above_own_class(scores: Tensor, labels: Tensor, rows: Tensor) -> Tensor:
     """Return int64 [n], the first row of the head preferred to an image's own class, else `NO_ROW`.
 
     Among the classes before that row the image is classified correctly. Of equal scores the first

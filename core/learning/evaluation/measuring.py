@@ -19,7 +19,7 @@ from core.learning.evaluation.calibration.error import measure_calibration
 from core.learning.evaluation.evaluate import compute_task_logits, count_correct_by_class
 from core.learning.precision import InputNormaliser, move_network_to_device, open_device_with_limit
 from core.learning.problems.registry import get_problem
-from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
+from core.learning.training.child import Emit, exit_on_stop_request, run_and_report_events
 
 RESULT = "result.json"
 _VERSION: MeasuredVersion = "new"
@@ -75,4 +75,4 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
         spec = MeasureSpec.from_json(json.loads(Path(spec_path).read_text()))
         emit(DoneEvent(path=measure_version_by_spec(spec, emit)))
 
-    return run_with_event_output(out_fd, before, run_measurement)
+    return run_and_report_events(out_fd, before, run_measurement)

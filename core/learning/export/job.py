@@ -18,7 +18,7 @@ from core.learning.export import graph
 from core.learning.export.answers import ProbabilityModule
 from core.learning.export.check import BATCHES, MAX_HELD_OUT, Images, compare_graph_with_version
 from core.learning.state import load_tensors
-from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
+from core.learning.training.child import Emit, exit_on_stop_request, run_and_report_events
 
 RESULT = "result.json"
 
@@ -85,4 +85,4 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
         spec = ExportSpec.from_json(json.loads(Path(spec_path).read_text()))
         emit(DoneEvent(path=export_version_graph(spec, emit)))
 
-    return run_with_event_output(out_fd, before, run_export)
+    return run_and_report_events(out_fd, before, run_export)

@@ -259,7 +259,7 @@ class Analytic(Method):
 
     def _store_task_sums(self, ctx: TaskTrainingContext) -> None:
         """Store the task's sums and its images' features, in one pass in the dataset's order."""
-        first = ctx.network.find_first_class(ctx.head_argument)
+        first = ctx.network.find_first_class(ctx.get_task_argument_of_forward)
         sums: FeatureSums | None = None
         batches: list[LabelledFeatureRows] = []
         for batch in ctx.in_order():

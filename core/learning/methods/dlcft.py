@@ -269,10 +269,12 @@ class Dlcft(Method):
         if not network.frozen:
             network.freeze_backbone()
             if network.fixed_head:
-                rows = network.get_head_rows(ctx.head_argument).detach().clone()
+                rows = network.get_head_rows(ctx.get_task_argument_of_forward).detach().clone()
                 # From now on the learned rows read the displacement: a fixed head must not move
                 # with later tasks.
-                network.set_frozen_rows(network.get_frozen_rows_name(ctx.head_argument), rows)
+                network.set_frozen_rows(
+                    network.get_frozen_rows_name(ctx.get_task_argument_of_forward), rows
+                )
         measurement = CurvatureSettings(
             hyper.curvature,
             hyper.alpha,
@@ -284,7 +286,7 @@ class Dlcft(Method):
             fresh = measure_task_curvature(
                 network,
                 ((batch.x, batch.y) for batch in batches),
-                ctx.head_argument,
+                ctx.get_task_argument_of_forward,
                 measurement,
                 generator=torch.Generator().manual_seed(derive_seed(ctx.recipe.seed, ctx.task, 2)),
                 deltas=deltas,
@@ -418,7 +420,7 @@ class Dlcft(Method):
 
     def _count_sign_vectors(self, ctx: TaskTrainingContext) -> int | None:
         """Return the number of sign vectors per image; None: every output by itself."""
-        outputs = len(ctx.network.list_classes(ctx.head_argument))
+        outputs = len(ctx.network.list_classes(ctx.get_task_argument_of_forward))
         requested = self.hyper.probes
         if requested is None and outputs <= EXACT_OUTPUTS:
             return None
@@ -434,11 +436,15 @@ class Dlcft(Method):
         The head itself starts there.
         """
         network = _get_linearised_network(ctx)
-        name = network.get_frozen_rows_name(ctx.head_argument)
+        name = network.get_frozen_rows_name(ctx.get_task_argument_of_forward)
         # A head learned earlier keeps its rows: predictions of its task depend on them.
         if name in network.frozen_rows:
             return
-        head = network.head if ctx.head_argument is None else network.heads[str(ctx.head_argument)]
+        head = (
+            network.head
+            if ctx.get_task_argument_of_forward is None
+            else network.heads[str(ctx.get_task_argument_of_forward)]
+        )
         assert isinstance(head, nn.Module)
 
         def iterate_batches_with_features() -> Iterator[tuple[Tensor, Tensor]]:
@@ -448,7 +454,7 @@ class Dlcft(Method):
         with torch.no_grad(), ctx.use_exact_evaluation_mode():
             rows, biases = fit_ridge_head(
                 iterate_batches_with_features(),
-                len(network.list_classes(ctx.head_argument)),
+                len(network.list_classes(ctx.get_task_argument_of_forward)),
                 self.hyper.alpha,
             )
             head.weight.copy_(rows)  # type: ignore[operator]

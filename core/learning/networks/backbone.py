@@ -71,13 +71,17 @@ class Backbone(nn.Module):
         for name in self.state_dict():
             # A tensor in no part would be lost when a version is stored, and one in two would be
             # stored twice.
-            homes = sum(has_prefix(name, stage) for stage in self.stage_prefixes)
+            homes = sum(has_tensor_name_prefix(name, stage) for stage in self.stage_prefixes)
             if homes != 1:
                 raise ValueError(f"the tensor {name} belongs to {homes} stages, not to one")
 
     def list_stage_names(self, stage: int) -> list[str]:
         """Return the state-dict names of one stage, in state-dict order."""
-        return [name for name in self.state_dict() if has_prefix(name, self.stage_prefixes[stage])]
+        return [
+            name
+            for name in self.state_dict()
+            if has_tensor_name_prefix(name, self.stage_prefixes[stage])
+        ]
 
     def to_empty(self, *, device: torch.device | str | int | None, recurse: bool = True) -> Self:
         """Allocate all tensors on a device, uninitialised, in their shapes, strides and types.
@@ -138,7 +142,7 @@ def split_layers_evenly(layers: list[Layer], count: int) -> list[list[Layer]]:
     return runs
 
 
-def has_prefix(name: str, prefixes: Iterable[str]) -> bool:
+def has_tensor_name_prefix(name: str, prefixes: Iterable[str]) -> bool:
     """Return true if a state-dict name equals one of the prefixes or lies below one."""
     # With the dot, so that `layer1` does not match `layer10`.
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)

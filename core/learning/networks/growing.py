@@ -181,7 +181,7 @@ class GrowingNetwork(Network):
         old = self.compute_older_features(x)
         return torch.cat([*old.features, self.compute_newest_features(old, x)], 1)
 
-    def compute_version_logits(
+    def compute_logits_of_earlier_version(
         self, x: Tensor, classifiers: Sequence[BlockwiseClassifier]
     ) -> list[Tensor]:
         """Return logits of several versions of this chain from one pass.

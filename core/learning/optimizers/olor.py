@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from core.learning.networks.backbone import has_prefix
+from core.learning.networks.backbone import has_tensor_name_prefix
 from core.learning.optimizers import eager
 from core.learning.recipe import OlorRecipe, is_head_parameter
 from core.learning.training.context import TaskTrainingContext
@@ -167,7 +167,7 @@ def _iterate_layer_parameters(
         return
     for i, prefixes in enumerate(layers):
         for name in body:
-            if has_prefix(name.removeprefix("backbone."), prefixes):
+            if has_tensor_name_prefix(name.removeprefix("backbone."), prefixes):
                 yield i, len(layers) - 1, name
 
 

@@ -256,7 +256,7 @@ class TaskImageInspector:
         return torch.cat(parts).clone()
 
 
-def join_blocking_findings(report: DataReport) -> str:
+def join_findings_that_hold_job(report: DataReport) -> str:
     """Return the findings that hold a job whose recipe asks for it, as text; empty if there are
     none."""
     return " ".join(one["text"] for one in report["findings"] if one["holds"])
@@ -284,7 +284,7 @@ def log_data_findings(
             log(one["text"])
         elif response == "warn":
             warn(one["text"])
-    if response == "hold" and (why := join_blocking_findings(report)):
+    if response == "hold" and (why := join_findings_that_hold_job(report)):
         raise BatchHeldSignal(why)
 
 

@@ -104,11 +104,11 @@ def measure_data_shift(
         "p": result.p,
         "p_features": result.p_features,
         "p_light": result.p_light,
-        "per_class": compute_outlier_shares(new, earlier, shared),
+        "per_class": compute_outlier_shares_by_class(new, earlier, shared),
     }
 
 
-def compute_outlier_shares(
+def compute_outlier_shares_by_class(
     new: LabelledSample, earlier: LabelledSample, known: Sequence[str]
 ) -> list[ClassShift]:
     """Return the share of new images outside their class, for each class with enough images.

@@ -25,7 +25,7 @@ PULSE_PERIOD_S = 5.0
 """Seconds between two signs; PERENNIAL_STALL_S is a hundred times as long."""
 
 
-def run_with_event_output(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
+def run_and_report_events(out_fd: int, before: Emit, work: Callable[[Emit], None]) -> int:
     """Run `work` with events to `out_fd`, and return the exit status.
 
     Every failure becomes an `error` event, see `failures.classify_job_error`. `before` receives
@@ -78,7 +78,7 @@ def exit_on_stop_request(control_fd: int, out_fd: int) -> None:
     For work without a partial result that is worth saving.
     """
 
-    def listen_for_stop() -> None:
+    def listen_for_stop_signal() -> None:
         while request := os.read(control_fd, 64):
             if ControlRequest.STOP.value.encode() in request:
                 # Written past the stream's buffer, which the other thread may hold.
@@ -87,7 +87,7 @@ def exit_on_stop_request(control_fd: int, out_fd: int) -> None:
         os._exit(EXIT_ORPHANED)
 
     # A daemon thread does not hold up the exit of the process.
-    threading.Thread(target=listen_for_stop, name="control", daemon=True).start()
+    threading.Thread(target=listen_for_stop_signal, name="control", daemon=True).start()
 
 
 class AliveEventEmitter:

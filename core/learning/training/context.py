@@ -113,7 +113,7 @@ class TaskTrainingContext:
     cache: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def head_argument(self) -> int | None:
+    def get_task_argument_of_forward(self) -> int | None:
         """Return the `task` argument of a forward pass on this task: its number, or None for a
         single head."""
         return self.task if self.scenario == "task" else None

@@ -46,7 +46,7 @@ from core.learning.distributed.ranks import ALONE, ProcessRanks
 from core.learning.evaluation import stored_predictions
 from core.learning.evaluation.ancestors import (
     StartingVersions,
-    load_parent_state,
+    load_method_state_of_parent,
     require_trainable_network,
 )
 from core.learning.evaluation.comparison import compute_update_norm
@@ -61,7 +61,7 @@ from core.learning.recipe import Recipe, StartingPoint
 from core.learning.reports.data_report import TaskImageInspector, log_data_findings
 from core.learning.state import TYPES, MethodState, load_tensors
 from core.learning.training import log_lines, output
-from core.learning.training.child import AliveEventEmitter, Emit, run_with_event_output
+from core.learning.training.child import AliveEventEmitter, Emit, run_and_report_events
 from core.learning.training.context import TaskTrainingContext
 from core.learning.training.control import LoopControl, NoLoopControl, PipeControl
 from core.learning.training.failures import classify_job_error
@@ -193,7 +193,7 @@ class LearningJob:
             log_lines.describe_accuracy(self._evaluator.rows, self._number, data.problem)
         )
         fields = {
-            **figures.get_set_fields(),
+            **figures.list_fields_that_are_set(),
             "compute_update_norm": moved,
             "adp": run.loop.validation.build_adp_curve(),
         }
@@ -232,7 +232,7 @@ class LearningJob:
         method.begin_task(run.ctx)
         if run.loop.olor is not None:
             rollback.report_olor_rollback(run.ctx, run.loop.olor, run.loop.stage_steps)
-        outputs = run.network.list_classes(run.ctx.head_argument)
+        outputs = run.network.list_classes(run.ctx.get_task_argument_of_forward)
         if warning := run.ctx.problem.warn_of_outputs(len(outputs)):
             self._report_warning(warning)
         return run
@@ -392,7 +392,7 @@ class LearningJob:
         return self._ancestors.load_backbone_parameters("base")
 
     def _inherit_method_state(self, method: Method) -> None:
-        load_parent_state(method, self._spec.parent, self._device, self._report_warning)
+        load_method_state_of_parent(method, self._spec.parent, self._device, self._report_warning)
         self._erase_deleted_tasks(method)
 
     def _erase_deleted_tasks(self, method: Method) -> None:
@@ -404,7 +404,7 @@ class LearningJob:
         if not self._ranks.is_writing_rank:
             return
         document = SnapshotDocument(
-            **snapshot.state.get_set_fields(),
+            **snapshot.state.list_fields_that_are_set(),
             task=self._number,
             number=next(self._numbers),
             recipe=StoredRecipe.from_json(self._recipe.model_dump(by_alias=True)),
@@ -434,8 +434,10 @@ class LearningJob:
         if self._recipe.optimizer.carry_state and (carried := loop.collect_optimizer_state()):
             parts.append((OPTIMIZER_PART, OPTIMIZER_PART, carried))
         document = JobResult(
-            **self._describe_network(network, run.method, loop.position.step).get_set_fields(),
-            **figures.get_set_fields(),
+            **self._describe_network(
+                network, run.method, loop.position.step
+            ).list_fields_that_are_set(),
+            **figures.list_fields_that_are_set(),
             **self._evaluator.build_result_fields(),
             trainable=sum(p.numel() for p in run.ctx.trainable.values()),
             parameters=sum(p.numel() for p in network.parameters()),
@@ -460,7 +462,7 @@ class LearningJob:
             return
         parts = output.copy_network_parts(network, best.tensors)
         document = AnytimeResult(
-            **self._describe_network(network, method, best.step).get_set_fields(),
+            **self._describe_network(network, method, best.step).list_fields_that_are_set(),
             validation=ValidationScore(correct=best.correct, total=best.total),
         )
         name = f"anytime-{next(self._best_numbers)}"
@@ -498,7 +500,7 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
     def run_job(emit: Emit) -> None:
         learn_task(output.read_job_spec(spec_path), emit, PipeControl(control_fd))
 
-    return run_with_event_output(out_fd, before, run_job)
+    return run_and_report_events(out_fd, before, run_job)
 
 
 if __name__ == "__main__":

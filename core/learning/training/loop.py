@@ -28,7 +28,7 @@ from core.learning.distributed.step import ShardedStep, require_shardable_networ
 from core.learning.evaluation.anytime import Accuracy
 from core.learning.evaluation.evaluate import EvaluationImages
 from core.learning.methods.method import Method
-from core.learning.networks.norms import set_training_modes
+from core.learning.networks.norms import set_training_mode_of_trainable_modules
 from core.learning.optimizers.build import NamedOptimizer
 from core.learning.optimizers.olor import find_anchored_parameters
 from core.learning.optimizers.rollback import resolve_olor_settings
@@ -106,10 +106,12 @@ class TrainingLoop:
             ShardedStep(ctx.recipe.shards, ranks, shared) if ctx.recipe.shards > 1 else None
         )
         self._callbacks = callbacks
-        classes = ctx.network.list_classes(ctx.head_argument)
+        classes = ctx.network.list_classes(ctx.get_task_argument_of_forward)
         ctx.examples = self._iterate_shuffled_batches
         ctx.in_order = self._iterate_batches_in_order
-        self._source = BatchSource(data, classes, ctx.inputs, ctx.augment, ctx.head_argument)
+        self._source = BatchSource(
+            data, classes, ctx.inputs, ctx.augment, ctx.get_task_argument_of_forward
+        )
         self._rows, held_back = self._split_training_and_validation()
         ctx.num_images = self._rows.numel()
         # Before the feed, whose batches it shortens.
@@ -149,7 +151,7 @@ class TrainingLoop:
         RuntimeError or ValueError for tensors that do not fit; the loop cannot be used then.
         """
         state = snapshot.state
-        self.position = RunPosition(**state.position.get_set_fields())
+        self.position = RunPosition(**state.position.list_fields_that_are_set())
         groups: dict[str, dict[str, Tensor]] = {
             "net": {},
             "optimizer": {},
@@ -472,7 +474,7 @@ class TrainingLoop:
         # BatchNorm cannot train on a single image.
         tiny = self._rows.numel() == 1 or self.ctx.recipe.batch_size == 1
         sliced = self.ctx.recipe.shards > 1  # the statistics of a slice are not those of its batch
-        set_training_modes(
+        set_training_mode_of_trainable_modules(
             self.ctx.network, training, fixed_norm=not self.ctx.first or tiny or sliced
         )
 

@@ -29,7 +29,7 @@ from core.learning.optimizers.build import NamedOptimizer
 from core.learning.precision import move_network_to_device
 from core.learning.recipe import is_head_parameter
 from core.learning.training import log_lines
-from core.learning.training.child import Emit, exit_on_stop_request, run_with_event_output
+from core.learning.training.child import Emit, exit_on_stop_request, run_and_report_events
 from core.learning.training.context import TaskTrainingContext
 from core.learning.training.control import NoLoopControl
 from core.learning.training.job import LearningJob
@@ -75,8 +75,8 @@ class PatchJob(LearningJob):
         figures = self._evaluator.measure_new_version(network, method, ctx)
         self._report_log(log_lines.describe_accuracy(self._evaluator.rows, self._number))
         document = JobResult(
-            **self._describe_network(network, method, 0).get_set_fields(),
-            **figures.get_set_fields(),
+            **self._describe_network(network, method, 0).list_fields_that_are_set(),
+            **figures.list_fields_that_are_set(),
             **self._evaluator.build_result_fields(),
             trainable=0,
             parameters=sum(parameter.numel() for parameter in network.parameters()),
@@ -159,7 +159,7 @@ def _list_state_parts(method: Method, unchanged: Collection[int]) -> list[Part]:
         if kind in PER_TASK:
             tasks = {int(name.split(".")[0]) for name in tensors}
             for task in sorted(tasks.difference(unchanged)):
-                parts += image_packs.select_task_parts(kind, task, tensors)
+                parts += image_packs.select_state_parts_of_task(kind, task, tensors)
         else:
             # New packs, without the images of dropped classes.
             parts += image_packs.build_state_parts(kind, tensors, {})
@@ -181,4 +181,4 @@ def main(spec_path: str, out_fd: int, control_fd: int, before: Emit = lambda eve
         with job.numerics.use_numerics_flags():
             job.run_job_phases()
 
-    return run_with_event_output(out_fd, before, run_patch)
+    return run_and_report_events(out_fd, before, run_patch)

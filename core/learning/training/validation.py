@@ -192,7 +192,11 @@ class RunValidation:
         """
         ctx = self._ctx
         scores = score_image_predictions(
-            ctx.network, self._part, ctx.head_argument, self._method.predict_logits, ctx.inputs
+            ctx.network,
+            self._part,
+            ctx.get_task_argument_of_forward,
+            self._method.predict_logits,
+            ctx.inputs,
         )
         return self._part.problem.sum_scores(scores)
 

@@ -391,7 +391,7 @@ def test_the_keys_of_a_model_follow_its_name_to_the_one_that_takes_its_place(
         birds_row, owls = (
             session.query(Model).filter_by(name=name).one() for name in ("birds", "owls")
         )
-        predict_keys.move_predict_keys(session, owls, birds_row)
+        predict_keys.rebind_predict_keys_to_model(session, owls, birds_row)
     assert ask(birds, {"Authorization": f"Bearer {made['secret']}"}).status_code == 200
 
 

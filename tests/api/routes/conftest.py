@@ -114,7 +114,9 @@ def publisher(client: TestClient, folder: Path) -> Publish:
                 session,
                 row,
                 version,
-                NewVersionMeasurements(measured, VersionFigures(**document.get_set_fields()), {}),
+                NewVersionMeasurements(
+                    measured, VersionFigures(**document.list_fields_that_are_set()), {}
+                ),
                 (),
             )
             if passed:

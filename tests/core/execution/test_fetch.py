@@ -14,7 +14,7 @@ from core.database.states import JobAction, JobState
 from core.database.tables import FetchedWeights, Model, Owner, Version
 from core.errors import StorageFull
 from core.execution.kinds import fetch
-from core.execution.weights import find_weights_or_claim_fetching, release_fetch_turn
+from core.execution.weights import end_fetching_and_release_waiting, find_weights_or_claim_fetching
 from core.jobs.put_off import PutOffSignal
 from core.models import model_deletion, models
 from core.models.new_model import NewModelLimits
@@ -119,7 +119,7 @@ def test_the_same_weights_are_brought_by_one_job_at_a_time_and_its_end_wakes_the
         find_weights_or_claim_fetching(desk.db, desk.blobs, second, REPOSITORY, 2)
     claims.put_off_claimed_job(desk.db, second, str(later.value), later.value.seconds)
     assert claims.claim_job(desk.db, "w2", 60.0) is None
-    release_fetch_turn(desk.db, first)
+    end_fetching_and_release_waiting(desk.db, first)
     again = desk.claim("w2")
     assert (again.job_id, desk.job(again.job_id).strikes) == (second.job_id, 0)
     assert find_weights_or_claim_fetching(desk.db, desk.blobs, again, REPOSITORY, 2) is None

@@ -15,7 +15,7 @@ from streams import Bench, watched
 from core.learning import numerics
 from core.learning.methods import registry
 from core.learning.networks.backbones.mlp import MlpBackbone
-from core.learning.numerics import NumericsSettings, parse_reported_operation
+from core.learning.numerics import NumericsSettings, parse_nondeterministic_operation
 from core.learning.recipe import Recipe
 from core.learning.training.context import TaskTrainingContext
 
@@ -95,7 +95,7 @@ NO_KERNEL = (
     ],
 )
 def test_a_warning_names_its_operation(warning: str, operation: str | None) -> None:
-    assert parse_reported_operation(warning) == operation
+    assert parse_nondeterministic_operation(warning) == operation
 
 
 def test_each_job_records_its_operations_once_and_shows_other_warnings() -> None:

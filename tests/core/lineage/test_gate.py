@@ -8,7 +8,7 @@ from core.contract.figures import VersionFigures
 from core.database import measurements
 from core.lineage.coverage import MissingTasks
 from core.lineage.gate import GateMetrics, LineagePlace, judge_gate_metrics
-from core.lineage.judgement import read_forecast_rise
+from core.lineage.judgement import read_forecast_loss_rise
 from tests.core.desk import Desk
 
 FIGURES = {1: (None, 0.9, 0.9), 2: (0.2, 0.8, 0.75)}
@@ -130,4 +130,4 @@ def test_a_version_tells_its_forecast_and_that_it_was_not_finite(
             1,
             measurements.build_measurement_rows(VersionFigures.from_json(document)),
         )
-        assert read_forecast_rise(session, model, 1) == rise
+        assert read_forecast_loss_rise(session, model, 1) == rise

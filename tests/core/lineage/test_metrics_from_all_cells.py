@@ -99,7 +99,9 @@ class History:
                 session,
                 model,
                 version,
-                NewVersionMeasurements(cells, VersionFigures(**document.get_set_fields()), {}),
+                NewVersionMeasurements(
+                    cells, VersionFigures(**document.list_fields_that_are_set()), {}
+                ),
                 self.deleted,
             )
         self.manifests[number] = {
@@ -237,7 +239,7 @@ def slowly(
         "accuracy_matrix": matrix.build_accuracy_matrix(rows, learned, cells),
         "marks": [],
         "summary": {
-            **matrix.compute_last_stage_figures(
+            **matrix.compute_figures_of_newest_version(
                 matrix.LineageAccuracyMatrix(rows, cells, version, model.scenario),
                 per_class=per_class,
             ),

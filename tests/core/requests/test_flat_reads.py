@@ -124,7 +124,7 @@ READS: Reads = {
     "all jobs by state": lambda db: jobs.list_jobs(
         db, ADMIN, jobs.JobFilter("failed"), limit=5, cursor=None
     ),
-    "open jobs": lambda db: submission.check_before_upload(
+    "open jobs": lambda db: submission.check_model_before_batch_upload(
         db, OWNER, MODEL, max_open_jobs=1000, max_bytes=1 << 50, length=1
     ),
     "models": lambda db: listed(db),
@@ -179,7 +179,7 @@ READS: Reads = {
     "states to sweep": lambda db: sweep._delete_unneeded_states(
         db, EMPTY, Settings(), "snapshot", "snapshots/"
     ),
-    "memories to sweep": lambda db: sweep._delete_affected_memories(db, EMPTY),
+    "memories to sweep": lambda db: sweep._delete_replay_data_of_deleted_tasks(db, EMPTY),
     "deleted models to sweep": lambda db: sweep._delete_deleted_models_data(db, EMPTY),
     "files to sweep": lambda db: task_files.select_tasks_with_files(db),
 }
@@ -242,7 +242,9 @@ def with_attention(db: Database, model: str, kind: str) -> object:
 def ahead(db: Database, model: str) -> object:
     with db.read() as session:
         row = find_model(session, OWNER, model)
-        return describe_next_task_outlook(session, row, model_line.find_next_start(session, row))
+        return describe_next_task_outlook(
+            session, row, model_line.find_version_next_task_starts_from(session, row)
+        )
 
 
 def in_use(db: Database) -> object:

@@ -180,7 +180,7 @@ def state(kind: str, end: str) -> Callable[[Any], Callable[[], bool]]:
             desk.register(claim)
         else:
             key = f"anytime/{job}/{claim.fence:08d}-000001/"
-            files = snapshots.store_files_under_key(
+            files = snapshots.store_files_under_key_prefix(
                 desk.store, key, sorted(desk.snapshot().iterdir())
             )
             best = {

@@ -271,7 +271,7 @@ class Line(RuleBasedStateMachine):
         ways: dict[str, Callable[[], object]] = {
             "fail": lambda: claims.fail_job(db, claim, "code", "no"),
             "reject": lambda: claims.reject_job(db, claim, Rejected("Not one.")),
-            "requeue": lambda: claims.requeue_or_fail(db, claim, "died"),
+            "requeue": lambda: claims.requeue_or_fail_job(db, claim, "died"),
             "stopped": lambda: claims.complete_pause_or_cancellation(db, claim),
         }
         try:

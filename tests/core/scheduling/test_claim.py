@@ -136,7 +136,7 @@ def test_jobs_of_a_dead_worker_are_taken_before_their_lease_is_over_with_a_strik
     assert (desk.state(dead), desk.state(other)) == (JobState.QUEUED, JobState.RUNNING)
     assert desk.job(dead).strikes == 1
     with pytest.raises(LeaseLost):
-        claims.requeue_or_fail(desk.db, claim, "it lives after all")
+        claims.requeue_or_fail_job(desk.db, claim, "it lives after all")
     assert claims.take_back_worker_jobs(desk.db, "dead") == []
 
 
@@ -152,7 +152,7 @@ def test_a_stop_that_was_asked_for_is_granted_however_the_attempt_ends(
     if how == "reap":
         desk.lose(claim)
     elif how == "requeue":
-        claims.requeue_or_fail(desk.db, claim, "died")
+        claims.requeue_or_fail_job(desk.db, claim, "died")
     else:
         getattr(claims, how)(desk.db, claim)
     assert desk.state(job_id) is ends
@@ -182,16 +182,16 @@ def test_a_snapshot_since_the_claim_clears_the_strikes(desk: Any) -> None:
     for _ in range(6):
         claim = desk.claim()
         desk.register(claim)
-        claims.requeue_or_fail(desk.db, claim, "killed")
+        claims.requeue_or_fail_job(desk.db, claim, "killed")
     assert desk.state(job_id) is JobState.QUEUED
     for _ in range(3):
-        claims.requeue_or_fail(desk.db, desk.claim(), "killed at once")
+        claims.requeue_or_fail_job(desk.db, desk.claim(), "killed at once")
     assert desk.state(job_id) is JobState.FAILED
 
 
 def test_an_outage_is_no_strike_and_puts_the_job_off(desk: Any) -> None:
     job_id = desk.submit(desk.model())
-    claims.requeue_or_fail(desk.db, desk.claim(), "store out", counts=False)
+    claims.requeue_or_fail_job(desk.db, desk.claim(), "store out", counts=False)
     assert desk.job(job_id).strikes == 0
     assert claims.claim_job(desk.db, "w", 60) is None
 
@@ -211,7 +211,7 @@ def test_a_rejected_batch_keeps_its_report(desk: Any) -> None:
     ("end", "more"),
     [
         (claims.complete_pause_or_cancellation, ()),
-        (claims.requeue_or_fail, ("x",)),
+        (claims.requeue_or_fail_job, ("x",)),
         (claims.fail_job, ("code", "x")),
         (claims.reject_job, (Rejected("x"),)),
         (claims.finish_job, (Done({"valid": True}),)),

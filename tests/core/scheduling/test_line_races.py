@@ -130,7 +130,7 @@ def test_people_and_workers_at_once_never_wait_for_each_other_or_break_the_line(
                 elif way < 0.85:
                     claims.fail_job(desk.db, claim, "code", "no")
                 else:
-                    claims.requeue_or_fail(desk.db, claim, "died")
+                    claims.requeue_or_fail_job(desk.db, claim, "died")
             except (PerennialError, LeaseLost):
                 claims.complete_pause_or_cancellation(desk.db, claim)
 

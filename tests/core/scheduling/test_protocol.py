@@ -195,8 +195,8 @@ class Protocol(RuleBasedStateMachine):
         db, now = self.desk.db, self.expected[claim.job_id]
         ways: dict[str, Callable[[], object]] = {
             "stopped": lambda: claims.complete_pause_or_cancellation(db, claim),
-            "requeue": lambda: claims.requeue_or_fail(db, claim, "died"),
-            "outage": lambda: claims.requeue_or_fail(db, claim, "away", counts=False),
+            "requeue": lambda: claims.requeue_or_fail_job(db, claim, "died"),
+            "outage": lambda: claims.requeue_or_fail_job(db, claim, "away", counts=False),
             "fail": lambda: claims.fail_job(db, claim, "code", "no"),
         }
         if now.owner != claim:

@@ -11,7 +11,7 @@ from core.statistics.matrix import (
     AccuracyMatrixRow,
     LineageAccuracyMatrix,
     build_accuracy_matrix,
-    compute_last_stage_figures,
+    compute_figures_of_newest_version,
     compute_regression_and_improvement_rates,
     find_classes_without_test_images,
     find_single_class_tasks,
@@ -30,7 +30,7 @@ CELLS = {(v, j + 1): (correct, 100) for v, row in ORACLE.items() for j, correct 
 
 def compute_summary(rows: Any, cells: Any, version: int, scenario: str, **counts: Any) -> Any:
     """Return the figures that follow from R along the ancestors of a version."""
-    return compute_last_stage_figures(
+    return compute_figures_of_newest_version(
         LineageAccuracyMatrix(rows, cells, version, scenario), **counts
     )
 

@@ -72,7 +72,7 @@ def test_uploads_are_accepted_up_to_the_limit_and_what_is_refused_leaves_nothing
 
 def test_a_declared_length_is_refused_before_the_body(office: Office, model: str) -> None:
     def admit(length: int | None) -> None:
-        submission.check_before_upload(
+        submission.check_model_before_batch_upload(
             office.db, office.actor, "birds", max_open_jobs=9, max_bytes=100, length=length
         )
 

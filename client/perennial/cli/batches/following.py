@@ -11,7 +11,7 @@ from perennial.cli.batches.beat import JobStatusLines
 from perennial.cli.command import CommandContext
 from perennial.cli.exits import FollowInterrupted
 from perennial.cli.models.accuracies import (
-    explain_unmeasured_sign,
+    explain_sign_of_unmeasured_accuracy,
     format_accuracies_in_words,
     read_accuracies,
 )
@@ -24,7 +24,7 @@ from perennial.words import (
     describe_findings,
     describe_left_out_files_and_entries,
     explain_missing_base_weights,
-    replace_task_requests,
+    replace_requests_by_task_commands,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def follow_and_print_job(
     # Commands in warnings name the model; without warnings, the request would be wasted.
     model = client.models.retrieve(job.model).name if warnings else job.model
     for warning in warnings:
-        print_notice(f"warning: {replace_task_requests(warning, model, job.task)}")
+        print_notice(f"warning: {replace_requests_by_task_commands(warning, model, job.task)}")
     if shell.is_json:
         print_document(job)
     error = handle.ending(job)
@@ -89,7 +89,9 @@ def wait_for_job(shell: CommandContext, handle: JobHandle, timeout: float | None
         raise
 
 
-def report_learned_job(shell: CommandContext, client: Perennial, handle: JobHandle) -> None:
+def report_version_of_finished_job(
+    shell: CommandContext, client: Perennial, handle: JobHandle
+) -> None:
     """Report a job whose version the model has learned, even if its gate held the version at
     first."""
     job = handle.job or handle.refresh()
@@ -180,9 +182,9 @@ def print_job_outcome(client: Perennial, job: Job, task: Task | None) -> None:
     accuracies = read_accuracies(client, job.model, version)
     if accuracies:
         print_text(f"  accuracy: {format_accuracies_in_words(accuracies)}")
-    for text in explain_unmeasured_sign(accuracies):
+    for text in explain_sign_of_unmeasured_accuracy(accuracies):
         print_text(f"  {text}")
     for text in describe_compared_versions(version):
         print_text(f"  {make_text_one_line(text)}")
     for text in describe_findings(task) if task else ():
-        print_text(f"  data: {replace_task_requests(text, model.name, job.task)}")
+        print_text(f"  data: {replace_requests_by_task_commands(text, model.name, job.task)}")

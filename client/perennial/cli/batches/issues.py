@@ -13,7 +13,7 @@ from perennial.cli.output import Cell, is_terminal, print_notice, print_text
 from perennial.errors import BadAnswer, Conflict, Forbidden, Invalid, NotFound
 from perennial.guard import quote_shell_word
 from perennial.types import NearPair, Task
-from perennial.words import replace_task_requests
+from perennial.words import replace_requests_by_task_commands
 
 if TYPE_CHECKING:
     from perennial import Perennial
@@ -79,7 +79,7 @@ def _find_refusal(client: Perennial, model: str, task: Task, rows: list[Row]) ->
             model, [{"relabel": {"task": task.number, "image": image, "label": suggested}}]
         )
     except (Conflict, Invalid, NotFound) as refused:
-        return replace_task_requests(refused.detail, model, task.number)
+        return replace_requests_by_task_commands(refused.detail, model, task.number)
     except Forbidden:  # somebody with another key may correct it
         return None
     return None

@@ -103,7 +103,9 @@ def _print_job_fields(job: Job) -> None:
     if job.error is not None:
         print_text(words.replace_requests_by_commands(job.error.detail))
     for warning in job.warnings:
-        print_text(f"warning: {words.replace_task_requests(warning, job.model, job.task)}")
+        print_text(
+            f"warning: {words.replace_requests_by_task_commands(warning, job.model, job.task)}"
+        )
     if job.outcome == "held":
         show_command = f"perennial models show {quote_shell_word(job.model)}"
         print_text(f"Its version is held: `{show_command}` says why, and how to go on.")

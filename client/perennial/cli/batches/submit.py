@@ -16,7 +16,7 @@ import click
 from perennial._formats import FORMATS
 from perennial.bars import show_listing_bar
 from perennial.cli.batches.beat import TransferStatusLines
-from perennial.cli.batches.following import follow_and_print_job, report_learned_job
+from perennial.cli.batches.following import follow_and_print_job, report_version_of_finished_job
 from perennial.cli.batches.trials import format_trials_option, print_trials
 from perennial.cli.command import RECIPE, SECONDS, CommandContext, cli_command
 from perennial.cli.output import Cell, print_fields, print_notice, print_text
@@ -33,7 +33,7 @@ from perennial.words import (
     describe_repeated_batch,
     format_duration,
     replace_requests_by_commands,
-    replace_task_requests,
+    replace_requests_by_task_commands,
 )
 
 WORTH_SAYING_S = 10.0
@@ -178,7 +178,7 @@ def submit_batch(
     if handle.repeats is not None:
         print_notice(make_text_one_line(describe_repeated_batch(model, handle.repeats)))
         if handle.repeats.standing == "learned":
-            report_learned_job(shell, client, handle)
+            report_version_of_finished_job(shell, client, handle)
             return
         # a finished job can be reported at once
         detach = detach and not (handle.job and handle.job.is_terminal)
@@ -191,7 +191,7 @@ def submit_batch(
         for warning in handle.task.warnings:
             if warning != waits:  # following the job prints that warning
                 print_notice(
-                    f"warning: {replace_task_requests(warning, model, handle.task.number)}"
+                    f"warning: {replace_requests_by_task_commands(warning, model, handle.task.number)}"
                 )
     if handle.expected_s is not None and handle.expected_s >= WORTH_SAYING_S and not shell.is_json:
         print_notice(

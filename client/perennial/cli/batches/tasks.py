@@ -28,7 +28,7 @@ from perennial.types import Task
 from perennial.words import (
     describe_findings,
     describe_left_out_files_and_entries,
-    replace_task_requests,
+    replace_requests_by_task_commands,
 )
 
 EMPTY = "No batch yet: `perennial submit`."
@@ -137,9 +137,9 @@ def _print_task_fields(model: str, task: Task, where: ModelVersionMarks) -> None
     for note in task.report.notes or []:
         print_text(make_text_one_line(note))
     for warning in (*task.warnings, *describe_left_out_files_and_entries(task.report)):
-        print_text(f"warning: {replace_task_requests(warning, model, task.number)}")
+        print_text(f"warning: {replace_requests_by_task_commands(warning, model, task.number)}")
     for text in describe_findings(task):
-        print_text(f"data: {replace_task_requests(text, model, task.number)}")
+        print_text(f"data: {replace_requests_by_task_commands(text, model, task.number)}")
 
 
 def _describe_accuracy(accuracy: float | None, task: Task) -> Cell:

@@ -6,7 +6,7 @@ import click
 
 from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
-from perennial.cli.named import find_id_by_name
+from perennial.cli.named import resolve_id_or_name
 from perennial.cli.output import format_bytes, format_time, print_text
 
 
@@ -40,7 +40,7 @@ def remove_upload(shell: CommandContext, upload: str) -> None:
     starts over.
     """
     client = shell.create_client()
-    upload_id = find_id_by_name(
+    upload_id = resolve_id_or_name(
         upload, "upload", "upl_", client.uploads.list(), lambda one: one.filename
     )
     client.uploads.delete(upload_id)

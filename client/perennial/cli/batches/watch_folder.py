@@ -36,7 +36,7 @@ from perennial.words import (
     explain_missing_base_weights,
     format_duration,
     replace_requests_by_commands,
-    replace_task_requests,
+    replace_requests_by_task_commands,
 )
 
 if TYPE_CHECKING:
@@ -347,7 +347,9 @@ class WatchedFolder:
         place = HELD if isinstance(error, GateHeld) else FAILED
         task = None if job is None else job.task
         reason = "\n".join(
-            replace_task_requests(text, self.model, task) if not text.startswith("  ") else text
+            replace_requests_by_task_commands(text, self.model, task)
+            if not text.startswith("  ")
+            else text
             for text in str(error).split("\n")
         )
         about = f"job {error.job.id}\n" if isinstance(error, JobEnded) else ""

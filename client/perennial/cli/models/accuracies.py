@@ -54,7 +54,9 @@ def format_accuracies_in_words(accuracies: Mapping[int, MeasuredAccuracy]) -> st
     return ", ".join(f"task {task} {accuracy}" for task, accuracy in accuracies.items())
 
 
-def explain_unmeasured_sign(accuracies: Mapping[int, MeasuredAccuracy]) -> Iterator[str]:
+def explain_sign_of_unmeasured_accuracy(
+    accuracies: Mapping[int, MeasuredAccuracy],
+) -> Iterator[str]:
     """Yield the meaning of the sign for an accuracy that was not measured, if there is one."""
     if any(accuracy.value is None for accuracy in accuracies.values()):
         yield UNMEASURED

@@ -136,7 +136,9 @@ def _wait_for_edit(
     handle = client.job(sent.job)
     job = wait_for_job(shell, handle, timeout)
     for warning in job.warnings:
-        print_notice(f"warning: {words.replace_task_requests(warning, model, job.task)}")
+        print_notice(
+            f"warning: {words.replace_requests_by_task_commands(warning, model, job.task)}"
+        )
     edit = client.edits.retrieve(model, sent.number)
     if shell.is_json:
         print_document(edit)

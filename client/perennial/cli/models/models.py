@@ -135,7 +135,7 @@ LIMIT = _GateLimitType()
 def _add_settings_options() -> Callable[[Work], Work]:
     """Return a decorator that adds the options `create` and `set` share."""
 
-    def add_options(work: Work) -> Work:
+    def add_model_options(work: Work) -> Work:
         # The first decorator is applied innermost, so the order is the reverse of that in `--help`.
         options = [
             click.option(
@@ -197,7 +197,7 @@ def _add_settings_options() -> Callable[[Work], Work]:
             work = option(work)
         return work
 
-    return add_options
+    return add_model_options
 
 
 def _build_fields_from_given_options(values: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from perennial.cli.command import DYNAMIC, CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
 from perennial.cli.listing import ListingFormat
 from perennial.cli.models.accuracies import (
-    explain_unmeasured_sign,
+    explain_sign_of_unmeasured_accuracy,
     format_accuracies_in_words,
     read_accuracies,
 )
@@ -92,7 +92,7 @@ def _print_version(client: Perennial, model: str, version: Version) -> None:
         ("note", version.note),
     ]
     print_fields(rows)
-    for text in explain_unmeasured_sign(accuracies):
+    for text in explain_sign_of_unmeasured_accuracy(accuracies):
         print_text(f"  {text}")
     for reason in words.describe_failed_checks(version):
         print_text(f"  {reason}")

@@ -14,7 +14,7 @@ import click
 
 from perennial.cli.command import DYNAMIC, CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
-from perennial.cli.named import find_id_by_name
+from perennial.cli.named import resolve_id_or_name
 from perennial.cli.output import format_bytes, format_time, print_notice, print_text
 from perennial.text import make_text_one_line
 
@@ -141,7 +141,7 @@ def revoke_key(shell: CommandContext, key: str) -> None:
     client = shell.create_client()
     # Revoked keys do not count, so that their names can be used again.
     valid = (one for one in client.keys.list() if not one.revoked_at)
-    key_id = find_id_by_name(key, "key", "key_", valid, lambda one: one.name)
+    key_id = resolve_id_or_name(key, "key", "key_", valid, lambda one: one.name)
     client.keys.delete(key_id)
     named = "" if key_id == key else f" ({key})"
     shell.print_result(

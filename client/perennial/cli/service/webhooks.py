@@ -12,7 +12,7 @@ import click
 
 from perennial.cli.command import CommandContext, cli_command
 from perennial.cli.groups import SuggestingCommandGroup
-from perennial.cli.named import find_id_by_name
+from perennial.cli.named import resolve_id_or_name
 from perennial.cli.output import Cell, format_time, print_fields, print_notice, print_text
 from perennial.cli.states import WEBHOOKS, build_state_filter_option
 from perennial.guard import quote_shell_word
@@ -44,7 +44,7 @@ def list_webhooks(shell: CommandContext, state: str | None) -> None:
 def _find_webhook_id(shell: CommandContext, webhook: str) -> tuple[Perennial, str]:
     """Return a client, and the id of a webhook given by id or URL."""
     client = shell.create_client()
-    return client, find_id_by_name(
+    return client, resolve_id_or_name(
         webhook, "webhook", "whk_", client.webhooks.list(), lambda one: one.url
     )
 

@@ -150,7 +150,9 @@ class _ClassFolderFinder:
         parts = (
             {}
             if self._is_done
-            else part_rules.find_folder_parts((names for names, _ in rows), self._held_out_alone)
+            else part_rules.find_dataset_parts_of_top_folders(
+                (names for names, _ in rows), self._held_out_alone
+            )
         )
         if parts:
             rows = self._skip_wrapper_folders(

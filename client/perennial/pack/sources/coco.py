@@ -59,7 +59,7 @@ def open_coco_boxes(
         raise PackError(
             f"The folder {quote_name(folder)} has no JSON file with {', '.join(_KEYS)}."
         )
-    part_by_file = dict(zip(files, parts.find_file_parts(files), strict=True))
+    part_by_file = dict(zip(files, parts.find_dataset_parts_of_files(files), strict=True))
     as_taken = parts.map_dataset_parts_to_splits(part_by_file.values(), quote_name(source))
     images_root = root if images is None else SourceFolder(Path(images), allow_outside)
     origin = f"{format_count(len(files), 'COCO file')} in {quote_name(source.name)}"

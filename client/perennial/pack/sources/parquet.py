@@ -77,7 +77,7 @@ class ParquetImages(ImageSource):
         self._bad = BadEntries(self.origin, max_bad)
         self._rows_of: list[array[int]] = []  # for each file, the rows that have a label
         self._unlabelled = 0
-        part_of = parts.find_file_parts(files)
+        part_of = parts.find_dataset_parts_of_files(files)
         for number, path in enumerate(self._files):
             self._seen.record_file_state(path)
             with self._open_parquet_file(number) as file:

@@ -76,7 +76,7 @@ class ShardImages(ImageSource):
         self._without: list[str] = []
         self._bad = BadEntries(self.origin, max_bad)
         classes = ClassNames(*_read_class_names(folder, names))
-        part_of = parts.find_file_parts(shards)
+        part_of = parts.find_dataset_parts_of_files(shards)
         as_taken = parts.map_dataset_parts_to_splits(part_of, quote_name(source))
         for number, part in enumerate(part_of):
             self._seen.record_file_state(self._shards[number])

@@ -29,7 +29,7 @@ _PAIRS = "JSON object of images and labels"
 _SAMPLE = 1000
 
 
-def read_plain_table(source: TableSource) -> bool:
+def read_labels_from_plain_table(source: TableSource) -> bool:
     """Read labels from a plain table of images and labels; return False if the file is not one.
 
     Raises RuleError if several columns fit.

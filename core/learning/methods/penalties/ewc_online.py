@@ -163,7 +163,9 @@ class EwcOnline(Ewc):
         layers = dict.fromkeys(list_layer_names(network, ctx.trainable), self.hyper.curvature)
         with ctx.use_exact_evaluation_mode():
             estimator = CurvatureEstimator(
-                network, lambda x: self.forward(network, x, ctx.head_argument), layers
+                network,
+                lambda x: self.forward(network, x, ctx.get_task_argument_of_forward),
+                layers,
             )
             for x, y in iterate_example_chunks(batches, limit):
                 estimator.add_examples(

@@ -99,7 +99,7 @@ class QuadraticPenaltyMethod(Method):
             pull, [self.stored_tensors[self.get_importance_key(name)] for name in names]
         )
         torch._foreach_add_(grads, pull, alpha=self.penalty_strength)
-        scales = self._compute_gradient_scales(ctx)
+        scales = self._compute_gradient_scale_by_parameter(ctx)
         slowed = [(g, scales[name]) for g, name in zip(grads, names, strict=True) if name in scales]
         if slowed:
             torch._foreach_mul_([g for g, _ in slowed], [scale for _, scale in slowed])
@@ -140,7 +140,7 @@ class QuadraticPenaltyMethod(Method):
         steepness = rate * self.penalty_strength
         return 1 / steepness if steepness > 1 / LARGEST else math.inf
 
-    def _compute_gradient_scales(self, ctx: TaskTrainingContext) -> dict[str, Tensor]:
+    def _compute_gradient_scale_by_parameter(self, ctx: TaskTrainingContext) -> dict[str, Tensor]:
         """Return min(1, limit / importance) of the parameters with an element beyond its limit."""
         # Importance and rates are constant within a task, so the scales are computed once.
         if "scales" not in ctx.cache:
@@ -160,7 +160,7 @@ class QuadraticPenaltyMethod(Method):
 
     def _warn_of_steep_penalty(self, ctx: TaskTrainingContext) -> None:
         """Warn if the penalty is too steep for the learning rate, so that parameters slow down."""
-        scales = self._compute_gradient_scales(ctx)
+        scales = self._compute_gradient_scale_by_parameter(ctx)
         if scales:
             slowed = sum(int((scale < 1).sum()) for scale in scales.values())
             slowest = min(float(scale.min()) for scale in scales.values())

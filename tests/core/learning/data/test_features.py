@@ -86,7 +86,7 @@ def test_features_that_would_take_too_much_room_are_not_cached(tmp_path, monkeyp
 
 def test_a_backbone_in_training_mode_moves_by_its_statistics(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
-        "core.learning.training.loop.set_training_modes",
+        "core.learning.training.loop.set_training_mode_of_trainable_modules",
         lambda network, on, fixed_norm: network.train(on),
     )
     assert any(

@@ -76,7 +76,7 @@ def walked(
         network=network,
         recipe=recipe,
         task=1,
-        head_argument=None,
+        get_task_argument_of_forward=None,
         inputs=None,
         class_rows=class_rows,
         warn=warned,

@@ -12,7 +12,7 @@ from core.learning.evaluation.baselines import (
     assign_group_folds,
     classify_by_cross_validation,
     evaluate_feature_baselines,
-    find_first_better_row,
+    find_first_row_scored_above_own_class,
     find_usable_images,
 )
 from core.learning.evaluation.probe import ProbedImages
@@ -147,7 +147,7 @@ def test_the_first_better_row_is_the_one_that_a_loop_over_growing_heads_finds() 
     scores = torch.randint(0, 4, (200, 5), generator=generator).double()  # with ties
     labels = torch.randint(0, 5, (200,), generator=generator)
     rows = torch.tensor([3, 0, 4, 1, 2])  # the row of the head that each column is
-    found = find_first_better_row(scores, labels, rows)
+    found = find_first_row_scored_above_own_class(scores, labels, rows)
     column_of = rows.argsort()
     for image, (own, first) in enumerate(zip(rows[labels].tolist(), found.tolist(), strict=True)):
         for known in range(own + 1, 6):

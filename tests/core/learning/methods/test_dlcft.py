@@ -568,7 +568,7 @@ def test_the_coupling_is_what_outputs_changed_by_what_the_blocks_say(scenario, c
     run.network.add_task_classes(1, CLASSES, "default", torch.Generator().manual_seed(0))
     run.network.double()
     ctx = run.begin(x, y)
-    task = ctx.head_argument
+    task = ctx.get_task_argument_of_forward
     before = run.network(x, task).detach()
     moving = [n for n in ctx.trainable if scenario == "data" or not n.startswith("heads.")]
     change = random_change(ctx, moving)

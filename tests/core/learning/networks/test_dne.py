@@ -435,7 +435,7 @@ def test_one_pass_answers_for_every_version_of_a_chain_bit_by_bit() -> None:
         net.set_size_of_next_expert(2)
         net.add_task_classes(3, ["x"], "default", seeded(3))
         stir(net.experts[-1], 1)
-        old, new = net.compute_version_logits(x, [kept.head, net.head])
+        old, new = net.compute_logits_of_earlier_version(x, [kept.head, net.head])
         assert torch.equal(old, kept(x)) and torch.equal(new, net(x))
 
 

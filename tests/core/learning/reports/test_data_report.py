@@ -12,7 +12,7 @@ from streams import Bench, Script, run
 
 from core.learning.reports import suspects as suspecting
 from core.learning.reports.data_findings import build_data_findings
-from core.learning.reports.data_report import BatchHeldSignal, join_blocking_findings
+from core.learning.reports.data_report import BatchHeldSignal, join_findings_that_hold_job
 from core.learning.reports.mmd import PERMUTATIONS
 from core.learning.reports.shift import (
     LabelledSample,
@@ -172,7 +172,7 @@ def test_a_finding_holds_above_its_share_and_is_told_below_it() -> None:
         (found,) = build_data_findings(report, 100, 0)
         assert (found["kind"], found["holds"]) == ("suspects", holds)
         assert "train/a.png: cat, which looks like dog" in found["text"]
-        assert bool(join_blocking_findings({"findings": [found]})) == holds
+        assert bool(join_findings_that_hold_job({"findings": [found]})) == holds
 
 
 def test_a_recipe_that_holds_ends_the_job_before_it_learns(tmp_path) -> None:

@@ -51,7 +51,7 @@ _KINDS: tuple[Callable[[TableSource], bool], ...] = (
     fiftyone.read_fiftyone_export,
     labelling_tools.read_edge_impulse_export,
     labelling_tools.read_make_sense_export,
-    plain.read_plain_table,
+    plain.read_labels_from_plain_table,
 )
 """Readers of all kinds, from those recognised by their own keys to any table."""
 _EXPECTED = (
