@@ -70,7 +70,7 @@ def sum_usage_by_model(session: Session, which: ColumnElement[bool]) -> dict[str
 
 
 def _count_tasks_versions_jobs(
-    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped: _Rows
+    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
     """Count tasks, versions and jobs."""
     tasks = select(Task.model_id, func.count()).where(Task.model_id.in_(model_ids))
@@ -87,7 +87,7 @@ def _count_tasks_versions_jobs(
 def _sum_batch_bytes(
     counts_by_model: dict[str, ModelCounts],
     model_ids: Select[str],
-    fetch_grouped: _Rows,
+    fetch_grouped_sums: _Rows,
     pixels: Mapping[str, int],
 ) -> None:
     """Sum up the bytes of archives and datasets.
@@ -149,7 +149,7 @@ def _sum_batch_bytes(
 
 
 def _sum_version_bytes(
-    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped: _Rows
+    counts_by_model: dict[str, ModelCounts], model_ids: Select[str], fetch_grouped_sums: _Rows
 ) -> None:
     """Sum up the bytes of parts, of downloads, and of predictions on held-out images."""
     blobs = (
