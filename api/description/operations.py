@@ -32,7 +32,7 @@ OPERATIONS: dict[tuple[str, str], str] = {
     ("GET", "/v1/models/{model}/rebase"): "get_rebase",
     ("POST", "/v1/models/{model}/rebase/finish"): "finish_rebase",
     ("GET", "/v1/models/{model}/memory"): "get_memory",
-    ("DELETE", "/v1/models/{model}/memory"): "delete_replay_memory",
+    ("DELETE", "/v1/models/{model}/memory"): "delete_memory",
     ("GET", "/v1/models/{model}/metrics"): "get_metrics",
     ("POST", "/v1/models/{model}/tasks"): "submit_task",
     ("GET", "/v1/models/{model}/tasks"): "list_tasks",

@@ -227,7 +227,7 @@ async def _check_or_submit_batch_file(
     Raises:
         InvalidRecipe: the form's recipe has errors.
         Invalid: another value of the form is invalid.
-        PerennialError: see `Submission.submit_as_next_task`.
+        PerennialError: see `BatchSubmission.submit_as_next_task`.
     """
     trials = read_trials_form(form, form.inputs)
     if form.errors:

@@ -46,7 +46,7 @@ async def predict_requested_images(
         Invalid: more labels per image are requested than allowed.
         PerennialError: see `VersionCache.find_version`, `read_declared_body_kind`,
             `PredictQueue.take_request_place`, `read_request_images`,
-            `PredictLimits.charge_further_images`, `Question.fetch_question` and
+            `PredictLimits.charge_further_images`, `PredictionRequest.fetch_question` and
             `Predictor.predict_and_encode_response`.
     """
     actor, model, version, task = asked.actor, asked.model, asked.version, asked.task

@@ -69,7 +69,7 @@ class PredictionRequest:
         """Return a question to a version after fetching its parts. Raises StoreCorrupt or
         Unavailable.
         """
-        paths, classes = version.fetch_part_paths(blobs), version.read_class_counts(task)
+        paths, classes = version.fetch_part_paths(blobs), version.count_classes(task)
         manifest = json.dumps(version.manifest.to_json()).encode()
         return PredictionRequest(
             version.id,

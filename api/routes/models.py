@@ -125,7 +125,7 @@ def delete_model(
 
 
 @router.get("/v1/models/{model}/memory", response_model=MemoryOut)
-def read_replay_memory(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) -> Response:
+def read_memory(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) -> Response:
     """Return bytes and counts of the production version's replay buffer and exemplars, never
     images.
     """
@@ -133,7 +133,7 @@ def read_replay_memory(model: ModelPath, actor: Read, db: Db, blobs: BlobStore) 
 
 
 @router.delete("/v1/models/{model}/memory", status_code=204)
-def delete_replay_memory(
+def delete_memory(
     model: ModelPath, actor: Write, db: Db, store: ObjectStore, blobs: BlobStore
 ) -> Response:
     """Delete the stored images of all versions now.

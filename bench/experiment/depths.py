@@ -26,7 +26,7 @@ from bench.experiment.statistics import (
     compute_spearman_correlation,
 )
 
-FIGURES = ("acc", "forgetting", "compute_update_norm")
+FIGURES = ("acc", "forgetting", "update_norm")
 Coefficient = Callable[[Array, Array], Array]
 
 

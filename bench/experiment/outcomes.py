@@ -120,8 +120,7 @@ def _build_outcome(
     last = stages.last
     gap: list[float | None]
     moved = [
-        math.hypot(s["compute_update_norm"]["backbone"], s["compute_update_norm"]["head"])
-        for s in record["stages"]
+        math.hypot(s["update_norm"]["backbone"], s["update_norm"]["head"]) for s in record["stages"]
     ]
     source = [
         row["correct"] / row["total"]
@@ -150,7 +149,7 @@ def _build_outcome(
         "bwt": stages.compute_backward_transfer(),
         "forgetting": stages.compute_mean_forgetting(last),
         "learning_accuracy": stages.compute_learning_accuracy(),
-        "compute_update_norm": average_defined_values(moved),
+        "update_norm": average_defined_values(moved),
         "gap_to_joint": gap[-1] if gap else None,
         "intransigence": average_defined_values(lag),
         "source": source[-1] if source else None,
@@ -163,7 +162,7 @@ def _build_outcome(
     if (
         run.joint
     ):  # it starts from the first weights at each stage: nothing is updated, nothing forgotten
-        figures |= dict.fromkeys(("bwt", "forgetting", "compute_update_norm"))
+        figures |= dict.fromkeys(("bwt", "forgetting", "update_norm"))
     if len(record["stages"]) < last:  # nothing is known of the stages before
         figures |= dict.fromkeys(("average_incremental", "learning_accuracy"))
     matrix = [

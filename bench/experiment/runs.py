@@ -41,7 +41,7 @@ from core.packaged import packaged_base
 AGAIN = ("killed", "memory")
 """Failures that need not come again: such runs are tried again at the next start."""
 KEPT = (
-    "compute_update_norm",
+    "update_norm",
     "trainable",
     "parameters",
     "steps",

@@ -36,7 +36,7 @@ HEADINGS = {
     "bwt": "BWT %",
     "forgetting": "forgetting %",
     "learning_accuracy": "when learned %",
-    "compute_update_norm": "update norm",
+    "update_norm": "update norm",
     "gap_to_joint": "below joint %",
     "source": "source %",
     "seconds": "s/task",
@@ -50,7 +50,7 @@ MEANINGS = {
     "bwt": "accuracy on earlier tasks at the end minus when learned",
     "forgetting": "best earlier accuracy on a task minus that at the end, mean over earlier tasks",
     "learning_accuracy": "accuracy on a task right after it",
-    "compute_update_norm": "Euclidean norm of a task's change of the weights that may move and were there "
+    "update_norm": "Euclidean norm of a task's change of the weights that may move and were there "
     "before it, mean over tasks",
     "gap_to_joint": "accuracy of training on all data so far minus this one",
     "source": "accuracy on the base's classes at the end",

@@ -22,7 +22,7 @@ RUN = (
     "status",
 )
 FIGURES = (
-    "acc", "last", "average_incremental", "bwt", "forgetting", "learning_accuracy", "compute_update_norm",
+    "acc", "last", "average_incremental", "bwt", "forgetting", "learning_accuracy", "update_norm",
     "gap_to_joint", "intransigence", "source", "seconds", "new_megabytes", "kept_images",
 )  # fmt: skip
 LAST = ("trainable", "parameters", "state_bytes")
@@ -73,9 +73,7 @@ def render_accuracies_csv(runs: Sequence[Run], store: Store) -> str:
     for run in runs:
         record = store.read_run_record(run.result_digest)
         for stage in record["stages"] if record else []:
-            norms = {
-                f"update_{name}": value for name, value in stage["compute_update_norm"].items()
-            }
+            norms = {f"update_{name}": value for name, value in stage["update_norm"].items()}
             facts = {name: stage[name] for name in STAGE if name in stage}
             for row in stage["results"]:
                 source = row["test"] == "source"

@@ -155,7 +155,7 @@ class Bench:
             {point["step"]: point["accuracy"][str(SOURCE)] for point in curve},
             (mean[str(TARGET)], mean[str(SOURCE)]),
             (_read_task_accuracy(result, TARGET), _read_task_accuracy(result, SOURCE)),
-            result["compute_update_norm"]["backbone"],
+            result["update_norm"]["backbone"],
         )
 
     def _run_learning_job(

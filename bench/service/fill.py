@@ -82,13 +82,13 @@ MANIFEST = {
     "format": 1, "scenario": "class", "architecture": {"name": "small-cnn"}, "classes": ["cat", "dog"],
     "heads": [],
     "image": {"size": 32, "channels": 3}, "network": {"family": "plain"}, "recipe": RECIPE, "threads": 1,
-    "compute_update_norm": None, "drift": None,
+    "update_norm": None, "drift": None,
     "environment": {"torch": "2.13.0", "cpu_capability": "AVX2", "threads": 1, "device": "cpu"},
 }  # fmt: skip
 
 
 MEASURED = (
-    ("compute_update_norm", 1.2, {"backbone": 1.2, "head": 0.8, "relative": 0.1}), ("drift", 2.5, None),
+    ("update_norm", 1.2, {"backbone": 1.2, "head": 0.8, "relative": 0.1}), ("drift", 2.5, None),
     ("row", 0.83, {"last": 0.83, "forgetting": 0.01}),
 )  # fmt: skip
 """Name, value and detail of each version's measurements."""

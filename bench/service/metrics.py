@@ -223,7 +223,7 @@ def _make_up_job_result(folder: Path, task: int, most: int) -> None:
 def _build_job_figures(tasks: range) -> Json:
     numbers = sorted(map(str, tasks))
     return {
-        "compute_update_norm": {"backbone": 1.2, "head": 0.8, "relative": 0.1},
+        "update_norm": {"backbone": 1.2, "head": 0.8, "relative": 0.1},
         "drift": 2.5,
         "changes": {n: {"regressed": 3, "improved": 5, "total": 150} for n in numbers},
         "knn_probe": {"all": [80, 150], "tasks": {n: [80, 150] for n in numbers},

@@ -13,7 +13,7 @@ from worker.attempts.zygote import fork_jobs_on_request
 
 RESULT = {
     "classes": ["a"], "heads": [], "results": [], "method": {"name": "finetune", "hyper": {}, "state": {}},
-    "compute_update_norm": {"backbone": 1.0, "head": 0.5, "relative": 0.1}, "trainable": 1, "parameters": 1,
+    "update_norm": {"backbone": 1.0, "head": 0.5, "relative": 0.1}, "trainable": 1, "parameters": 1,
     "normalise": {"mean": [0.5], "std": [0.25]}, "steps": 1, "images": 1, "warnings": [],
     "environment": {"torch": "none", "cpu_capability": "none", "threads": 1, "device": "cpu"},
     "parts": [{"name": "head", "type": "head", "file": "parts/head.safetensors"}],

@@ -1530,7 +1530,7 @@ class Manifest(Shape):
     code_version: str | None = None
     environment: Environment | None = None
     parts: list[ManifestPart] | None = None
-    compute_update_norm: UpdateNorm | None = None
+    update_norm: UpdateNorm | None = None
     drift: float | None = None
     changes: dict[str, AnswerChanges] | None = None
     knn_probe: KnnProbe | None = None
@@ -2720,7 +2720,7 @@ class Summary(Shape):
     gap_to_joint: float | None
     gap_by_stage: list[float | None] | None
     fwt_probe: float | None
-    compute_update_norm: list[float | None]
+    update_norm: list[float | None]
     update_norm_head: list[float | None]
     update_norm_relative: list[float | None]
     drift: list[float | None]

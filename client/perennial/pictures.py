@@ -61,12 +61,12 @@ def convert_arrays_to_nested_lists(images: Any) -> Any:
 def _is_image_file(image: Any) -> bool:
     return (
         isinstance(image, (str, bytes, os.PathLike))
-        or _is_image_file_start(image)
+        or _is_pil_image(image)
         or hasattr(image, "read")
     )
 
 
-def _is_image_file_start(image: Any) -> bool:
+def _is_pil_image(image: Any) -> bool:
     """Return True for a PIL image, without importing PIL."""
     # If PIL was never imported, no object can be one of its images.
     pil = sys.modules.get("PIL.Image")
@@ -81,7 +81,7 @@ def _read_image_with_name(image: Any, number: int) -> tuple[str, bytes]:
         return unnamed, image
     if isinstance(image, (str, os.PathLike)):
         return Path(image).name, Path(image).read_bytes()
-    if _is_image_file_start(image):
+    if _is_pil_image(image):
         return _get_file_name_of_path(
             getattr(image, "filename", None)
         ) or unnamed, _encode_picture_as_png(image)

@@ -184,7 +184,7 @@ class VersionFigures(Document):
             comparison with a version that knew only those classes.
     """
 
-    compute_update_norm: UpdateNorm | None = None
+    update_norm: UpdateNorm | None = None
     drift: Number | None = None
     changes: dict[str, AnswerChangeCounts] | None = None
     knn_probe: KnnProbeResult | None = None

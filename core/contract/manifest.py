@@ -213,7 +213,7 @@ class Manifest(Document):
     code_version: str | None = None
     environment: Environment | None = None
     parts: list[StoredPart] = Field(default_factory=list)
-    compute_update_norm: UpdateNorm | None = None
+    update_norm: UpdateNorm | None = None
     drift: Number | None = None
     changes: dict[str, AnswerChangeCounts] | None = None
     knn_probe: KnnProbeResult | None = None

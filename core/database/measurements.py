@@ -52,7 +52,7 @@ _CURVES = "adp"
 _TASKS = dict.fromkeys(("knn_probe", "forecast", "baseline_ncm", "baseline_lda"), "tasks")
 """Key of the part by task in each document; `adp` is given by step and task."""
 _VALUE = {
-    "compute_update_norm": "backbone",
+    "update_norm": "backbone",
     "forecast": "predicted",
     "rollback": "first",
     "calibration": "error",

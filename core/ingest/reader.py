@@ -161,7 +161,7 @@ def build_unlabelled_contents(fd: int, members: ArchiveMembers, limits: Limits) 
 def read_small_file(fd: int, members: ArchiveMembers, i: int) -> bytes:
     """Return the bytes of a file that may be a label table.
 
-    Raises RuleError, and ArchiveHostile for a false size.
+    Raises UnreadableBatchError, and ArchiveHostile for a false size.
     """
     name = members.names[i]
     # Before it is unpacked into memory.

@@ -32,7 +32,7 @@ def read_matrix_row(session: Session, model_id: str, version: int) -> dict[int, 
 def find_best_earlier_accuracies(
     session: Session, version: Version, tasks: Iterable[int]
 ) -> dict[int, float | None]:
-    """Return the value of `Cell.best` for the next version's cells of `tasks`.
+    """Return the value of `MatrixCellCounts.best` for the next version's cells of `tasks`.
 
     That is the best accuracy in [0, 1] on a task since it was learned, up to and including
     `version`. Ancestors are read only for tasks on which `version` was not measured itself.

@@ -55,11 +55,11 @@ class PredictableVersion:
         """Return the local, verified file of each part by the part's name.
 
         Raises:
-            StoreCorrupt, Unavailable: see `Blobs.fetch_verified_file`.
+            StoreCorrupt, Unavailable: see `BlobStorage.fetch_verified_file`.
         """
         return {name: str(blobs.fetch_verified_file(sha256)) for name, sha256 in self.parts}
 
-    def read_class_counts(self, task: int | None) -> int:
+    def count_classes(self, task: int | None) -> int:
         """Return the number of classes that the version, or its head of a task, tells apart."""
         head = None if task is None else self.manifest.find_head_entry(task)
         return len(head.classes if head is not None else self.manifest.classes or [])

@@ -54,9 +54,9 @@ DEFINITIONS = {
     "gap_to_joint": "D: primary accuracy of a reference trained jointly minus this version's; null "
     "without one.",
     "gap_by_stage": "D at each version from the first to this one.",
-    "compute_update_norm": "Per version, the Euclidean norm of the change of the backbone from the parent, "
+    "update_norm": "Per version, the Euclidean norm of the change of the backbone from the parent, "
     "over the weights that the task could move; null if unknown.",
-    "update_norm_head": "As `compute_update_norm`, of the heads: the rows that the parent has too.",
+    "update_norm_head": "As `update_norm`, of the heads: the rows that the parent has too.",
     "update_norm_relative": "Per version, the norm of the change of all weights that the task "
     "could move, divided by their norm before; null if unknown.",
     "drift": "Per version, the Euclidean distance of the backbone from version 0; null if unknown.",

@@ -49,7 +49,7 @@ def submit_or_measure_batch(submission: BatchSubmission) -> SentBatch[Accepted]:
     Raises:
         WrongState: task 1 is measured already, or a later task was sent before.
         Invalid: it has held-out images alone, and trials.
-        PerennialError: see `Submission.submit`.
+        PerennialError: see `BatchSubmission.submit_as_next_task`.
     """
     batch = submission.batch
     if batch.directory.n_train:

@@ -28,7 +28,7 @@ from core.statistics import matrix
 from core.statistics.matrix_row import MatrixCellCounts, StoredLineageAccuracyMatrix
 
 _NUMBERS = ("drift", "adp")
-_DOCUMENTS = (ROW, "compute_update_norm", "forecast", "knn_probe", "baseline_ncm", "baseline_lda")
+_DOCUMENTS = (ROW, "update_norm", "forecast", "knn_probe", "baseline_ncm", "baseline_lda")
 """Figures of every version of a lineage.
 
 The `adp` row of all tasks has no number; it marks that rows of tasks exist.
@@ -209,9 +209,9 @@ def _build_stage_figures(recorded: _Recorded, line: Sequence[int]) -> StageFigur
         "fwt_probe": matrix.average_defined_values(
             _compute_forward_transfer(recorded["knn_probe"].get(version, {})) for version in line
         ),
-        "compute_update_norm": read_numbers("compute_update_norm", "backbone"),
-        "update_norm_head": read_numbers("compute_update_norm", "head"),
-        "update_norm_relative": read_numbers("compute_update_norm", "relative"),
+        "update_norm": read_numbers("update_norm", "backbone"),
+        "update_norm_head": read_numbers("update_norm", "head"),
+        "update_norm_relative": read_numbers("update_norm", "relative"),
         "drift": [recorded["drift"].get(version) for version in line],
         "baseline_ncm": read_shares("baseline_ncm"),
         "baseline_lda": read_shares("baseline_lda"),

@@ -327,7 +327,7 @@ class Desk:
                 for v, t, c, n in cells
             ],
             "method": {"name": "finetune", "hyper": {}, "state": {}},
-            "compute_update_norm": {"backbone": 1.0, "head": 0.5, "relative": 0.1},
+            "update_norm": {"backbone": 1.0, "head": 0.5, "relative": 0.1},
             "normalise": {"mean": [0.5], "std": [0.25]},
             "environment": {"torch": "2", "cpu_capability": "x", "threads": 1, "device": "cpu"},
             **{"steps": 3, "images": 24, "trainable": 10, "parameters": 20, "warnings": [], **more},

@@ -82,15 +82,15 @@ def test_methods_of_every_family_learn_and_are_measured(
         )  # two tasks: the same difference
         assert figures.knn_probe.accuracy > 0.3, name  # of four classes
         if model.recipe.method.name == "dlcft":  # from random weights its first task makes the base
-            assert figures.drift[0] == 0 < figures.compute_update_norm[0]
-            assert figures.drift[1] == pytest.approx(figures.compute_update_norm[1], rel=1e-5)
+            assert figures.drift[0] == 0 < figures.update_norm[0]
+            assert figures.drift[1] == pytest.approx(figures.update_norm[1], rel=1e-5)
             assert (
                 figures.predicted_loss_rise[0] is None
                 and figures.predicted_loss_rise[1] is not None
             )
             assert figures.measured_loss_rise[1] is not None
         else:
-            assert figures.drift[0] == pytest.approx(figures.compute_update_norm[0], rel=1e-5), name
+            assert figures.drift[0] == pytest.approx(figures.update_norm[0], rel=1e-5), name
             assert figures.predicted_loss_rise == figures.measured_loss_rise == [None, None], name
 
 

@@ -208,7 +208,7 @@ class ForkServer:
 
 
 class JobProcess:
-    """A running job process, made by `Zygote.fork_child`."""
+    """A running job process, made by `ForkServer.fork_child`."""
 
     def __init__(self, zygote: ForkServer, pid: int, event_fd: int, control_fd: int) -> None:
         self.pid = pid

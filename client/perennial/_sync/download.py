@@ -117,7 +117,9 @@ def fetch_file(
     return Downloaded(to, size, digest, is_verified=expected_digest is not None)
 
 
-def _wait_until_ready(http: Http, path: str, params: Mapping[str, Any] | None) -> ApiResponse:
+def _wait_until_ready(
+    http: Http, path: str, params: Mapping[str, Any] | None
+) -> ApiResponse:
     """Return the head of the file, waiting while the service builds it.
 
     Raises the service's error if building has failed.

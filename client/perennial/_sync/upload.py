@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perennial._sync.http import ApiRequest, Content, Http
+from perennial._sync.http import ApiRequest, Http, Content
 from perennial._sync.waiting import iterate_in_thread, run_in_thread, sleep_seconds
 from perennial.answers import ApiResponse
 from perennial.errors import (

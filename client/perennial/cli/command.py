@@ -97,7 +97,7 @@ def cli_command(
     """Make a function a command; its first argument is the `CommandContext`.
 
     Args:
-        columns: headings of the rows for `Shell.print_rows`; `DYNAMIC`: they depend on the
+        columns: headings of the rows for `CommandContext.print_rows`; `DYNAMIC`: they depend on the
             response; omitted: the command prints no rows.
     """
     has_rows = columns != _NO_LISTING

@@ -84,7 +84,7 @@ class Kind:
         priority: jobs of an owner with the lowest number come first (`core.scheduling.turns`).
         longest_s: seconds that a job may run, over all its attempts; 0: no limit.
         run: does the work; returns None if the end of the job is recorded already. May raise
-            `Stopped` when `must_stop` says so, `Rejected` for what the client sent, `PutOffSignal`
+            `IngestStopped` when `must_stop` says so, `Rejected` for what the client sent, `PutOffSignal`
             to wait for its turn without a worker, and any other error: an outage puts the job off,
             a damaged object or a lost process counts as a lost attempt, all others fail it. Another
             attempt restarts the work.

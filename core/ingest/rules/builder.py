@@ -138,7 +138,7 @@ class BatchPlanBuilder:
 def require_training_images(
     classes: Sequence[str], of: Sequence[int], test: Sequence[int], held_out_alone: bool = False
 ) -> None:
-    """Raise RuleError unless there are training images of every class.
+    """Raise UnreadableBatchError unless there are training images of every class.
 
     Args:
         held_out_alone: True if a batch without any training image is possible.

@@ -34,7 +34,7 @@ def assign_folder_classes(
 
     `known` returns the labels that the model knows.
 
-    Raises RuleError if no image is in a class folder, or if the folders can be read in several
+    Raises UnreadableBatchError if no image is in a class folder, or if the folders can be read in several
     ways.
     """
     names, plan = builder.names, builder.plan

@@ -22,7 +22,7 @@ def choose_label_table(
 
     Beside plain class folders, it must be named as the label table or have labels for most images.
 
-    Raises RuleError if a table is meant, or needed, and cannot be read.
+    Raises UnreadableBatchError if a table is meant, or needed, and cannot be read.
     """
     names = builder.names
     is_named = (

@@ -42,7 +42,7 @@ def find_dataset_parts_of_top_folders(
     Args:
         held_out_alone: True if parts without a training part are possible.
 
-    Raises RuleError if images that look held out would be learned: in a test or validation part
+    Raises UnreadableBatchError if images that look held out would be learned: in a test or validation part
     without any training part, or one beside folders of the same classes.
     """
     classes_in: dict[str, set[str]] = {}  # folder named like a part → the folders in it

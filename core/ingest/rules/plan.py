@@ -51,12 +51,12 @@ def plan_batch_reading(
         names: paths of the files.
         options: choices of the sender.
         read: returns the bytes of a file by its number; called for label tables only. It raises
-            RuleError for an unreadable file, which ends the batch only if that file is named as the
+            UnreadableBatchError for an unreadable file, which ends the batch only if that file is named as the
             table.
         known_classes: returns the labels known to the model, called only if they may decide.
         most_entries: largest number of entries of a label table.
 
-    Raises RuleError if there are no labelled images, they can be read in several ways, or none
+    Raises UnreadableBatchError if there are no labelled images, they can be read in several ways, or none
     would be learned.
     """
     builder = BatchPlanBuilder(names)
@@ -80,7 +80,7 @@ def plan_table_reading(
 ) -> BatchReadingPlan:
     """Plan how the files of a batch are read by a given label table.
 
-    Raises RuleError; see `plan_batch_reading`.
+    Raises UnreadableBatchError; see `plan_batch_reading`.
     """
     builder = BatchPlanBuilder(names)
     assign_table_labels(builder, builder.leave_junk_files_out(), options, table)

@@ -104,7 +104,9 @@ class RidgeLeaveOneOut:
     def compute_scores(self, strength: float) -> Tensor:
         """Return the left-out scores at λ = `strength`, float64 [n, C]."""
         blocks = split_into_row_blocks(self._h)
-        return torch.cat([self.select_examples(rows)._compute_scores_of_block(strength) for rows in blocks])
+        return torch.cat(
+            [self.select_examples(rows)._compute_scores_of_block(strength) for rows in blocks]
+        )
 
     def measure_squared_errors_of_examples(self, strength: float) -> Tensor:
         """Return the squared distance of each example's scores from its one-hot target, float64.

@@ -8,7 +8,7 @@ of tasks. Where they are more accurate than the version, its features separate t
 head does not.
 
 With each learned class there is one more to be confused with. So an older version with fewer
-classes is compared with the discriminant restricted to these classes: `Baselines.later`.
+classes is compared with the discriminant restricted to these classes: `BaselineScores.later`.
 
 The images are those of the k-NN probe, whose features are computed already: no pass is added.
 """
@@ -283,7 +283,7 @@ def _count_correct_by_task(right: Tensor, of: Tensor, tasks: Sequence[int]) -> d
 def _count_later_confusions(
     first: Tensor, own: Tensor, of: Tensor, tasks: Sequence[int]
 ) -> dict[str, dict[str, int]]:
-    """Return task → row → images, as in `Baselines.later`. first, own: int64 [n], rows; of: int64
+    """Return task → row → images, as in `BaselineScores.later`. first, own: int64 [n], rows; of: int64
     [n], tasks."""
     rows_by_task = {}
     for task in tasks:

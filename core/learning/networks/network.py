@@ -197,7 +197,7 @@ class Network(nn.Module):
         Args:
             names: the new classes.
             classes: the former classes that each is made of.
-            add: see `Head.merge_rows`.
+            add: see `ClassifierHead.merge_rows`.
         """
         assert self.head is not None, "a model with a head per task is not patched"
         self.head.merge_rows(classes, add=add)

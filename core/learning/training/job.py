@@ -194,7 +194,7 @@ class LearningJob:
         )
         fields = {
             **figures.list_fields_that_are_set(),
-            "compute_update_norm": moved,
+            "update_norm": moved,
             "adp": run.loop.validation.build_adp_curve(),
         }
         if predicted is not None:

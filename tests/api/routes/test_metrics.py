@@ -41,7 +41,7 @@ def test_every_figure_is_defined_in_words(client, model):
 
 
 def test_what_the_jobs_measured_is_told_along_the_ancestors(client, model, publish):
-    publish(model, manifest={"compute_update_norm": {"backbone": 1.5}, "drift": 1.5})
+    publish(model, manifest={"update_norm": {"backbone": 1.5}, "drift": 1.5})
     probe = {
         "all": [3, 4],
         "tasks": {"1": [2, 2], "2": [1, 2]},
@@ -53,7 +53,7 @@ def test_what_the_jobs_measured_is_told_along_the_ancestors(client, model, publi
     }
     publish(model, manifest={"drift": 2.5, "knn_probe": probe, "changes": changes})
     summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
-    assert summary["compute_update_norm"] == [1.5, None] and summary["drift"] == [1.5, 2.5]
+    assert summary["update_norm"] == [1.5, None] and summary["drift"] == [1.5, 2.5]
     assert summary["regression_rate"] == pytest.approx(0.15)
     assert summary["improvement_rate"] == pytest.approx(0.10)
     per_task = [{"task": 1, "accuracy": 1.0}, {"task": 2, "accuracy": 0.5}]
@@ -91,14 +91,10 @@ def test_classes_of_a_task_without_a_held_out_image_are_listed(client, model, pu
 
 
 def test_the_norms_of_a_step_are_told_of_backbone_head_and_relative(client, model, publish):
-    publish(
-        model, manifest={"compute_update_norm": {"backbone": 1.5, "head": 0.5, "relative": 0.1}}
-    )
-    publish(
-        model, manifest={"compute_update_norm": {"backbone": 1.0, "head": 0.2, "relative": None}}
-    )
+    publish(model, manifest={"update_norm": {"backbone": 1.5, "head": 0.5, "relative": 0.1}})
+    publish(model, manifest={"update_norm": {"backbone": 1.0, "head": 0.2, "relative": None}})
     summary = client.get(f"/v1/models/{model}/metrics").json()["summary"]
-    assert summary["compute_update_norm"] == [1.5, 1.0]
+    assert summary["update_norm"] == [1.5, 1.0]
     assert summary["update_norm_head"] == [0.5, 0.2]
     assert summary["update_norm_relative"] == [0.1, None]
 

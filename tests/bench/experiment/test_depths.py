@@ -15,7 +15,7 @@ from bench.experiment.outcomes import Outcome
 
 def outcome(method, depth, order, acc, forgetting, norm, reference=False):
     run = made_run(method, depth=depth, order=order, reference=reference)
-    figures = {"acc": acc, "forgetting": forgetting, "compute_update_norm": norm}
+    figures = {"acc": acc, "forgetting": forgetting, "update_norm": norm}
     return Outcome(run, "class", [], figures, [], [], None, {})
 
 

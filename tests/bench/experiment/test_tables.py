@@ -51,7 +51,7 @@ def test_figures_of_a_worked_example(store):
     assert figures["bwt"] == pytest.approx(-0.175)
     assert figures["forgetting"] == pytest.approx(0.175)
     assert figures["learning_accuracy"] == pytest.approx(0.90)
-    assert figures["compute_update_norm"] == 5.0
+    assert figures["update_norm"] == 5.0
     assert figures["source"] == 0.4
     assert figures["gap_to_joint"] is None
     assert (figures["new_megabytes"], figures["kept_images"]) == (3.0, 40.0)
@@ -142,7 +142,7 @@ def test_depths_are_shown_with_ranks_updates_and_forgetting(plan, store):
             norms = {"backbone": 3.0 * depth, "head": 4.0 * depth, "relative": 0.5}
             store.write_run_record(
                 runs[-1].result_digest,
-                record({**R, 3: [last + seed, 80, 95]}, compute_update_norm=norms),
+                record({**R, 3: [last + seed, 80, 95]}, update_norm=norms),
             )
     text = render_experiment_summary(shown, runs, [], store, *collect_outcomes(runs, store))
     assert "a above b at depth 5, below it at 1." in text

@@ -10,7 +10,7 @@ from bench.experiment.outcomes import collect_outcomes
 from bench.experiment.runs import Store, build_failure_record
 from bench.experiment.tidy import render_accuracies_csv, render_results_csv
 
-NORMS = {"compute_update_norm": {"backbone": 3.0, "head": 4.0, "relative": None}}
+NORMS = {"update_norm": {"backbone": 3.0, "head": 4.0, "relative": None}}
 
 
 def stage(number, correct):
@@ -53,7 +53,7 @@ def test_a_row_per_run_and_protocol_with_its_figures_or_its_failure(made):
         ("b", "task", "failed"),
     ]
     row = found[1]
-    assert (row["acc"], row["forgetting"], row["compute_update_norm"]) == (
+    assert (row["acc"], row["forgetting"], row["update_norm"]) == (
         "0.75",
         str(0.9 - 0.7),
         "5.0",

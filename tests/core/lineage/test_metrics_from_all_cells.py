@@ -152,7 +152,7 @@ class History:
             "accuracy": {str(t): draw.random() for t in told},
         }
         figures: dict[str, Any] = {
-            "compute_update_norm": {
+            "update_norm": {
                 "backbone": draw.random(),
                 "head": draw.random(),
                 "relative": None,
@@ -281,9 +281,9 @@ def of_manifests(along: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "fwt_probe": matrix.average_defined_values(forward(manifest.get("knn_probe")) for manifest in along[1:]),
         "regression_rate": lost,
         "improvement_rate": gained,
-        "compute_update_norm": each("compute_update_norm", "backbone"),
-        "update_norm_head": each("compute_update_norm", "head"),
-        "update_norm_relative": each("compute_update_norm", "relative"),
+        "update_norm": each("update_norm", "backbone"),
+        "update_norm_head": each("update_norm", "head"),
+        "update_norm_relative": each("update_norm", "relative"),
         "drift": [manifest.get("drift") for manifest in along[1:]],
         **{
             name: [share((manifest.get(name) or {}).get("all")) for manifest in along[1:]]

@@ -81,7 +81,7 @@ def test_the_manifest_says_everything_about_the_version(desk: Any) -> None:
     assert manifest["init"] == {"kind": "random", "seed": 0}
     assert manifest["normalise"] == {"mean": [0.5], "std": [0.25]}
     assert manifest["threads"] == 1
-    assert manifest["compute_update_norm"]["backbone"] == 1.0
+    assert manifest["update_norm"]["backbone"] == 1.0
     assert [part["name"] for part in manifest["parts"]] == list(FIRST)
     assert set(manifest) >= {
         "format", "model", "task", "scenario", "architecture", "image", "classes", "heads", "recipe", "method",
@@ -398,8 +398,8 @@ def test_results_of_a_task_whose_data_was_deleted_meanwhile_are_left_out(desk: A
 
 def test_numbers_that_json_does_not_have_become_null(desk: Any) -> None:
     model = desk.model()
-    learn(desk, model, compute_update_norm={"backbone": 1.0, "head": 0.5, "relative": float("nan")})
-    assert desk.manifests(model)[1]["compute_update_norm"]["relative"] is None
+    learn(desk, model, update_norm={"backbone": 1.0, "head": 0.5, "relative": float("nan")})
+    assert desk.manifests(model)[1]["update_norm"]["relative"] is None
 
 
 @pytest.mark.parametrize("file", ["../../outside", "/etc/hostname", "parts/none"])

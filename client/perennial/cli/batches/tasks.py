@@ -121,7 +121,7 @@ def _print_task_fields(model: str, task: Task, where: ModelVersionMarks) -> None
         # Programs get the number alone.
         (
             "version",
-            task.version if not is_terminal() else _describe_trial_version(task.version, where),
+            task.version if not is_terminal() else _describe_task_version(task.version, where),
         ),
         ("classes", classes),
         ("images", f"{task.n_train} to learn, {task.n_held_out} held out"),
@@ -149,7 +149,7 @@ def _describe_accuracy(accuracy: float | None, task: Task) -> Cell:
     return str(MeasuredAccuracy(accuracy, task.n_held_out))
 
 
-def _describe_trial_version(version: int | None, where: ModelVersionMarks) -> Cell:
+def _describe_task_version(version: int | None, where: ModelVersionMarks) -> Cell:
     return None if version is None else f"{version}{where.describe_version_role(version)}"
 
 

@@ -77,9 +77,7 @@ def merge_classes(
 @click.argument("model")
 @click.argument("names", nargs=-1, required=True)
 @add_sending_options
-def drop_classes_from_sums(
-    shell: CommandContext, model: str, names: tuple[str, ...], **values: Any
-) -> None:
+def drop_classes(shell: CommandContext, model: str, names: tuple[str, ...], **values: Any) -> None:
     """Take the classes NAMES out of the model, with their images. This cannot be undone."""
     operations = [{"drop": {"class": name}} for name in names]
     confirm_and_send_edit(shell, model, operations, parse_sending_options(values))

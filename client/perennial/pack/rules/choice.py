@@ -34,7 +34,7 @@ class ClassFolderChoice:
     def choose_folder_labels(self) -> dict[str, str]:
         """Return folder → class label, for labels that differ from the folder's name.
 
-        Raises RuleError if the folders may be mere containers.
+        Raises UnreadableBatchError if the folders may be mere containers.
         """
         plan, tally = self._builder.plan, self._tally
         if self._options.one_class and len(tally) > 1:

@@ -128,7 +128,7 @@ def find_class_folders(
         known: returns the classes of the model.
         held_out_alone: True if parts without a training part are possible.
 
-    Raises RuleError if a part is missing, or if two readings are possible.
+    Raises UnreadableBatchError if a part is missing, or if two readings are possible.
     """
     finder = _ClassFolderFinder(FolderLevels(), level, known, held_out_alone)
     rows: Rows = [(tuple(folder.split("/")), number) for folder, number in images.items()]

@@ -50,7 +50,7 @@ class LabelledBox(NamedTuple):
 
     Attributes:
         label: class of the box.
-        left, top, right, bottom: in pixels, or as shares of width and height (`Picture.shares`).
+        left, top, right, bottom: in pixels, or as shares of width and height (`BoxedPicture.shares`).
     """
 
     label: str

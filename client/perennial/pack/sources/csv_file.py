@@ -174,7 +174,7 @@ def parse_reading_options_of_caller(options: Mapping[str, object]) -> ReadingOpt
 
 
 def read_table_file(file: Path) -> bytes:
-    """Return the bytes of a table. Raises RuleError if it is too large or cannot be read."""
+    """Return the bytes of a table. Raises UnreadableBatchError if it is too large or cannot be read."""
     try:
         with file.open("rb") as opened:
             # One byte more than allowed reveals a larger file without reading it.

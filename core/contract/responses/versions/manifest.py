@@ -299,7 +299,7 @@ class ManifestOut(Origin, total=False):
     code_version: str
     environment: Environment
     parts: list[ManifestPart]
-    compute_update_norm: UpdateNorm | None
+    update_norm: UpdateNorm | None
     drift: float | None
     changes: dict[str, AnswerChanges] | None
     knn_probe: KnnProbe | None

@@ -79,7 +79,7 @@ class StageFigures(TypedDict):
     """Figures measured by the jobs of the version and of its ancestors."""
 
     fwt_probe: float | None
-    compute_update_norm: list[float | None]
+    update_norm: list[float | None]
     update_norm_head: list[float | None]
     update_norm_relative: list[float | None]
     drift: list[float | None]

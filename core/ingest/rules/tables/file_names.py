@@ -63,7 +63,7 @@ class FileNamePattern(NamedTuple):
 
 
 def parse_name_pattern(text: str) -> FileNamePattern:
-    """Parse the pattern of an option. Raises RuleError."""
+    """Parse the pattern of an option. Raises UnreadableBatchError."""
     example = "such as {label}_{number}"
     if len(text) > MAX_PATTERN_CHARS:
         raise UnreadableBatchError(

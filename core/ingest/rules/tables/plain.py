@@ -32,7 +32,7 @@ _SAMPLE = 1000
 def read_labels_from_plain_table(source: TableSource) -> bool:
     """Read labels from a plain table of images and labels; return False if the file is not one.
 
-    Raises RuleError if several columns fit.
+    Raises UnreadableBatchError if several columns fit.
     """
     if source.form == "object":
         return _read_image_label_object(source)

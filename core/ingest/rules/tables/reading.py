@@ -89,7 +89,7 @@ def find_label_table(
         images: look-up of images by name; by default over the files.
         most: largest number of entries of a table.
 
-    Raises RuleError if several tables or columns fit, an option names something missing,
+    Raises UnreadableBatchError if several tables or columns fit, an option names something missing,
     `labels.csv` is not a table, or a table exceeds the limits.
     """
     remaining = (
@@ -185,7 +185,7 @@ class _LabelTableSearch:
         self._sources: list[TableSource] = []
 
     def find_label_table(self, candidates: list[int], pictures: Sequence[int]) -> FoundTable | None:
-        """Return the table among the candidates. Raises RuleError."""
+        """Return the table among the candidates. Raises UnreadableBatchError."""
         is_table_named = bool(self._options.table)
         files = []
         for i in candidates:
@@ -277,7 +277,7 @@ class _LabelTableSearch:
     def _choose_found_table(self) -> FoundTable | None:
         """Return the table that was found.
 
-        Raises RuleError if there are tables of several kinds.
+        Raises UnreadableBatchError if there are tables of several kinds.
         """
         tables = [rows.table for rows in self._rows_by_kind.values()]
         if not tables:
@@ -304,7 +304,7 @@ class _LabelTableSearch:
         return table
 
     def _refuse_unknown_columns(self) -> None:
-        """Raise RuleError for an option that names a column that no table has."""
+        """Raise UnreadableBatchError for an option that names a column that no table has."""
         for option, column in (
             ("image", self._options.image_column),
             ("label", self._options.label_column),

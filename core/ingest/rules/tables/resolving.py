@@ -56,7 +56,7 @@ def resolve_entry_images(
     neither is known to be right. `images` looks up images by name; by default it covers the files
     `remaining` without the table's own.
 
-    Raises RuleError if more than `options.max_bad` of the entries are bad, or none is good.
+    Raises UnreadableBatchError if more than `options.max_bad` of the entries are bad, or none is good.
     """
     files = set(table.files)
     if images is None:

@@ -38,7 +38,7 @@ name = "joint"
 joint = true
 """
 FACTS = {
-    "compute_update_norm": {"backbone": 3.0, "head": 4.0, "relative": 0.5},
+    "update_norm": {"backbone": 3.0, "head": 4.0, "relative": 0.5},
     "trainable": 25,
     "parameters": 100,
     "seconds": 2.0,

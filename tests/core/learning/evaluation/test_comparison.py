@@ -48,7 +48,7 @@ def test_the_change_of_accuracy_is_improvement_minus_regression(tmp_path, scenar
 def test_a_first_version_has_nothing_to_compare_with(bench) -> None:
     result = bench.learn_task(1).result
     assert result["changes"] == {}
-    assert result["drift"] == pytest.approx(result["compute_update_norm"]["backbone"])
+    assert result["drift"] == pytest.approx(result["update_norm"]["backbone"])
 
 
 def test_drift_is_measured_from_version_0_and_steps_from_the_parent(bench) -> None:
@@ -66,7 +66,7 @@ def test_drift_is_measured_from_version_0_and_steps_from_the_parent(bench) -> No
         float((backbone(second) - start).norm()), rel=1e-6
     )
     step = float((backbone(second) - backbone(first)).norm())
-    assert second.result["compute_update_norm"]["backbone"] == pytest.approx(step, rel=1e-6)
+    assert second.result["update_norm"]["backbone"] == pytest.approx(step, rel=1e-6)
 
 
 def test_drift_counts_frozen_parameters_and_no_head() -> None:

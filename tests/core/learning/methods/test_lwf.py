@@ -227,7 +227,7 @@ def test_the_warm_up_moves_new_rows_alone_and_then_everything_moves(
     new = warm["heads.2.weight"] if scenario == "task" else warm["head.weight"][2:]
     assert new.any()
     assert learned.result["trainable"] == learned.result["parameters"]
-    assert learned.result["compute_update_norm"]["backbone"] > 0
+    assert learned.result["update_norm"]["backbone"] > 0
 
 
 def test_where_no_class_is_new_the_whole_head_warms_up(tmp_path, monkeypatch) -> None:

@@ -85,10 +85,7 @@ def test_threads_a_parameter_count_and_an_update_norm_are_reported(bench) -> Non
     result = bench.stream(2).result
     assert result["environment"]["threads"] == 1
     assert result["trainable"] == result["parameters"] > 0
-    assert (
-        result["compute_update_norm"]["backbone"] > 0
-        and result["compute_update_norm"]["relative"] > 0
-    )
+    assert result["update_norm"]["backbone"] > 0 and result["update_norm"]["relative"] > 0
 
 
 def test_a_stop_writes_a_snapshot_and_no_result(bench) -> None:

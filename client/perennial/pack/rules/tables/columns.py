@@ -72,7 +72,7 @@ def choose_table_columns(
     `find` finds an image by a name as this table writes it. `is_own` is true if the table is named
     as the label table, even if it lists no images.
 
-    Raises NotALabelTable, and RuleError if several columns fit; the message names them and the
+    Raises NotALabelTable, and UnreadableBatchError if several columns fit; the message names them and the
     option.
     """
     sample = records.sample_entry_values()
@@ -304,7 +304,7 @@ def _contains_image_folders(
 def _refuse_unlikely_labels(
     records: TableRecords, label: int, sample: list[Sequence[object]], folders: list[str]
 ) -> None:
-    """Raise RuleError if the only column beside the images may not be labels.
+    """Raise UnreadableBatchError if the only column beside the images may not be labels.
 
     It may not if it differs in each row, or contradicts folders that look like classes.
     """
@@ -342,7 +342,7 @@ def _refuse_unlikely_labels(
 def _refuse_decimal_labels(
     records: TableRecords, label: int, sample: list[Sequence[object]]
 ) -> None:
-    """Raise RuleError if most labels are different decimal numbers: each would be a class."""
+    """Raise UnreadableBatchError if most labels are different decimal numbers: each would be a class."""
     values = {text for row in sample if (text := str(row[label]).strip())}
     if len(values) > max(2, len(sample) // 2) and sum(map(_is_decimal, values)) > len(values) // 2:
         name = records.columns[label]

@@ -68,7 +68,7 @@ class FoundTable:
 class TableEntryCollector:
     """Collector of the entries of one kind's files.
 
-    Raises RuleError beyond the limit of entries.
+    Raises UnreadableBatchError beyond the limit of entries.
     """
 
     def __init__(self, kind: str, max_entries: int) -> None:
@@ -125,4 +125,4 @@ class TableEntryCollector:
 
 
 Read = Callable[[int], bytes]
-"""Function that returns the bytes of a file by its number. Raises RuleError if it is unreadable."""
+"""Function that returns the bytes of a file by its number. Raises UnreadableBatchError if it is unreadable."""
